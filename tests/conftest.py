@@ -20,7 +20,7 @@ from tests.support import postgres
 if TYPE_CHECKING:  # imported by the fixtures: the process that only distributes the tests needs none of it
     from mochi_stub import StubServer
     from tests.support.api import Api
-    from tests.support.holding import Holding
+    from tests.support.holding import GatedStub
     from tests.support.server import RunningServer
 
 SERVERS = "MOCHI_TEST_SERVERS"
@@ -104,11 +104,11 @@ def private_api(private_server: RunningServer) -> Api:
 
 
 @pytest.fixture
-def holding() -> Iterator[Holding]:
+def holding() -> Iterator[GatedStub]:
     """A stub that pauses its answers, for modules whose `private_stub` is `holding.stub`."""
-    from tests.support.holding import Holding
+    from tests.support.holding import GatedStub
 
-    holding = Holding()
+    holding = GatedStub()
     with holding.stub:
         yield holding
         holding.gate.open()
@@ -117,7 +117,7 @@ def holding() -> Iterator[Holding]:
 @pytest.fixture
 def database() -> Iterator[str]:
     """The URL of an empty schema in a real PostgreSQL."""
-    with postgres.fresh_schema(postgres.of_this_run().url()) as url:
+    with postgres.fresh_schema(postgres.shared_instance().url()) as url:
         yield url
 
 

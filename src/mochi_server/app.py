@@ -19,8 +19,8 @@ from mochi_server.util.net import is_loopback
 from mochi_server.web.access_control import LOCAL_ORIGINS, host_check, key_check, origin_check
 from mochi_server.web.api_docs import add_docs
 from mochi_server.web.exception_handlers import add_handlers, any_error
-from mochi_server.web.request_limits import BodyLimit, Guard, head_check, json_check
-from mochi_server.web.request_log import HEADER, RequestLog
+from mochi_server.web.request_limits import BodyLimitMiddleware, CheckMiddleware, head_check, json_check
+from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 
 
 def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = False, **overrides: Any) -> FastAPI:
@@ -79,7 +79,7 @@ class _App(FastAPI):
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
-        return RequestLog(super().build_middleware_stack(), self._ended)
+        return RequestLogMiddleware(super().build_middleware_stack(), self._ended)
 
     def _ended(self, method: str, status: int | None, error: str | None) -> None:
         self.state.services.metrics.request_ended(method, status, error)
@@ -88,11 +88,11 @@ class _App(FastAPI):
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
     """Outermost first. Web pages learn of refusals only behind CORS, foreign ones of nothing."""
     origins = settings.allowed_origins
-    hosts = [Middleware(Guard, check=host_check(origins))] if is_loopback(settings.host) else []
+    hosts = [Middleware(CheckMiddleware, check=host_check(origins))] if is_loopback(settings.host) else []
     return [
-        Middleware(Guard, check=head_check),
+        Middleware(CheckMiddleware, check=head_check),
         *hosts,
-        Middleware(Guard, check=origin_check(origins)),
+        Middleware(CheckMiddleware, check=origin_check(origins)),
         Middleware(
             CORSMiddleware,
             allow_origins=origins,
@@ -101,7 +101,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_headers=["*"],
             expose_headers=[HEADER, TOTAL_HEADER],
         ),
-        Middleware(Guard, check=key_check(settings.api_keys, insecure=insecure, free=WITHOUT_KEY)),
-        Middleware(Guard, check=json_check),
-        Middleware(BodyLimit, max_bytes=settings.max_body_bytes),
+        Middleware(CheckMiddleware, check=key_check(settings.api_keys, insecure=insecure, exempt=WITHOUT_KEY)),
+        Middleware(CheckMiddleware, check=json_check),
+        Middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes),
     ]

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS, LogFormat
 from mochi_server.util.masking import MASK
-from mochi_server.util.net import full_url, url_of
+from mochi_server.util.net import full_url, server_url
 
 
 def _split(value: object) -> object:
@@ -203,7 +203,7 @@ class MochiServerSettings(BaseSettings):
     @property
     def resolved_advertise_url(self) -> str:
         """URL at which the other servers reach this one."""
-        return self.advertise_url or url_of(self.host, self.port)
+        return self.advertise_url or server_url(self.host, self.port)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():

@@ -9,24 +9,24 @@ from functools import partial
 from mochi_server.agents.discovery import AgentDiscoveryService
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.registry import AgentLibrary
-from mochi_server.agents.tool_factory import NAME, AgentToolboxes
+from mochi_server.agents.registry import AgentRegistry
+from mochi_server.agents.tool_factory import NAME, AgentToolboxProvider
 from mochi_server.chat.approvals import ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
-from mochi_server.chat.tool_loop import Limits
-from mochi_server.chat.toolbox_factory import Toolboxes
+from mochi_server.chat.tool_loop import ToolLoopLimits
+from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.mcp.manager import McpServers
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
-from mochi_server.ollama.request_tracker import Traffic
-from mochi_server.openai.completions import Completions, Passing, Place
+from mochi_server.ollama.request_tracker import RequestTracker
+from mochi_server.openai.completions import Completions, EphemeralConversations, TurnBackend
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
-from mochi_server.services.import_export import TransferService
+from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
@@ -34,10 +34,10 @@ from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import Stores
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry.metrics import Metrics
-from mochi_server.telemetry.tracing import turn_ended
+from mochi_server.telemetry.tracing import record_turn
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.registry import ToolLibrary
+from mochi_server.tools.registry import ToolRegistry
 
 
 class Services:
@@ -47,13 +47,13 @@ class Services:
         self.metrics = metrics = Metrics()
         self.client = client = AsyncOllamaClient(
             settings.ollama_host,
-            traffic=Traffic(metrics.first_words),
-            answered=metrics.answered,
+            tracker=RequestTracker(metrics.first_token),
+            on_response=metrics.response_ended,
             connect_timeout=settings.ollama_connect_timeout_seconds,
             stall_timeout=settings.ollama_stall_timeout_seconds,
         )
         self.instructor = AsyncInstructorOllamaClient(
-            settings.ollama_host, timeout=settings.ollama_stall_timeout_seconds, answered=metrics.answered
+            settings.ollama_host, timeout=settings.ollama_stall_timeout_seconds, on_response=metrics.response_ended
         )
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
@@ -66,7 +66,7 @@ class Services:
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
         tools_dir = settings.resolved(settings.tools_dir)
         self.mcp = McpServers(tools_dir, reserved=[NAME])
-        self.tools = ToolLibrary(ToolDiscoveryService(tools_dir), self.mcp)
+        self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,
@@ -76,8 +76,8 @@ class Services:
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
         agents_dir, agent_chats_dir = map(settings.resolved, (settings.agents_dir, settings.agent_chats_dir))
-        self.agents = AgentLibrary(AgentDiscoveryService(agents_dir, agent_chats_dir))
-        limits = Limits(
+        self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir))
+        limits = ToolLoopLimits(
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
             calls_per_round=settings.max_tool_calls_per_round,
@@ -92,12 +92,12 @@ class Services:
                 settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
             ),
             limits=replace(limits, rounds=settings.max_agent_iterations),
-            called=metrics.called,
+            on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
         )
         agent_execution = execution_of_agents(store=self.agent_chats)
-        agent_tool = AgentToolboxes(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = Toolboxes(self.tools, self.execution, self.confirmations, self.store, [agent_tool.of])
+        agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
+        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, self.store, [agent_tool.create])
         self.summaries = SummarizationService(
             self.store,
             client,
@@ -113,19 +113,19 @@ class Services:
             self.summaries,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
-            ended=partial(turn_ended, metrics),
+            on_ended=partial(record_turn, metrics),
         )
-        self.stores.when_lost(self.runs.lose)
+        self.stores.on_sessions_lost(self.runs.abort_all)
         # Turns of conversations that are not stored; they shut down with the others.
-        self.passing = passing = Passing()
-        toolboxes = Toolboxes(self.tools, self.execution, self.confirmations, passing.sessions)
-        self.passing_runs = RunRegistry(
+        self.ephemeral = passing = EphemeralConversations()
+        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, passing.sessions)
+        self.ephemeral_runs = RunRegistry(
             passing.sessions,
             ChatEngine(passing.sessions, client, windows, toolboxes, limits),
             passing,
             shutdown_grace=settings.shutdown_grace_seconds,
-            ended=partial(turn_ended, metrics),
-            kept_seconds=0,
+            on_ended=partial(record_turn, metrics),
+            retention_seconds=0,
             shutdown=self.runs.shutdown,
         )
         agents_passing = execution_of_agents(store=passing.agent_chats)
@@ -134,22 +134,22 @@ class Services:
             self.sessions,
             self.tools,
             self.agents,
-            stored=Place(self.store, self.runs, self.agent_chats, agent_execution),
-            passing=Place(passing.sessions, self.passing_runs, passing.agent_chats, agents_passing),
-            ended=passing.turn_ended,
+            stored=TurnBackend(self.store, self.runs, self.agent_chats, agent_execution),
+            ephemeral=TurnBackend(passing.sessions, self.ephemeral_runs, passing.agent_chats, agents_passing),
+            on_not_started=passing.turn_ended,
         )
-        self.transfers = TransferService(
+        self.transfers = ImportExportService(
             self.store, max_sessions=settings.max_import_sessions, shutdown=self.runs.shutdown
         )
         self.compare = CompareService(client, windows, shutdown_grace=settings.shutdown_grace_seconds)
-        metrics.watch(
+        metrics.set_sources(
             lambda: len(self._running()),
-            lambda: sum(run.listeners for run in self._running()),
+            lambda: sum(run.subscribers for run in self._running()),
             lambda: self.stores.connected,
         )
 
     def _running(self) -> list[Run]:
-        return self.runs.running() + self.passing_runs.running()
+        return self.runs.running() + self.ephemeral_runs.running()
 
     async def open(self) -> None:
         """Open the stores and begin to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
@@ -167,15 +167,15 @@ class Services:
 
     async def drain(self) -> None:
         """Refuse new turns and comparisons, give running ones their grace, then end them."""
-        await asyncio.gather(self.runs.drain(), self.passing_runs.drain(), self.compare.drain())
+        await asyncio.gather(self.runs.drain(), self.ephemeral_runs.drain(), self.compare.drain())
 
     async def end_turns(self) -> None:
         """End running turns and comparisons now."""
-        await asyncio.gather(self.runs.end_all(), self.passing_runs.end_all(), self.compare.end_all())
+        await asyncio.gather(self.runs.end_all(), self.ephemeral_runs.end_all(), self.compare.end_all())
 
     async def aclose(self) -> None:
         """End running turns, store their partial answers, close files and connections."""
-        await asyncio.gather(self.runs.aclose(), self.passing_runs.aclose())
+        await asyncio.gather(self.runs.aclose(), self.ephemeral_runs.aclose())
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.instructor.aclose()
@@ -192,7 +192,7 @@ async def prepare_store(settings: MochiServerSettings) -> str:
     """Migrate the store before the server starts, and return its version as a text. Raises ``StorageFailed``."""
     if not settings.store_url:
         return "files need no migration"
-    with _driver():
+    with _database_driver():
         from mochi_server.storage.postgres.migrations import prepare  # noqa: PLC0415 - its driver is optional
     return f"the database's schema is version {await prepare(settings.store_url)}"
 
@@ -205,13 +205,13 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     if not settings.store_url:
         agent_chats = settings.resolved(settings.agent_chats_dir)
         return FileStores(settings.resolved_sessions_dir, agent_chats, wait_seconds=settings.storage_wait_seconds)
-    with _driver():
+    with _database_driver():
         from mochi_server.storage.postgres.stores import PostgresStores  # noqa: PLC0415 - its driver is optional
     return PostgresStores(settings.store_url, url)
 
 
 @contextmanager
-def _driver() -> Iterator[None]:
+def _database_driver() -> Iterator[None]:
     try:
         yield
     except ImportError as error:

@@ -5,20 +5,20 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from mochi_server.agents.registry import AgentLibrary
+from mochi_server.agents.registry import AgentRegistry
 from mochi_server.chat.approvals import ConfirmationBroker
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.container import Services
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.openai.completions import Completions
 from mochi_server.services.compare import CompareService
-from mochi_server.services.import_export import TransferService
+from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.registry import ToolLibrary
+from mochi_server.tools.registry import ToolRegistry
 
 
 async def get_services(request: Request) -> Services:
@@ -38,12 +38,12 @@ ServicesDep = Annotated[Services, Depends(get_services)]
 ClientDep = Annotated[AsyncOllamaClient, Depends(_service("client"))]
 StoreDep = Annotated[SessionStore, Depends(_service("store"))]
 SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
-TransfersDep = Annotated[TransferService, Depends(_service("transfers"))]
+TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]
 PromptsDep = Annotated[SystemPromptService, Depends(_service("prompts"))]
 CompletionsDep = Annotated[Completions, Depends(_service("completions"))]
 RunsDep = Annotated[RunRegistry, Depends(_service("runs"))]
-ToolsDep = Annotated[ToolLibrary, Depends(_service("tools"))]
-AgentsDep = Annotated[AgentLibrary, Depends(_service("agents"))]
+ToolsDep = Annotated[ToolRegistry, Depends(_service("tools"))]
+AgentsDep = Annotated[AgentRegistry, Depends(_service("agents"))]
 AgentChatsDep = Annotated[SessionStore, Depends(_service("agent_chats"))]
 ExecutionDep = Annotated[ToolExecutionService, Depends(_service("execution"))]
 ConfirmationsDep = Annotated[ConfirmationBroker, Depends(_service("confirmations"))]

@@ -215,9 +215,9 @@ class InvalidComparison(MochiError):
 class StorageFailed(MochiError):
     code, status, cause = "STORAGE_FAILED", 500, "The server cannot read or write the sessions."
 
-    def __init__(self, doing: str, error: OSError) -> None:
+    def __init__(self, operation: str, error: OSError) -> None:
         reason = error.strerror or type(error).__name__  # the text of the error may contain file names
-        super().__init__(f"Cannot {doing}: {reason}.", errno=error.errno)
+        super().__init__(f"Cannot {operation}: {reason}.", errno=error.errno)
 
 
 class StorageBusy(MochiError):

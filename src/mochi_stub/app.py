@@ -12,12 +12,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from mochi_stub.http.connection import ResponseWriter
-from mochi_stub.http.http_result import Answer, Encoder, Generation, Request, Result, Scheduled, Stub
-from mochi_stub.http.response_cache import Memory, Remembered, Said
-from mochi_stub.journal import Journal, Outcome, Record
+from mochi_stub.http.http_result import Encoder, Generation, HttpResponse, Request, Result, ScheduledResult, Stub
+from mochi_stub.http.response_cache import CachedReply, RequestEntries, ResponseCache
+from mochi_stub.journal import Journal, JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease, NotLoaded
-from mochi_stub.recording.replay import verbatim
-from mochi_stub.replies.chunks import Piece, interrupted, paced, pieces, planned_end
+from mochi_stub.recording.replay import recorded_playback
+from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure
 from mochi_stub.wire.routes import preflight, route
 
@@ -34,16 +34,16 @@ class App:
 
     stub: Stub
     replay: Callable[[Stub, Request], Result | None]
-    remembered: Remembered
+    cache: ResponseCache
     speed: float
 
     async def __call__(self, writer: ResponseWriter) -> None:
         request, journal = writer.request, self.stub.journal
         record = journal.open(request)
-        memory = self.remembered.of(request)
+        memory = self.cache.entries_of(request)
         try:
-            result = (memory and memory.recall()) or self._handle(request)
-            await Conversation(writer, record, journal, self.speed, memory).hold(result)
+            result = (memory and memory.get()) or self._handle(request)
+            await ExchangeHandler(writer, record, journal, self.speed, memory).send(result)
         finally:
             line = "%s %s %d %s, %d chunks"
             logger.info(line, request.method, request.path, record.status, record.outcome, record.chunks)
@@ -56,45 +56,45 @@ class App:
 
 
 @dataclass
-class Conversation:
+class ExchangeHandler:
     """One request being answered. `speed` scales the waiting; 0 removes it."""
 
     writer: ResponseWriter
-    record: Record
+    record: JournalEntry
     journal: Journal
     speed: float = 0.0
-    memory: Memory | None = None
+    entries: RequestEntries | None = None
     facts: tuple[Hashable, ...] = ()
     parts: list[bytes] = field(default_factory=list)
     lease: Lease | None = None
 
-    async def hold(self, result: Result | Said) -> None:
+    async def send(self, result: Result | CachedReply) -> None:
         """Send the result until it ends or the client disconnects."""
         try:
-            if isinstance(result, Scheduled):
-                result = await self._made(result)
-            if isinstance(result, Said):
+            if isinstance(result, ScheduledResult):
+                result = await self._after_load(result)
+            if isinstance(result, CachedReply):
                 self.journal.update(self.record, chunks=result.chunks, **result.noted)
                 result = result.answer
-            if isinstance(result, Answer):
+            if isinstance(result, HttpResponse):
                 await self._answer(result)
             else:
-                await self._generate(verbatim(result, self.writer.request))
+                await self._generate(recorded_playback(result, self.writer.request))
         finally:
             self._settle("cancelled")
 
-    async def _made(self, scheduled: Scheduled) -> Answer | Generation | Said:
+    async def _after_load(self, scheduled: ScheduledResult) -> HttpResponse | Generation | CachedReply:
         """Return the result when its model is loaded and has a place."""
-        scheduler, need = scheduled.scheduler, scheduled.need
+        scheduler, need = scheduled.scheduler, scheduled.load_request
         try:
-            self.lease = lease = scheduler.take(need) or await scheduler.acquire(need)
+            self.lease = lease = scheduler.try_acquire(need) or await scheduler.acquire(need)
             self.journal.update(self.record, num_ctx=lease.context, reload=lease.reload)
-            if self.memory is None:
+            if self.entries is None:
                 return scheduled.then(lease)
-            self.memory.keep(scheduled)
+            self.entries.add(scheduled)
             self.facts = (lease.context, lease.limit, lease.load_duration)
-            known = self.memory.recall(*self.facts)
-            return known if isinstance(known, Said) else scheduled.then(lease)
+            known = self.entries.get(*self.facts)
+            return known if isinstance(known, CachedReply) else scheduled.then(lease)
         except NotLoaded as error:
             return scheduled.failed(error)
         except Exception as error:
@@ -104,17 +104,17 @@ class Conversation:
         reply, encoder = generation.reply, generation.encoder
         noted = {"rule": reply.rule, "passed_over": reply.passed_over, **generation.noted}
         self.journal.update(self.record, **noted)
-        at_once = not self.speed and not interrupted(reply)
+        at_once = not self.speed and not has_interruptions(reply)
         if not at_once or noted.get("truncated"):
-            self.memory = None
+            self.entries = None
         if at_once and not generation.stream:
             answer = encoder.whole()
             await self._answer(answer)
         else:
             await self._play(generation)
-            answer = Answer(200, b"".join(self.parts), encoder.content_type, declared=False)
-        if self.memory is not None:
-            self.memory.keep(Said(answer, noted, self.record.chunks), *self.facts)
+            answer = HttpResponse(200, b"".join(self.parts), encoder.content_type, declared=False)
+        if self.entries is not None:
+            self.entries.add(CachedReply(answer, noted, self.record.chunks), *self.facts)
 
     async def _play(self, generation: Generation) -> None:
         """Play the reply over time; a whole reply is waited for and then sent in one piece."""
@@ -139,7 +139,7 @@ class Conversation:
             await self._start(200, encoder.content_type)
         return await self._end(encoder.end(), "finished")
 
-    async def _answer(self, answer: Answer) -> None:
+    async def _answer(self, answer: HttpResponse) -> None:
         declared = answer.declared and len(answer.body) <= DECLARED_UP_TO
         length = ((b"content-length", b"%d" % len(answer.body)),) if declared else ()
         await self._start(answer.status, answer.content_type, *answer.headers, *length)
@@ -159,7 +159,7 @@ class Conversation:
         await asyncio.sleep(0)
 
     async def _write(self, body: bytes, *, last: bool = False) -> None:
-        if self.memory is not None:
+        if self.entries is not None:
             self.parts.append(body)
         await self.writer.write(body, last=last)
 
@@ -175,6 +175,6 @@ class Conversation:
                 self.lease.release()
 
 
-def _crashed(request: Request, error: Exception) -> Answer:
+def _crashed(request: Request, error: Exception) -> HttpResponse:
     logger.exception("%s %s", request.method, request.path)
-    return Answer(500, f"the stub failed: {error!r}".encode(errors="replace"), b"text/plain; charset=utf-8")
+    return HttpResponse(500, f"the stub failed: {error!r}".encode(errors="replace"), b"text/plain; charset=utf-8")

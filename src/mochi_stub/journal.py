@@ -79,7 +79,7 @@ class Exchange:
 
 
 @dataclass
-class Record:
+class JournalEntry:
     """An exchange in the making. Its request is parsed only when the journal is read."""
 
     request: Request
@@ -97,11 +97,11 @@ class Record:
             outcome=self.outcome,
             chunks=self.chunks,
             duration=time.monotonic() - self.begun if self.duration is None else self.duration,
-            **{**self._asked, **self.noted},
+            **{**self._request_fields, **self.noted},
         )
 
     @cached_property
-    def _asked(self) -> dict[str, Any]:
+    def _request_fields(self) -> dict[str, Any]:
         request, body = self.request, parsed_body(self.request.body)
         model = body.get("model") if isinstance(body, dict) else None
         return {
@@ -120,14 +120,14 @@ class Journal:
     """The latest exchanges, oldest first: at most 1000, with bodies of at most 64 MiB in total."""
 
     def __init__(self) -> None:
-        self._records: deque[Record] = deque()
+        self._records: deque[JournalEntry] = deque()
         self._bytes = 0
         self._changed = threading.Condition()
         self.running = 0
 
-    def open(self, request: Request) -> Record:
+    def open(self, request: Request) -> JournalEntry:
         """Begin an exchange."""
-        record = Record(request)
+        record = JournalEntry(request)
         if request.path.startswith(UNSEEN):
             return record
         with self._changed:
@@ -139,7 +139,7 @@ class Journal:
             self._changed.notify_all()
         return record
 
-    def update(self, record: Record, *, status: int = 0, chunks: int = 0, **noted: Any) -> None:
+    def update(self, record: JournalEntry, *, status: int = 0, chunks: int = 0, **noted: Any) -> None:
         """Set the status and other fields of the exchange, and count chunks."""
         with self._changed:
             record.status = status or record.status
@@ -147,7 +147,7 @@ class Journal:
             record.noted |= noted
             self._changed.notify_all()
 
-    def close(self, record: Record, outcome: Outcome) -> None:
+    def close(self, record: JournalEntry, outcome: Outcome) -> None:
         with self._changed:
             record.outcome = outcome
             record.duration = time.monotonic() - record.begun

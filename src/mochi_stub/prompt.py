@@ -85,15 +85,15 @@ def render(prompt: Prompt) -> str:
     return "\n".join(lines)
 
 
-def said(prompt: Prompt) -> str:
+def counted_text(prompt: Prompt) -> str:
     """Return all that counts as prompt: tools as JSON, contents and calls, without roles and earlier thinking."""
     if prompt.raw:
         return prompt.user_text
     tools = dumps(list(prompt.tools)) if prompt.tools else ""
-    return tools + "".join(map(said_by, prompt.messages))
+    return tools + "".join(map(counted_text_of, prompt.messages))
 
 
-def said_by(message: Message) -> str:
+def counted_text_of(message: Message) -> str:
     """Return what counts of one message: its content, and its calls as name and JSON."""
     return message.content + "".join(f"{call.name}{dumps(dict(call.arguments))}" for call in message.tool_calls)
 
@@ -101,7 +101,7 @@ def said_by(message: Message) -> str:
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
     """Return the number of tokens of the prompt; an image counts as 768."""
     images = sum(message.images for message in prompt.messages)
-    return count_tokens(len(said(prompt)), chars_per_token) + IMAGE_TOKENS * images
+    return count_tokens(len(counted_text(prompt)), chars_per_token) + IMAGE_TOKENS * images
 
 
 def count_tokens(characters: int, chars_per_token: float) -> int:

@@ -13,17 +13,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from mochi_stub.app import App
-from mochi_stub.config.loader import Config, packaged
-from mochi_stub.config.model_registry import Library
-from mochi_stub.config.reload import live_config
-from mochi_stub.http.connection import Application, Connection
+from mochi_stub.config.loader import Config, packaged_config
+from mochi_stub.config.model_registry import ModelRegistry
+from mochi_stub.config.reload import reloading_config
+from mochi_stub.http.connection import Application, HttpConnection
 from mochi_stub.http.http_result import Stub
-from mochi_stub.http.response_cache import Remembered
+from mochi_stub.http.response_cache import ResponseCache
 from mochi_stub.journal import Exchange, Journal
 from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
 from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
-from mochi_stub.recording.replay import replayed
+from mochi_stub.recording.replay import replay
 from mochi_stub.replies.resolver import resolver
 from mochi_stub.reply import Reply
 
@@ -71,9 +71,9 @@ class StubServer:
         self._fall_back = fall_back_to_free_port
         self._config: Callable[[], Config | None] = lambda: None
         if config is not None:
-            self._config = live_config(config)
+            self._config = reloading_config(config)
         elif models is None:
-            models, self._config = DEFAULT_MODELS, packaged
+            models, self._config = DEFAULT_MODELS, packaged_config
         self._models = models or ()
         self._script = resolve
         self._seed = seed
@@ -133,12 +133,12 @@ class StubServer:
         self._journal.clear()
 
     def _app(self) -> Application:
-        library = Library(self._models, self._config)
+        library = ModelRegistry(self._models, self._config)
 
         def state() -> tuple[object, int] | None:
             """Return what replies depend on; None if equal requests may get different replies, or replies that wait."""
             config = self._config()
-            whole = config is None or config.is_whole
+            whole = config is None or config.is_self_contained
             return None if self._speed or self._script or not whole else (config, library.changes)
 
         async def load(seconds: float) -> None:
@@ -147,7 +147,7 @@ class StubServer:
 
         scheduler = Scheduler(self.machine, wait=load)
         stub = Stub(library, resolver(self._config, self._script), scheduler, self._journal, self._seed)
-        app = App(stub, lambda stub, request: replayed(self._config(), stub, request), Remembered(state), self._speed)
+        app = App(stub, lambda stub, request: replay(self._config(), stub, request), ResponseCache(state), self._speed)
         return app if self._record is None else self._record.app(self._journal, app)
 
     def _run(self, bound: socket.socket, running: threading.Event) -> None:
@@ -161,8 +161,8 @@ class StubServer:
 
     async def _serve(self, bound: socket.socket, running: threading.Event) -> None:
         app = self._app()
-        connections: set[Connection] = set()
-        listener = await self._loop.create_server(lambda: Connection(app, connections), sock=bound, backlog=2048)
+        connections: set[HttpConnection] = set()
+        listener = await self._loop.create_server(lambda: HttpConnection(app, connections), sock=bound, backlog=2048)
         running.set()
         deadline = await self._grace + time.monotonic()
         listener.close()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from mochi_stub import StubServer
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 from tests.support.stub import assert_no_prompt_truncated
 
@@ -44,14 +44,14 @@ def stub(shared_stub: StubServer) -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="session")
-def shared_holding() -> Iterator[Holding]:
+def shared_holding() -> Iterator[GatedStub]:
     """The pausing stub of this worker. Tests take `holding`."""
-    with (holding := Holding()).stub:
+    with (holding := GatedStub()).stub:
         yield holding
 
 
 @pytest.fixture(scope="session")
-def holding_server(shared_holding: Holding, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def holding_server(shared_holding: GatedStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """The server of this worker in front of `holding`."""
     data_dir = tmp_path_factory.mktemp("holding")
     with RunningServer(data_dir, shared_holding.stub.url, summarization_interval_seconds=AN_HOUR) as server:
@@ -59,7 +59,7 @@ def holding_server(shared_holding: Holding, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def holding(shared_holding: Holding) -> Iterator[Holding]:
+def holding(shared_holding: GatedStub) -> Iterator[GatedStub]:
     """The pausing stub, with a closed gate and an empty journal."""
     shared_holding.reset()
     yield shared_holding

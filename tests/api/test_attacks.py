@@ -25,7 +25,7 @@ from tests.support.attacks import (
     SEGMENTS_OF_EACH_KIND,
     WAYS_OUT,
     WINDOWS_NAMES,
-    Outside,
+    FilesOutside,
 )
 from tests.support.instructions import calls, instruct, words
 from tests.support.raw_http import send_request, send_requests
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def shared_outside(tmp_path_factory: pytest.TempPathFactory) -> Outside:
+def shared_outside(tmp_path_factory: pytest.TempPathFactory) -> FilesOutside:
     """The data directory of the shared server, and files around it. Tests take `outside`."""
-    return Outside(tmp_path_factory.mktemp("attacks"))
+    return FilesOutside(tmp_path_factory.mktemp("attacks"))
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +48,25 @@ def shared_stub() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, shared_outside: Outside) -> Iterator[RunningServer]:
+def shared_server(shared_stub: StubServer, shared_outside: FilesOutside) -> Iterator[RunningServer]:
     with RunningServer(shared_outside.data, shared_stub.url, summarization_enabled=False) as server:
         yield server
 
 
 @pytest.fixture
-def outside(shared_outside: Outside) -> Outside:
+def outside(shared_outside: FilesOutside) -> FilesOutside:
     """The files around the data directory of `server`."""
     return shared_outside
 
 
 @pytest.fixture
-def private_outside(tmp_path: Path) -> Outside:
+def private_outside(tmp_path: Path) -> FilesOutside:
     """The files around the data directory of `private_server`."""
-    return Outside(tmp_path)
+    return FilesOutside(tmp_path)
 
 
 @pytest.fixture
-def private_server(private_stub: StubServer, private_outside: Outside) -> Iterator[RunningServer]:
+def private_server(private_stub: StubServer, private_outside: FilesOutside) -> Iterator[RunningServer]:
     """A server for one test."""
     with RunningServer(private_outside.data, private_stub.url) as server:
         yield server
@@ -93,7 +93,9 @@ def request_of(route: Route, segment: str) -> bytes:
         pytest.param(SEGMENTS, id="all", marks=pytest.mark.slow),
     ],
 )
-def test_no_name_in_path_leaves_data_directory(server: RunningServer, outside: Outside, segments: list[str]) -> None:
+def test_no_name_in_path_leaves_data_directory(
+    server: RunningServer, outside: FilesOutside, segments: list[str]
+) -> None:
     from tests.support.openapi import routes
 
     for route in (route for route in routes() if "{" in route.path):
@@ -110,7 +112,7 @@ def test_no_name_in_path_leaves_data_directory(server: RunningServer, outside: O
     [pytest.param(NAMES_OF_EACH_KIND, id="of each kind"), pytest.param(NAMES, id="all", marks=pytest.mark.slow)],
 )
 def test_no_name_in_body_leaves_data_directory(
-    api: Api, server: RunningServer, outside: Outside, names: list[str]
+    api: Api, server: RunningServer, outside: FilesOutside, names: list[str]
 ) -> None:
     from tests.support.openapi import routes
 
@@ -127,7 +129,7 @@ def test_no_name_in_body_leaves_data_directory(
 
 
 @pytest.mark.parametrize("name", WAYS_OUT + WINDOWS_NAMES + LOOK_ALIKES + ODD_NAMES)
-def test_unsafe_prompt_file_names_are_refused(api: Api, outside: Outside, session_id: str, name: str) -> None:
+def test_unsafe_prompt_file_names_are_refused(api: Api, outside: FilesOutside, session_id: str, name: str) -> None:
     response = api.http.post("/system-prompts", json={"filename": name, "content": "x"})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     session = {"model": "mochi", "system_prompt_source_file": name}
@@ -146,7 +148,9 @@ def test_names_in_other_scripts_are_accepted(private_api: Api) -> None:
 
 @pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("folder", ["chat_sessions", "agents/agent_chats"])
-def test_links_to_sessions_elsewhere_are_not_followed(private_api: Api, private_outside: Outside, folder: str) -> None:
+def test_links_to_sessions_elsewhere_are_not_followed(
+    private_api: Api, private_outside: FilesOutside, folder: str
+) -> None:
     session_id = private_api.create_session("mochi", system_prompt=CANARY)["session_id"]
     elsewhere = private_outside.root / "elsewhere.json"
     (private_outside.data / "chat_sessions" / f"{session_id}.json").rename(elsewhere)
@@ -169,7 +173,7 @@ def test_links_to_sessions_elsewhere_are_not_followed(private_api: Api, private_
 
 @pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("target", ["canary", "new.sqlite", "database.sqlite"])
-def test_a_link_in_place_of_the_index_is_replaced(private_api: Api, private_outside: Outside, target: str) -> None:
+def test_a_link_in_place_of_the_index_is_replaced(private_api: Api, private_outside: FilesOutside, target: str) -> None:
     database = private_outside.root / "database.sqlite"
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE mine (x)")
@@ -185,7 +189,7 @@ def test_a_link_in_place_of_the_index_is_replaced(private_api: Api, private_outs
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_link_in_place_of_a_turns_log_is_not_written_to(private_api: Api, private_outside: Outside) -> None:
+def test_a_link_in_place_of_a_turns_log_is_not_written_to(private_api: Api, private_outside: FilesOutside) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     (private_outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(private_outside.root / "canary")
     calling = instruct(calls("anything"), words(5))  # a turn of two answers is logged in between
@@ -193,7 +197,7 @@ def test_a_link_in_place_of_a_turns_log_is_not_written_to(private_api: Api, priv
     assert private_outside.is_untouched()
 
 
-def test_links_to_prompts_elsewhere_are_not_followed(private_api: Api, private_outside: Outside) -> None:
+def test_links_to_prompts_elsewhere_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:
     prompts = private_outside.data / "system_prompts"
     prompts.mkdir()
     (prompts / "link.md").symlink_to(private_outside.root / "canary.md")
@@ -208,7 +212,9 @@ def test_links_to_prompts_elsewhere_are_not_followed(private_api: Api, private_o
 
 
 @pytest.mark.parametrize("linked", ["__init__.py", "helper.py", "package"])
-def test_links_to_tools_elsewhere_are_not_followed(private_api: Api, private_outside: Outside, linked: str) -> None:
+def test_links_to_tools_elsewhere_are_not_followed(
+    private_api: Api, private_outside: FilesOutside, linked: str
+) -> None:
     elsewhere = private_outside.root / "elsewhere"
     elsewhere.mkdir()
     code = f"def canary() -> str:\n    'Sing.'\n    return '{CANARY}'\n__all__ = ['canary']\n"
@@ -228,7 +234,9 @@ def test_links_to_tools_elsewhere_are_not_followed(private_api: Api, private_out
 
 
 @pytest.mark.parametrize("linked", ["SKILL.md", "__init__.py", "helper.py"])
-def test_links_to_agents_elsewhere_are_not_followed(private_api: Api, private_outside: Outside, linked: str) -> None:
+def test_links_to_agents_elsewhere_are_not_followed(
+    private_api: Api, private_outside: FilesOutside, linked: str
+) -> None:
     agent = write_agent(private_outside.data)
     elsewhere = private_outside.root / linked
     (agent / linked).rename(elsewhere)
@@ -240,7 +248,7 @@ def test_links_to_agents_elsewhere_are_not_followed(private_api: Api, private_ou
     assert str(private_outside.root) not in helper["error_message"]
 
 
-def test_tool_problem_names_file_without_its_path(private_api: Api, private_outside: Outside) -> None:
+def test_tool_problem_names_file_without_its_path(private_api: Api, private_outside: FilesOutside) -> None:
     tools = private_outside.data / "tools"
     tools.mkdir()
     (tools / "__init__.py").write_text("from .helper import missing\n__all__ = ['missing']\n")

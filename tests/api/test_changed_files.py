@@ -9,7 +9,7 @@ import pytest
 
 from mochi_server.sessions import SessionManager
 from mochi_stub import StubServer
-from tests.sessions.samples import answered, file_of, said
+from tests.sessions.samples import assistant, file_of, user
 from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -37,7 +37,7 @@ def test_changes_by_other_processes_reach_the_next_prompt(
 ) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     answer = private_api.send_message(session_id, "One?")["message"]["content"]
-    SessionManager(tmp_path / "chat_sessions").append_messages(session_id, [said("Two?"), answered("Two.")])
+    SessionManager(tmp_path / "chat_sessions").append_messages(session_id, [user("Two?"), assistant("Two.")])
     private_api.send_message(session_id, "Three?")
     assert told(private_stub) == ["One?", answer, "Two?", "Two.", "Three?"]
 

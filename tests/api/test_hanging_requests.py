@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.web.http_protocol import Connection
+from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.faults.rude_clients import RudeClient, request
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
 pytestmark = pytest.mark.one_process("it is about connections to this process")
@@ -19,8 +19,8 @@ HALF_A_BODY = request("/sessions", {"model": "mochi"})[:-5]
 
 
 @pytest.fixture
-def server(holding: Holding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningServer]:
-    monkeypatch.setattr(Connection, "patience_seconds", 0.2)
+def server(holding: GatedStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningServer]:
+    monkeypatch.setattr(StrictHttpProtocol, "stall_seconds", 0.2)
     with RunningServer(tmp_path, holding.stub.url) as server:
         yield server
 
@@ -49,7 +49,7 @@ def test_idle_connection_is_closed(server: RunningServer) -> None:
         assert client.recv(1) == b""
 
 
-def test_slow_answer_does_not_time_out(server: RunningServer, holding: Holding) -> None:
+def test_slow_answer_does_not_time_out(server: RunningServer, holding: GatedStub) -> None:
     api = server.api()
     with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
         assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]

@@ -8,7 +8,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
 
@@ -56,7 +56,7 @@ def test_health_of_server_with_keys_needs_no_key(tmp_path: Path, stub: StubServe
 
 @pytest.mark.one_process("another process hears nothing of the answer")
 def test_health_does_not_probe_an_answering_ollama(tmp_path: Path) -> None:
-    holding = Holding()
+    holding = GatedStub()
     with holding.stub, RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:

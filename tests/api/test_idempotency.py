@@ -7,13 +7,13 @@ import httpx
 import pytest
 
 from tests.support.api import Api, Event, error_of, read_events, text_of
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 
 @pytest.fixture
-def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
+def server(holding: GatedStub, holding_server: RunningServer) -> RunningServer:
     return holding_server
 
 
@@ -54,7 +54,7 @@ def test_repeated_key_finds_run_before_later_runs(api: Api) -> None:
     assert said(api, session_id) == ["Hi", "Fine.", "Next", "Fine."]
 
 
-def test_same_post_during_turn_subscribes_to_it(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_same_post_during_turn_subscribes_to_it(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other, heard = server.api(), list[list[Event]]()
     body = {"message": "hold"}
@@ -81,7 +81,7 @@ def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
     assert said(api, session_id) == ["Hi", text_of(first)]
 
 
-def test_same_post_after_restart_gets_same_answer(holding: Holding, tmp_path: Path) -> None:
+def test_same_post_after_restart_gets_same_answer(holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         session_id = server.api().create_session("mochi")["session_id"]
         first = stream_with_key(server.api(), session_id, "Hi")
@@ -100,7 +100,7 @@ def test_same_post_after_restart_gets_same_answer(holding: Holding, tmp_path: Pa
         assert said(api, session_id) == ["Hi", "Fine."]
 
 
-def test_interrupted_answer_is_regenerated_after_restart(holding: Holding, tmp_path: Path) -> None:
+def test_interrupted_answer_is_regenerated_after_restart(holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -125,7 +125,7 @@ def test_fork_has_no_idempotency_keys(api: Api) -> None:
     assert said(api, fork) == ["Hi", "Fine."] * 2
 
 
-def test_same_post_after_disconnect_gets_the_rest(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_same_post_after_disconnect_gets_the_rest(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     body = {"message": "hold", "on_disconnect": "continue"}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
@@ -169,7 +169,7 @@ def test_key_with_another_message_is_refused(api: Api) -> None:
     assert said(api, session_id) == ["Hi", "Fine."]
 
 
-def test_refused_post_does_not_use_its_key(api: Api, holding: Holding) -> None:
+def test_refused_post_does_not_use_its_key(api: Api, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)

@@ -11,12 +11,12 @@ from mochi_stub import Model, StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Reply
 from tests.support.api import Api, error_of
-from tests.support.images import GIF, KINDS, PNG, encoded, name_of, numbered
+from tests.support.images import GIF, KINDS, PNG, base64_image, numbered_image, sha256_of
 from tests.support.server import RunningServer
 
 SEES = "echo"
 """A model of the stub with ``vision``; ``mochi`` has none."""
-UNUSED = numbered(1000)
+UNUSED = numbered_image(1000)
 """An image that no test stores in the shared server for good."""
 
 
@@ -38,7 +38,7 @@ def codes(events: list[Any]) -> list[str]:
 def looking(api: Api, *images: bytes, message: str = "Look!") -> str:
     """A session in which images were shown."""
     session_id = str(api.create_session(SEES)["session_id"])
-    api.send_message(session_id, message, images=[encoded(image) for image in images])
+    api.send_message(session_id, message, images=[base64_image(image) for image in images])
     return session_id
 
 
@@ -49,15 +49,15 @@ def test_message_references_image_that_is_served_unchanged(private_api: Api, pri
     user, _ = private_api.messages(session_id)
     assert user["content"] == "Look!"
     assert user["images"] == [
-        {"sha256": name_of(PNG), "media_type": "image/png"},
-        {"sha256": name_of(GIF), "media_type": "image/gif"},
+        {"sha256": sha256_of(PNG), "media_type": "image/png"},
+        {"sha256": sha256_of(GIF), "media_type": "image/gif"},
     ]
-    assert blobs(private_server) == {name_of(PNG), name_of(GIF)}
+    assert blobs(private_server) == {sha256_of(PNG), sha256_of(GIF)}
     assert (
-        encoded(PNG)[:40].encode()
+        base64_image(PNG)[:40].encode()
         not in next(private_server.settings.resolved_sessions_dir.glob("*.json")).read_bytes()
     )
-    answer = private_api.http.get(f"/sessions/{session_id}/blobs/{name_of(GIF)}")
+    answer = private_api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(GIF)}")
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, GIF, "image/gif")
 
 
@@ -66,7 +66,7 @@ def test_image_is_served_with_safe_headers(api: Api, media_type: str) -> None:
     image = KINDS[media_type] + b"<script>alert(1)</script>"
     session_id = looking(api, image)
 
-    answer = api.http.get(f"/sessions/{session_id}/blobs/{name_of(image)}")
+    answer = api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(image)}")
 
     assert answer.content == image
     assert answer.headers["content-type"] == media_type
@@ -78,25 +78,27 @@ def test_image_is_served_with_safe_headers(api: Api, media_type: str) -> None:
 
 def test_later_requests_send_images_of_history(api: Api, stub: StubServer) -> None:
     session_id = looking(api, PNG, PNG)
-    assert seen(stub) == [[encoded(PNG), encoded(PNG)]]
+    assert seen(stub) == [[base64_image(PNG), base64_image(PNG)]]
 
     api.stream_message(session_id, "And now?")
-    assert seen(stub) == [[encoded(PNG), encoded(PNG)], None, None]
+    assert seen(stub) == [[base64_image(PNG), base64_image(PNG)], None, None]
 
-    api.stream_message(session_id, "This one!", images=[encoded(GIF)])
-    assert seen(stub) == [[encoded(PNG), encoded(PNG)], None, None, None, [encoded(GIF)]]
+    api.stream_message(session_id, "This one!", images=[base64_image(GIF)])
+    assert seen(stub) == [[base64_image(PNG), base64_image(PNG)], None, None, None, [base64_image(GIF)]]
 
     api.send_message(session_id)
-    assert seen(stub)[-1] == [encoded(GIF)]
+    assert seen(stub)[-1] == [base64_image(GIF)]
 
 
 def test_data_urls_and_line_breaks_are_accepted(api: Api, stub: StubServer) -> None:
     session_id = api.create_session(SEES)["session_id"]
-    wrapped = "\r\n".join(encoded(PNG)[i : i + 76] for i in range(0, len(encoded(PNG)), 76))
+    wrapped = "\r\n".join(base64_image(PNG)[i : i + 76] for i in range(0, len(base64_image(PNG)), 76))
 
-    api.send_message(session_id, "Look!", images=[f"data:image/svg+xml;charset=utf-8;base64,{encoded(PNG)}", wrapped])
+    api.send_message(
+        session_id, "Look!", images=[f"data:image/svg+xml;charset=utf-8;base64,{base64_image(PNG)}", wrapped]
+    )
 
-    assert seen(stub) == [[encoded(PNG), encoded(PNG)]]
+    assert seen(stub) == [[base64_image(PNG), base64_image(PNG)]]
     assert api.messages(session_id)[0]["images"][0]["media_type"] == "image/png"
 
 
@@ -106,7 +108,7 @@ def test_image_for_model_without_vision_is_refused(api: Api, server: RunningServ
     session_id = api.create_session("mochi")["session_id"]
     path = f"/chat/{session_id}" + ("/stream" if streamed else "")
 
-    response = api.http.post(path, json={"message": "Look!", "images": [encoded(UNUSED)]})
+    response = api.http.post(path, json={"message": "Look!", "images": [base64_image(UNUSED)]})
 
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert "'mochi' cannot see" in response.json()["error"]["message"]
@@ -116,13 +118,13 @@ def test_image_for_model_without_vision_is_refused(api: Api, server: RunningServ
 
 BROKEN = {
     "broken base64": "iVBORw0KGgo!",
-    "cut short": encoded(PNG)[:-3],
+    "cut short": base64_image(PNG)[:-3],
     "no base64": "übung",
     "empty": "",
     "an empty data URL": "data:image/png;base64,",
-    "text": encoded(b"BMW, as a text says"),
-    "svg": encoded(b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>"),
-    "html": encoded(b"<!doctype html><script>alert(1)</script>"),
+    "text": base64_image(b"BMW, as a text says"),
+    "svg": base64_image(b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>"),
+    "html": base64_image(b"<!doctype html><script>alert(1)</script>"),
     "a link": "https://example.org/cat.png",
 }
 
@@ -133,7 +135,7 @@ def test_invalid_image_error_names_its_position(api: Api, server: RunningServer,
     session_id = api.create_session(SEES)["session_id"]
 
     response = api.http.post(
-        f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(UNUSED), BROKEN[case]]}
+        f"/chat/{session_id}", json={"message": "Look!", "images": [base64_image(UNUSED), BROKEN[case]]}
     )
 
     assert error_of(response) == (422, "VALIDATION_ERROR")
@@ -147,11 +149,11 @@ def test_invalid_image_error_names_its_position(api: Api, server: RunningServer,
 @pytest.mark.parametrize(
     "body",
     [
-        {"message": "Look!", "images": [encoded(PNG)] * 17},
-        {"message": "Look!", "images": encoded(PNG)},
+        {"message": "Look!", "images": [base64_image(PNG)] * 17},
+        {"message": "Look!", "images": base64_image(PNG)},
         {"message": "Look!", "images": [1]},
-        {"message": " ", "images": [encoded(PNG)]},
-        {"images": [encoded(PNG)]},
+        {"message": " ", "images": [base64_image(PNG)]},
+        {"images": [base64_image(PNG)]},
     ],
     ids=["too many", "no list", "no text", "blank", "without a message"],
 )
@@ -173,7 +175,7 @@ def test_too_large_image_body_is_refused(tmp_path: Path, stub: StubServer) -> No
     with RunningServer(tmp_path, stub.url, max_body_bytes=100_000) as server:
         session_id = (api := server.api()).create_session(SEES)["session_id"]
         response = api.http.post(
-            f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(numbered(1, 100_000))]}
+            f"/chat/{session_id}", json={"message": "Look!", "images": [base64_image(numbered_image(1, 100_000))]}
         )
         assert error_of(response) == (413, "BODY_TOO_LARGE")
 
@@ -189,7 +191,7 @@ def test_model_without_vision_answers_with_warning(api: Api, stub: StubServer) -
     assert seen(stub) == [None, None, None]
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": SEES}))
     assert codes(api.stream_message(session_id, "And now?")) == []
-    assert seen(stub)[0] == [encoded(PNG)]
+    assert seen(stub)[0] == [base64_image(PNG)]
 
 
 @pytest.mark.one_process("it is about files")
@@ -197,12 +199,12 @@ def test_missing_image_file_causes_warning(
     private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
     session_id = looking(private_api, PNG, GIF)
-    (private_server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)).unlink()
+    (private_server.settings.resolved_sessions_dir / "blobs" / sha256_of(PNG)).unlink()
 
     assert codes(private_api.stream_message(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
 
-    assert seen(private_stub)[0] == [encoded(GIF)]
-    missing = private_api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
+    assert seen(private_stub)[0] == [base64_image(GIF)]
+    missing = private_api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(PNG)}")
     assert error_of(missing) == (404, "BLOB_NOT_FOUND")
 
 
@@ -210,14 +212,14 @@ def test_missing_image_file_causes_warning(
 def test_image_is_served_only_through_its_session(private_api: Api, private_server: RunningServer) -> None:
     looking(private_api, PNG)
     other = looking(private_api, GIF)
-    page = private_server.settings.resolved_sessions_dir / "blobs" / name_of(GIF)
+    page = private_server.settings.resolved_sessions_dir / "blobs" / sha256_of(GIF)
 
-    for name in (name_of(PNG), name_of(PNG)[:-1], name_of(GIF).upper(), "none"):
+    for name in (sha256_of(PNG), sha256_of(PNG)[:-1], sha256_of(GIF).upper(), "none"):
         assert private_api.http.get(f"/sessions/{other}/blobs/{name}").status_code == 404
-    assert error_of(private_api.http.get(f"/sessions/{other}/blobs/{name_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
-    assert error_of(private_api.http.get(f"/sessions/0123456789/blobs/{name_of(GIF)}")) == (404, "SESSION_NOT_FOUND")
+    assert error_of(private_api.http.get(f"/sessions/{other}/blobs/{sha256_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
+    assert error_of(private_api.http.get(f"/sessions/0123456789/blobs/{sha256_of(GIF)}")) == (404, "SESSION_NOT_FOUND")
     page.write_bytes(b"<script>alert(1)</script>")
-    assert error_of(private_api.http.get(f"/sessions/{other}/blobs/{name_of(GIF)}")) == (404, "BLOB_NOT_FOUND")
+    assert error_of(private_api.http.get(f"/sessions/{other}/blobs/{sha256_of(GIF)}")) == (404, "BLOB_NOT_FOUND")
 
 
 @pytest.mark.one_process("it is about files")
@@ -225,14 +227,14 @@ def test_a_link_in_place_of_an_image_is_not_followed(
     private_api: Api, private_server: RunningServer, tmp_path: Path
 ) -> None:
     session_id = looking(private_api, PNG)
-    path = private_server.settings.resolved_sessions_dir / "blobs" / name_of(PNG)
+    path = private_server.settings.resolved_sessions_dir / "blobs" / sha256_of(PNG)
     secret = tmp_path / "secret"
     secret.write_bytes(PNG)
     path.unlink()
     path.symlink_to(secret)
 
     assert error_of(private_api.http.get(f"/sessions/{session_id}/blobs/{path.name}")) == (404, "BLOB_NOT_FOUND")
-    private_api.send_message(session_id, "Look again!", images=[encoded(PNG)])
+    private_api.send_message(session_id, "Look again!", images=[base64_image(PNG)])
     assert not path.is_symlink()
     assert secret.read_bytes() == PNG
 
@@ -240,15 +242,15 @@ def test_a_link_in_place_of_an_image_is_not_followed(
 @pytest.mark.one_process("it is about files")
 def test_image_is_deleted_with_its_last_message(private_api: Api, private_server: RunningServer) -> None:
     one, two = looking(private_api, PNG, GIF), looking(private_api, PNG)
-    assert blobs(private_server) == {name_of(PNG), name_of(GIF)}
+    assert blobs(private_server) == {sha256_of(PNG), sha256_of(GIF)}
 
     private_api.http.delete(f"/sessions/{one}")
-    assert blobs(private_server) == {name_of(PNG)}
+    assert blobs(private_server) == {sha256_of(PNG)}
 
-    private_api.send_message(two, "And this!", images=[encoded(GIF)])
+    private_api.send_message(two, "And this!", images=[base64_image(GIF)])
     private_api.ok(private_api.http.put(f"/sessions/{two}/messages/0", json={"content": "Look well!"}))
-    assert blobs(private_server) == {name_of(PNG)}
-    assert private_api.messages(two)[0]["images"] == [{"sha256": name_of(PNG), "media_type": "image/png"}]
+    assert blobs(private_server) == {sha256_of(PNG)}
+    assert private_api.messages(two)[0]["images"] == [{"sha256": sha256_of(PNG), "media_type": "image/png"}]
 
     private_api.http.delete(f"/sessions/{two}")
     assert blobs(private_server) == set()
@@ -263,16 +265,16 @@ def test_regeneration_and_new_prompt_keep_images(
     private_api.ok(private_api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "Be brief."}))
     private_api.http.delete(f"/sessions/{session_id}/system-prompt")
     private_api.send_message(session_id)
-    assert blobs(private_server) == {name_of(PNG)}
-    assert seen(private_stub) == [[encoded(PNG)]]
+    assert blobs(private_server) == {sha256_of(PNG)}
+    assert seen(private_stub) == [[base64_image(PNG)]]
 
 
 @pytest.mark.one_process("it is about files")
 def test_session_deleted_during_turn_leaves_no_image(private_api: Api, private_server: RunningServer) -> None:
     session_id = private_api.create_session("slow-stream")["session_id"]
-    with private_api.open_stream(session_id, "Look!", images=[encoded(PNG)]) as events:
+    with private_api.open_stream(session_id, "Look!", images=[base64_image(PNG)]) as events:
         next(events)
-        assert blobs(private_server) == {name_of(PNG)}
+        assert blobs(private_server) == {sha256_of(PNG)}
         assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
     assert blobs(private_server) == set()
 
@@ -281,7 +283,7 @@ def test_the_same_key_with_another_image_is_another_message(api: Api) -> None:
     session_id = api.create_session(SEES)["session_id"]
 
     def send_message(image: bytes) -> httpx.Response:
-        body = {"message": "Look!", "images": [encoded(image)]}
+        body = {"message": "Look!", "images": [base64_image(image)]}
         return api.http.post(f"/chat/{session_id}", json=body, headers={"Idempotency-Key": "k"})
 
     first = send_message(PNG)
@@ -294,11 +296,13 @@ def test_image_is_stored_while_ollama_is_down(tmp_path: Path, stub: StubServer) 
     with RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session(SEES)["session_id"]
     with RunningServer(tmp_path, "http://127.0.0.1:9") as server:
-        response = server.api().http.post(f"/chat/{session_id}", json={"message": "Look!", "images": [encoded(PNG)]})
+        response = server.api().http.post(
+            f"/chat/{session_id}", json={"message": "Look!", "images": [base64_image(PNG)]}
+        )
         assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
     with RunningServer(tmp_path, stub.url) as server:
         server.api().send_message(session_id)
-        assert seen(stub) == [[encoded(PNG)]]
+        assert seen(stub) == [[base64_image(PNG)]]
 
 
 def test_images_count_towards_context_window(tmp_path: Path) -> None:
@@ -309,7 +313,7 @@ def test_images_count_towards_context_window(tmp_path: Path) -> None:
         api = server.api()
         session_id = api.create_session("eye")["session_id"]
         assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] == 8192
-        answer = api.send_message(session_id, "Look!", images=[encoded(numbered(i)) for i in range(16)])
+        answer = api.send_message(session_id, "Look!", images=[base64_image(numbered_image(i)) for i in range(16)])
         assert answer["context_window"] == {**answer["context_window"], "reason": "usage_threshold"}
         assert answer["context_window"]["current_window"] == 32768
         assert stub.exchanges()[-1].reload
@@ -330,7 +334,8 @@ def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
         kinds: list[str] = []
         for number in range(10):
             kinds += [
-                e.type for e in api.stream_message(session_id, f"Turn {number}", images=[encoded(numbered(number))])
+                e.type
+                for e in api.stream_message(session_id, f"Turn {number}", images=[base64_image(numbered_image(number))])
             ]
         assert "context_compacted" in kinds
         assert "error" not in kinds
@@ -339,7 +344,7 @@ def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
         summed_up = [messages for messages in asked if "summary" in messages[0]["content"].lower()]
         assert any("[showed images: 1]" in messages[-1]["content"] for messages in summed_up)
         assert all(len(str(messages)) < 8192 for messages in summed_up)
-        assert encoded(PNG)[:30] not in str(api.session(session_id)["summary"])
+        assert base64_image(PNG)[:30] not in str(api.session(session_id)["summary"])
         assert len(seen(stub)) < 20
 
 
@@ -352,7 +357,7 @@ def test_concurrent_sessions_never_lose_a_shared_image(
     def live(_: int) -> None:
         for _ in range(rounds):
             session_id = looking(private_api, PNG)
-            answer = private_api.http.get(f"/sessions/{session_id}/blobs/{name_of(PNG)}")
+            answer = private_api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(PNG)}")
             assert answer.status_code == 200, answer.text
             assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
 
@@ -369,9 +374,9 @@ def test_fork_keeps_images_of_deleted_origin(
 
     private_api.http.delete(f"/sessions/{origin}")
 
-    assert private_api.http.get(f"/sessions/{fork}/blobs/{name_of(PNG)}").content == PNG
+    assert private_api.http.get(f"/sessions/{fork}/blobs/{sha256_of(PNG)}").content == PNG
     private_api.send_message(fork, "And now?")
-    assert seen(private_stub)[0] == [encoded(PNG)]
+    assert seen(private_stub)[0] == [base64_image(PNG)]
     private_api.http.delete(f"/sessions/{fork}")
     assert blobs(private_server) == set()
 
@@ -383,20 +388,20 @@ def exported(api: Api, session_id: str) -> Any:
 def test_markdown_names_the_images(api: Api) -> None:
     session_id = looking(api, PNG, GIF)
     text = api.http.get(f"/sessions/{session_id}/export", params={"format": "markdown"}).text
-    assert f"\n\n*(image {name_of(PNG)})*\n\n*(image {name_of(GIF)})*\n\n" in text
+    assert f"\n\n*(image {sha256_of(PNG)})*\n\n*(image {sha256_of(GIF)})*\n\n" in text
 
 
 def test_export_transfers_images_to_another_server(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path / "here", stub.url) as one, RunningServer(tmp_path / "there", stub.url) as other:
         here, there = one.api(), other.api()
         session_id = looking(here, PNG, GIF)
-        here.send_message(session_id, "Again!", images=[encoded(PNG)])
+        here.send_message(session_id, "Again!", images=[base64_image(PNG)])
         file = exported(here, session_id)
-        assert file["blobs"] == {name_of(image): encoded(image) for image in (PNG, GIF)}
+        assert file["blobs"] == {sha256_of(image): base64_image(image) for image in (PNG, GIF)}
 
         (imported,) = there.ok(there.http.post("/sessions/import", json=file), 201)["sessions"]
         for image in (PNG, GIF):
-            answer = there.http.get(f"/sessions/{imported['session_id']}/blobs/{name_of(image)}")
+            answer = there.http.get(f"/sessions/{imported['session_id']}/blobs/{sha256_of(image)}")
             assert (answer.status_code, answer.content) == (200, image)
         again = exported(there, imported["session_id"])
         for each in (file, again):
@@ -417,11 +422,11 @@ def test_export_without_image_bytes_is_imported(private_api: Api, private_server
 
 
 WRONG_BLOBS: dict[str, Any] = {
-    "of another image": ({name_of(UNUSED): encoded(GIF)}, name_of(GIF)),
-    "cut short": ({name_of(UNUSED): encoded(UNUSED)[:-3]}, "base64"),
-    "no image": ({name_of(UNUSED): encoded(b"#!/bin/sh")}, "not an image"),
-    "no text": ({name_of(UNUSED): 1}, "blobs"),
-    "a list": ([encoded(UNUSED)], "blobs"),
+    "of another image": ({sha256_of(UNUSED): base64_image(GIF)}, sha256_of(GIF)),
+    "cut short": ({sha256_of(UNUSED): base64_image(UNUSED)[:-3]}, "base64"),
+    "no image": ({sha256_of(UNUSED): base64_image(b"#!/bin/sh")}, "not an image"),
+    "no text": ({sha256_of(UNUSED): 1}, "blobs"),
+    "a list": ([base64_image(UNUSED)], "blobs"),
 }
 
 
@@ -445,6 +450,6 @@ def test_wrong_image_bytes_in_import_are_refused(api: Api, server: RunningServer
 @pytest.mark.one_process("it is about files")
 def test_unreferenced_image_bytes_are_not_stored(private_api: Api, private_server: RunningServer) -> None:
     file = exported(private_api, looking(private_api, PNG))
-    file["blobs"][name_of(GIF)] = encoded(GIF)
+    file["blobs"][sha256_of(GIF)] = base64_image(GIF)
     private_api.ok(private_api.http.post("/sessions/import", json=file), 201)
-    assert blobs(private_server) == {name_of(PNG)}
+    assert blobs(private_server) == {sha256_of(PNG)}

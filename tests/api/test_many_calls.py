@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.chat.tool_loop import Limits
+from mochi_server.chat.tool_loop import ToolLoopLimits
 from mochi_server.config import MochiServerSettings
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
@@ -52,4 +52,4 @@ def test_calls_beyond_the_limit_of_a_round_are_left_out(tmp_path: Path, count: i
 
 def test_a_round_may_have_128_calls_by_default() -> None:
     setting = MochiServerSettings.model_fields["max_tool_calls_per_round"]
-    assert setting.default == Limits().calls_per_round == 128
+    assert setting.default == ToolLoopLimits().calls_per_round == 128

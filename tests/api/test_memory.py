@@ -18,12 +18,21 @@ from tests.support.server import RunningServer
 pytestmark = pytest.mark.one_process("it looks into the process")
 _SESSIONS = 10
 _SESSION = frozenset(
-    {"Stored", "Record", "Signature", "History", "SessionMetadata", "ToolSettings", "AgentSettings", "ChatSession"}
+    {
+        "FileSnapshot",
+        "SessionRecord",
+        "Signature",
+        "History",
+        "SessionMetadata",
+        "ToolSettings",
+        "AgentSettings",
+        "ChatSession",
+    }
 )
 """Of sessions that were used lately."""
 _RUN = frozenset({"Run", "EventLog", "TurnRequest", "TurnResult", "GenerationOptions", "WindowDecision"})
 """Of turns that can still be listened to."""
-_SUMMARY = frozenset({"_Work"})
+_SUMMARY = frozenset({"_SummaryTask"})
 """What is known of a session's summary."""
 
 

@@ -10,7 +10,7 @@ from mochi_server.telemetry.metrics import Metrics
 from mochi_stub import StubServer
 from mochi_stub.models.catalogue import Model
 from tests.support.api import Api, error_of
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -104,7 +104,7 @@ def test_tool_calls_are_counted_by_outcome(tmp_path: Path, stub: StubServer) -> 
     }
 
 
-def test_running_turns_and_open_streams_are_gauged(holding: Holding, tmp_path: Path) -> None:
+def test_running_turns_and_open_streams_are_gauged(holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
@@ -154,11 +154,11 @@ def test_two_servers_in_one_process_have_own_metrics(
 def test_unknown_names_do_not_add_labels_without_limit() -> None:
     metrics = Metrics()
     for number in range(1000):
-        metrics.first_words(f"model-{number}", 1)
+        metrics.first_token(f"model-{number}", 1)
         metrics.request_ended(f"METHOD{number}", 200, None)
-        metrics.answered({"model": f"model-{number}", "eval_count": "many", "load_duration": None})
-    assert len(metrics.text().splitlines()) < 5000
-    assert b'model="other"' in metrics.text()
+        metrics.response_ended({"model": f"model-{number}", "eval_count": "many", "load_duration": None})
+    assert len(metrics.render().splitlines()) < 5000
+    assert b'model="other"' in metrics.render()
 
 
 def test_names_are_prefixed_and_say_their_unit() -> None:

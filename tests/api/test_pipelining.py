@@ -10,11 +10,11 @@ import httpx
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from mochi_server.web.http_protocol import Connection
+from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.faults.rude_clients import RudeClient
 from tests.faults.rude_clients import request as post
 from tests.sessions.processes import DEADLINE
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.process import Command
 from tests.support.server import RunningServer
 from tests.support.waiting import until
@@ -26,7 +26,7 @@ ALIVE = b'{"status":"alive"}'
 
 
 @pytest.fixture
-def server(holding: Holding, tmp_path: Path) -> Iterator[RunningServer]:
+def server(holding: GatedStub, tmp_path: Path) -> Iterator[RunningServer]:
     with RunningServer(tmp_path, holding.stub.url) as server:
         yield server
 
@@ -77,9 +77,9 @@ def cycles() -> int:
     return sum(type(each) is RequestResponseCycle for each in gc.get_objects())
 
 
-def connections() -> list[Connection]:
+def connections() -> list[StrictHttpProtocol]:
     gc.collect()
-    return [each for each in gc.get_objects() if type(each) is Connection and each.parser is not None]
+    return [each for each in gc.get_objects() if type(each) is StrictHttpProtocol and each.parser is not None]
 
 
 def chunked(path: str, body: bytes) -> bytes:
@@ -95,7 +95,7 @@ def held(request: pytest.FixtureRequest, session_id: str) -> bytes:
     return chunked(path, json.dumps(body).encode()) if request.param == "chunked" else post(path, body)
 
 
-def test_waiting_requests_take_bounded_memory(client: RudeClient, held: bytes, holding: Holding) -> None:
+def test_waiting_requests_take_bounded_memory(client: RudeClient, held: bytes, holding: GatedStub) -> None:
     before = cycles()
     send_until_blocked(client, held + LIVE * 5_000)
     client.reads_until(b"three ")
@@ -105,7 +105,7 @@ def test_waiting_requests_take_bounded_memory(client: RudeClient, held: bytes, h
 
 
 def test_pipelined_requests_are_answered_in_order(
-    client: RudeClient, held: bytes, session_id: str, holding: Holding
+    client: RudeClient, held: bytes, session_id: str, holding: GatedStub
 ) -> None:
     client.sends(held + LIVE * 200 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 200)
     client.reads_until(b"three ")
@@ -118,7 +118,9 @@ def test_pipelined_requests_are_answered_in_order(
     assert rest.count(b"HTTP/1.1 200 OK") == 401
 
 
-def test_answer_is_whole_if_garbage_follows_its_request(client: RudeClient, session_id: str, holding: Holding) -> None:
+def test_answer_is_whole_if_garbage_follows_its_request(
+    client: RudeClient, session_id: str, holding: GatedStub
+) -> None:
     client.sends(post(f"/chat/{session_id}/stream", {"message": "hold"}) + LIVE + b"\0\0\0\0")
     client.reads_until(b"three ")
     holding.gate.open()

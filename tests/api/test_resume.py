@@ -12,12 +12,12 @@ from mochi_server.web import sse
 from mochi_stub import Model, StubServer
 from mochi_stub.reply import Reply
 from tests.support.api import Api, Event, error_of, read_events, text_of
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
 
 @pytest.fixture
-def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
+def server(holding: GatedStub, holding_server: RunningServer) -> RunningServer:
     return holding_server
 
 
@@ -40,7 +40,7 @@ def heard(api: Api, session_id: str, after: str | None = None, **headers: str) -
         return list(events)
 
 
-def test_new_subscriber_gets_all_events(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_new_subscriber_gets_all_events(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as first, attached(server.api(), session_id) as second:
         begun = [next(first) for _ in range(3)]
@@ -49,7 +49,7 @@ def test_new_subscriber_gets_all_events(api: Api, server: RunningServer, holding
         assert list(first) == list(second)
 
 
-def test_event_source_resumes_after_last_event_id(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_event_source_resumes_after_last_event_id(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold", on_disconnect="continue") as events:
         last = [next(events) for _ in range(2)][-1]
@@ -90,7 +90,7 @@ def test_no_further_events_is_204(api: Api) -> None:
     assert api.http.get(path, params={"after": "99"}).status_code == 204
 
 
-def test_position_beyond_end_gets_later_events(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_position_beyond_end_gets_later_events(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as first:
         next(first)
@@ -121,7 +121,7 @@ def test_rest_of_older_run_can_be_read(api: Api) -> None:
     assert heard(api, session_id, "ffffffffff:1") == second
 
 
-def test_second_subscriber_keeps_turn_running(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_second_subscriber_keeps_turn_running(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with server.api() as leaving, leaving.open_stream(session_id, "hold") as first:
         next(first)
@@ -132,7 +132,7 @@ def test_second_subscriber_keeps_turn_running(api: Api, server: RunningServer, h
             assert list(second)[-2].type == "message_complete"
 
 
-def test_turn_can_be_resumed_within_disconnect_grace(tmp_path: Path, holding: Holding) -> None:
+def test_turn_can_be_resumed_within_disconnect_grace(tmp_path: Path, holding: GatedStub) -> None:
     with RunningServer(tmp_path, holding.stub.url, disconnect_grace_seconds=30) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -188,7 +188,7 @@ def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monk
 
 
 @pytest.mark.one_process("it looks into the process")
-def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: Holding, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: GatedStub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sse.PING_SECONDS <= 10
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
     session_id = api.create_session("mochi")["session_id"]
@@ -206,7 +206,7 @@ def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: Holding, monkey
 @pytest.mark.one_process("it looks into the process")
 @pytest.mark.parametrize("ends", ["answered", "stopped", "deleted"])
 def test_request_waiting_for_turn_is_kept_open(
-    api: Api, server: RunningServer, holding: Holding, monkeypatch: pytest.MonkeyPatch, ends: str
+    api: Api, server: RunningServer, holding: GatedStub, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
     session_id = api.create_session("mochi")["session_id"]
@@ -238,7 +238,7 @@ def test_request_waiting_for_turn_is_kept_open(
 
 @pytest.mark.one_process("it looks into the process")
 def test_disconnect_while_waiting_discards_message(
-    api: Api, server: RunningServer, holding: Holding, monkeypatch: pytest.MonkeyPatch
+    api: Api, server: RunningServer, holding: GatedStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
     session_id = api.create_session("mochi")["session_id"]

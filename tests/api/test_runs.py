@@ -11,7 +11,7 @@ import pytest
 from mochi_server.sessions import SessionManager
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of, read_events, text_of
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -31,7 +31,7 @@ __all__ = ["one", "two"]
 
 
 @pytest.fixture
-def server(holding: Holding, holding_server: RunningServer) -> RunningServer:
+def server(holding: GatedStub, holding_server: RunningServer) -> RunningServer:
     return holding_server
 
 
@@ -40,7 +40,7 @@ def api(server: RunningServer) -> Api:
     return server.client
 
 
-def test_disconnect_stops_model_and_stores_partial_answer(api: Api, holding: Holding) -> None:
+def test_disconnect_stops_model_and_stores_partial_answer(api: Api, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold") as events:
@@ -52,7 +52,7 @@ def test_disconnect_stops_model_and_stores_partial_answer(api: Api, holding: Hol
     assert (partial["content"], partial["interrupted"]) == ("one two three ", True)
 
 
-def test_disconnect_from_collected_turn_stops_model(api: Api, holding: Holding) -> None:
+def test_disconnect_from_collected_turn_stops_model(api: Api, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     with pytest.raises(httpx.ReadTimeout):
@@ -63,7 +63,7 @@ def test_disconnect_from_collected_turn_stops_model(api: Api, holding: Holding) 
     assert api.messages(session_id)[1]["content"] == "one two three "
 
 
-def test_turn_with_on_disconnect_continue_completes(api: Api, holding: Holding) -> None:
+def test_turn_with_on_disconnect_continue_completes(api: Api, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold", on_disconnect="continue") as events:
@@ -77,7 +77,7 @@ def test_turn_with_on_disconnect_continue_completes(api: Api, holding: Holding) 
     assert "interrupted" not in answer
 
 
-def test_stop_stores_partial_answer(api: Api, holding: Holding) -> None:
+def test_stop_stores_partial_answer(api: Api, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     with api.open_stream(session_id, "hold") as events:
@@ -93,7 +93,7 @@ def test_stop_stores_partial_answer(api: Api, holding: Holding) -> None:
     assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "stopped"
 
 
-def test_stopped_collected_turn_returns_partial_answer(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_stopped_collected_turn_returns_partial_answer(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     answers: list[dict[str, object]] = []
     asking = threading.Thread(target=lambda: answers.append(api.send_message(session_id, "hold")))
@@ -130,7 +130,7 @@ def test_second_turn_on_busy_session_is_refused(api: Api) -> None:
             assert response.json()["error"]["details"]["run_id"] == run_id
 
 
-def test_turn_waits_for_the_previous_one(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_turn_waits_for_the_previous_one(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     answers: list[dict[str, object]] = []
@@ -160,7 +160,7 @@ def test_session_is_free_once_done_is_read(api: Api, server: RunningServer, roun
                     assert other.http.post(f"/chat/{session_id}", json={"message": "At once"}).status_code == 200
 
 
-def test_timeout_while_waiting_discards_message(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_timeout_while_waiting_discards_message(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     with api.open_stream(session_id, "hold") as events:
@@ -175,7 +175,7 @@ def test_timeout_while_waiting_discards_message(api: Api, server: RunningServer,
 
 
 @pytest.mark.one_process("it is about files")
-def test_turn_with_corrupt_file_can_be_stopped(api: Api, server: RunningServer, holding: Holding) -> None:
+def test_turn_with_corrupt_file_can_be_stopped(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
@@ -198,7 +198,7 @@ def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:
     assert [error_of(response) for response in edits] == [(409, "SESSION_BUSY")] * 3
 
 
-def test_a_patch_during_a_turn_is_kept(tmp_path: Path, holding: Holding) -> None:
+def test_a_patch_during_a_turn_is_kept(tmp_path: Path, holding: GatedStub) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -215,7 +215,7 @@ def test_a_patch_during_a_turn_is_kept(tmp_path: Path, holding: Holding) -> None
     assert session["messages"][-1]["content"] == "one two three four"
 
 
-def test_deleting_a_session_stops_its_turn(api: Api, holding: Holding) -> None:
+def test_deleting_a_session_stops_its_turn(api: Api, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         assert [next(events).type for _ in range(3)] == ["content_delta"] * 3
@@ -243,7 +243,7 @@ def test_crash_recovery_adds_missing_tool_results(tmp_path: Path) -> None:
     assert all(message["interrupted"] for message in messages[2:])
 
 
-def test_shutdown_stores_partial_answer_and_sends_error(tmp_path: Path, holding: Holding) -> None:
+def test_shutdown_stores_partial_answer_and_sends_error(tmp_path: Path, holding: GatedStub) -> None:
     with RunningServer(tmp_path, holding.stub.url, shutdown_grace_seconds=0) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]

@@ -103,7 +103,7 @@ def main() -> None:
     try:
         _write("| messages | | rows read | rows written | ms |\n| --- | --- | --- | --- | --- |")
         for length in LENGTHS:
-            with postgres.fresh_schema(postgres.of_this_run().url()) as url:
+            with postgres.fresh_schema(postgres.shared_instance().url()) as url:
                 for kind, cost in zip(("first", "later"), asyncio.run(turn_costs(url, length)), strict=True):
                     _write(f"| {length:,} | {kind} | {cost.read:.0f} | {cost.written:.0f} | {cost.milliseconds:.1f} |")
     finally:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mochi_server.app import create_app
-from mochi_server.cli.banner import Start
-from mochi_server.cli.banner import greeting as make_greeting
+from mochi_server.cli.banner import StartupInfo
+from mochi_server.cli.banner import startup_banner as make_greeting
 from mochi_server.cli.init import scaffold
 from mochi_server.config import MochiServerSettings
 from mochi_stub import StubServer
@@ -112,7 +112,7 @@ def test_curl_command_has_a_placeholder_for_the_key(tmp_path: Path) -> None:
 async def test_greeting_does_not_wait_for_slow_tools(
     tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mochi_server.cli.banner._PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("mochi_server.cli.banner._TIMEOUT_SECONDS", 0.05)
     source = """
         import time
         from pathlib import Path
@@ -127,7 +127,7 @@ async def test_greeting_does_not_wait_for_slow_tools(
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         begun = time.monotonic()
-        said = await make_greeting(Start("http://here", settings), app.state.services)
+        said = await make_greeting(StartupInfo("http://here", settings), app.state.services)
         assert time.monotonic() - begun < 2
         (tools / "go").touch()
     assert f"  Tools    still importing in {tools}\n" in said

@@ -15,7 +15,7 @@ from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Reply
 from tests.support.api import Api, error_of, text_of
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.process import Command
 
 COMPARISON = {"modelIds": ["mochi", "mochi-chat"], "message": "hold"}
@@ -23,7 +23,7 @@ WHOLE = ["metadata", "start", "end", "done"]
 
 
 @pytest.fixture
-def stub(holding: Holding) -> StubServer:
+def stub(holding: GatedStub) -> StubServer:
     return holding.stub
 
 
@@ -46,7 +46,7 @@ def stored(folder: Path, session_id: str) -> list[dict[str, object]]:
 
 
 def test_shutdown_completes_running_turns_and_refuses_new_ones(
-    tmp_path: Path, stub: StubServer, holding: Holding
+    tmp_path: Path, stub: StubServer, holding: GatedStub
 ) -> None:
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command:
         api = command.api()

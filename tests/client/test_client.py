@@ -13,8 +13,8 @@ from mochi_server.client import ApiError, AsyncMochiClient, ConnectionFailed, Mo
 from mochi_server.events import ContentDelta, Done, MessageComplete, ToolConfirmationRequired, ToolResult
 from mochi_stub import StubServer
 from tests.client.conftest import Connect
-from tests.support.holding import Holding
-from tests.support.images import GIF, PNG, encoded, name_of
+from tests.support.holding import GatedStub
+from tests.support.images import GIF, PNG, base64_image, sha256_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -82,10 +82,10 @@ def test_stream_of_typed_events_adds_up_to_the_answer(client: MochiClient) -> No
 
 def test_images_are_bytes_or_base64_or_files(client: MochiClient, stub: StubServer, tmp_path: Path) -> None:
     (tmp_path / "two.gif").write_bytes(GIF)
-    images = (PNG, encoded(PNG), f"data:image/png;base64,{encoded(PNG)}", tmp_path / "two.gif")
+    images = (PNG, base64_image(PNG), f"data:image/png;base64,{base64_image(PNG)}", tmp_path / "two.gif")
     session_id = client.create_session("echo")["session_id"]
     client.chat(session_id, "Look!", images=images)
-    assert stub.exchanges()[-1].images == (name_of(PNG),) * 3 + (name_of(GIF),)
+    assert stub.exchanges()[-1].images == (sha256_of(PNG),) * 3 + (sha256_of(GIF),)
     with client.stream(session_id, "And this!", images=[PNG]) as events:
         assert list(events)[-1] == Done(session_id)
     assert len(stub.exchanges()[-1].images) == 5
@@ -131,7 +131,7 @@ def test_tool_call_is_decided_while_the_stream_waits(
     assert text in str(results[0].result if success else results[0].error_message)
 
 
-def test_stopped_turn_keeps_its_text(connect: Connect, holding: Holding, tmp_path: Path) -> None:
+def test_stopped_turn_keeps_its_text(connect: Connect, holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server, connect(server.url) as client:
         session_id = client.create_session("mochi")["session_id"]
         assert client.get_run(session_id)["state"] == "idle"
@@ -143,7 +143,7 @@ def test_stopped_turn_keeps_its_text(connect: Connect, holding: Holding, tmp_pat
         assert client.get_session(session_id)["messages"][-1]["interrupted"] is True
 
 
-def test_client_holds_more_streams_than_a_default_pool(connect: Connect, holding: Holding, tmp_path: Path) -> None:
+def test_client_holds_more_streams_than_a_default_pool(connect: Connect, holding: GatedStub, tmp_path: Path) -> None:
     with (
         RunningServer(tmp_path, holding.stub.url) as server,
         ExitStack() as open_streams,

@@ -11,7 +11,7 @@ from mochi_server.events import ContentDelta, Snapshot
 from mochi_stub import StubServer
 from mochi_stub.reply import Gate, Reply, Text
 from tests.client.conftest import Connect
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.instructions import instruct, words
 from tests.support.relay import CuttingRelay
 from tests.support.server import RunningServer
@@ -56,7 +56,7 @@ def test_repeated_cuts_raise_connection_failed(client: MochiClient, connect: Con
     assert stream.text + rest.text == whole.text
 
 
-def test_second_client_continues_from_an_event_id(connect: Connect, holding: Holding, tmp_path: Path) -> None:
+def test_second_client_continues_from_an_event_id(connect: Connect, holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server, connect(server.url) as client:
         session_id = client.create_session("mochi")["session_id"]
         with client.stream(session_id, "hold") as first:
@@ -102,7 +102,7 @@ def test_what_is_no_longer_kept_comes_as_a_snapshot(
         assert stream.text == client.get_session(session_id)["messages"][-1]["content"]
 
 
-def test_resume_of_an_unknown_turn_fails(connect: Connect, holding: Holding, tmp_path: Path) -> None:
+def test_resume_of_an_unknown_turn_fails(connect: Connect, holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as first:
         with connect(first.url) as client:
             session_id = client.create_session("mochi")["session_id"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from mochi_server.sessions import ChatSession, FileSessionStore, Image
 from mochi_server.sessions.session import user_message
-from tests.sessions.samples import answered, new_session, said
-from tests.support.images import numbered
+from tests.sessions.samples import assistant, new_session, user
+from tests.support.images import numbered_image
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _Writer:
             for _ in range(self._chance.randint(0, 2)):
                 partial = self._text("part")
                 self._about_to(session_id, replace(self._known[session_id], partial=short(partial)))
-                await self._store.checkpoint(session_id, answered(partial))
+                await self._store.checkpoint(session_id, assistant(partial))
                 self._done()
                 if self._chance.random() < 0.3:
                     await self._retitle(session_id)
@@ -82,7 +82,7 @@ class _Writer:
         start = self._chance.randint(0, len(before.contents))
         async with self._store.hold(session_id):
             self._about_to(session_id, replace(before, contents=(*before.contents[:start], short(text))))
-            await self._store.replace_tail(session_id, start, [said(text)])
+            await self._store.replace_tail(session_id, start, [user(text)])
             self._done()
 
     async def _patch(self) -> None:
@@ -98,7 +98,7 @@ class _Writer:
     async def _append(self, session_id: str, text: str) -> None:
         before = self._known[session_id]
         self._about_to(session_id, State((*before.contents, short(text)), before.title))
-        images = [Image.of(numbered(self._chance.randint(0, 4), 100_000))] if self._chance.random() < 0.3 else []
+        images = [Image.of(numbered_image(self._chance.randint(0, 4), 100_000))] if self._chance.random() < 0.3 else []
         await self._store.append(session_id, [user_message(text, images)], images=images)
         self._done()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mochi_server.sessions import FileSessionStore, SessionManager, SessionQuery, edited
-from tests.sessions.samples import answered, contents, said
+from tests.sessions.samples import assistant, contents, user
 
 
 def look_on(say: Connection, directory: Path, session_id: str) -> None:
@@ -22,9 +22,9 @@ def take_a_turn(say: Connection, directory: Path, session_id: str) -> None:
 
     async def turn(store: FileSessionStore) -> None:
         async with store.hold(session_id, run_id="other"):
-            await store.append(session_id, [said("other question")])
-            await store.checkpoint(session_id, answered("other ans"))
-            await store.append(session_id, [answered("other answer")])
+            await store.append(session_id, [user("other question")])
+            await store.checkpoint(session_id, assistant("other ans"))
+            await store.append(session_id, [assistant("other answer")])
         say.send(contents(await store.load(session_id)))
 
     _with_store(directory, turn)
@@ -47,8 +47,8 @@ def leave_an_answer_unfinished(say: Connection, directory: Path, session_id: str
 
     async def hang(store: FileSessionStore) -> None:
         async with store.hold(session_id, run_id="hanging"):
-            await store.append(session_id, [said("question")])
-            await store.checkpoint(session_id, answered("half an ans"))
+            await store.append(session_id, [user("question")])
+            await store.checkpoint(session_id, assistant("half an ans"))
             say.send(os.getpid())
             await asyncio.Event().wait()
 

@@ -7,7 +7,7 @@ import pytest
 
 from mochi_server.errors import SessionConflict
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
-from mochi_server.storage.files.process_registry import Presence
+from mochi_server.storage.files.process_registry import ProcessRegistry
 from tests.faults.other_writers import (
     edit_the_first,
     leave_an_answer_unfinished,
@@ -16,7 +16,7 @@ from tests.faults.other_writers import (
     take_a_turn,
 )
 from tests.sessions.processes import child
-from tests.sessions.samples import answered, contents, log_of, said, stored_session
+from tests.sessions.samples import assistant, contents, log_of, stored_session, user
 
 pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="needs locks that go with their process"),
@@ -28,8 +28,8 @@ async def test_running_answer_of_another_process_is_not_interrupted(
 ) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("question")])
-        await files.checkpoint(session.session_id, answered("half an ans"))
+        await files.append(session.session_id, [user("question")])
+        await files.checkpoint(session.session_id, assistant("half an ans"))
         with child(look_on, sessions_dir, session.session_id) as other:
             assert other.rest() == [["question"], 1]
 
@@ -39,12 +39,12 @@ async def test_turns_of_two_processes_on_one_session_keep_all_messages(
 ) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("question")])
-        await files.checkpoint(session.session_id, answered("half an ans"))
+        await files.append(session.session_id, [user("question")])
+        await files.checkpoint(session.session_id, assistant("half an ans"))
         with child(take_a_turn, sessions_dir, session.session_id) as other:
             assert other.rest() == [["question", "other question", "other answer"]]
-        await files.checkpoint(session.session_id, answered("most of the answ"))
-        await files.append(session.session_id, [answered("answer")])
+        await files.checkpoint(session.session_id, assistant("most of the answ"))
+        await files.append(session.session_id, [assistant("answer")])
     ended = await files.load(session.session_id)
     assert contents(ended) == ["question", "other question", "other answer", "answer"]
     assert not log_of(sessions_dir, session.session_id).exists()
@@ -55,21 +55,21 @@ async def test_short_lock_of_another_process_keeps_log_of_running_turn(
 ) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("question")])
-        await files.checkpoint(session.session_id, answered("half an ans"))
+        await files.append(session.session_id, [user("question")])
+        await files.checkpoint(session.session_id, assistant("half an ans"))
         with child(edit_the_first, sessions_dir, session.session_id) as other:
             assert other.rest() == [["edited"]]
-        await files.append(session.session_id, [answered("answer")])
+        await files.append(session.session_id, [assistant("answer")])
     assert contents(await files.load(session.session_id)) == ["edited", "answer"]
 
 
 async def test_replacing_an_outdated_history_is_a_conflict(files: FileSessionStore, sessions_dir: Path) -> None:
-    session = await stored_session(files, said("question"), answered("old answer"))
+    session = await stored_session(files, user("question"), assistant("old answer"))
     async with files.hold(session.session_id, run_id="r"):
         with child(take_a_turn, sessions_dir, session.session_id) as other:
             other.rest()
         with pytest.raises(SessionConflict):
-            await files.replace_tail(session.session_id, 1, [answered("new answer")], revision=session.revision)
+            await files.replace_tail(session.session_id, 1, [assistant("new answer")], revision=session.revision)
     assert contents(await files.load(session.session_id))[1:] == ["old answer", "other question", "other answer"]
 
 
@@ -108,8 +108,8 @@ async def test_opening_sweeps_files_of_dead_processes_without_warning(
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_forked_child_does_not_keep_presence_of_dead_parent(tmp_path: Path) -> None:
-    presence = Presence(tmp_path)
-    presence.join()
+    presence = ProcessRegistry(tmp_path)
+    presence.register()
     ready, go = os.pipe(), os.pipe()
     if (pid := os.fork()) == 0:
         os.write(ready[1], b".")
@@ -117,10 +117,10 @@ def test_forked_child_does_not_keep_presence_of_dead_parent(tmp_path: Path) -> N
         os._exit(0)
     os.read(ready[0], 1)
     try:
-        assert Presence(tmp_path).lives(presence.name)
+        assert ProcessRegistry(tmp_path).is_running(presence.name)
         name, presence.name = presence.name, None  # its file stays, as after a kill
-        presence.leave()
-        assert not Presence(tmp_path).lives(name)
+        presence.unregister()
+        assert not ProcessRegistry(tmp_path).is_running(name)
     finally:
         os.write(go[1], b".")
         os.waitpid(pid, 0)
@@ -130,7 +130,7 @@ def test_forked_child_does_not_keep_presence_of_dead_parent(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", [None, "", "../1-000000000000", "1-0", "1-000000000000"])
 def test_invalid_process_name_is_not_present(tmp_path: Path, name: str | None) -> None:
-    assert not Presence(tmp_path).lives(name)
+    assert not ProcessRegistry(tmp_path).is_running(name)
 
 
 def _options() -> SessionCreationOptions:

@@ -9,7 +9,7 @@ from mochi_server.sessions import SessionManager
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Gate, Reply, Text
-from tests.sessions.samples import said
+from tests.sessions.samples import user
 from tests.support.api import text_of
 from tests.support.process import Command
 from tests.support.server import RunningServer
@@ -54,7 +54,7 @@ def test_regenerated_answer_keeps_messages_of_other_processes(manager: SessionMa
         api.send_message(session_id, "Hello!")
         with api.open_stream(session_id) as events:
             begun = [next(events)]
-            manager.append_messages(session_id, [said("from elsewhere")])
+            manager.append_messages(session_id, [user("from elsewhere")])
             gate.open()
             rest = list(events)
         assert text_of(begun + rest) == "New"

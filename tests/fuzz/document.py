@@ -7,7 +7,7 @@ from typing import Any
 
 from mochi_server import create_app
 from tests.fuzz.world import AGENTS, MODELS, PROMPT, SESSIONS, TOOLS
-from tests.support.images import PNG, name_of
+from tests.support.images import PNG, sha256_of
 
 _NAMES: dict[str, list[Any]] = {
     "session_id": [*SESSIONS, "0123456789", "..", "\u2028"],
@@ -15,7 +15,7 @@ _NAMES: dict[str, list[Any]] = {
     "model_name": [*MODELS, "nowhere/none:1b"],
     "tool_name": [*TOOLS, "none"],
     "agent_name": [*AGENTS, "none"],
-    "sha256": [name_of(PNG), "0" * 64, ".."],
+    "sha256": [sha256_of(PNG), "0" * 64, ".."],
     "filename": [PROMPT, "none.md", ".."],
 }
 _GUARDS = (401, 403, 413, 431)

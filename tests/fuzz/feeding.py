@@ -4,7 +4,7 @@ import zlib
 from typing import Any
 
 from tests.fuzz.world import AGENTS, MESSAGES, MODELS, PROMPT, TOOLS
-from tests.support.images import GIF, PNG, encoded
+from tests.support.images import GIF, PNG, base64_image
 
 _VALUES: dict[str, list[Any]] = {
     "model": MODELS,
@@ -15,7 +15,7 @@ _VALUES: dict[str, list[Any]] = {
     "tools": [TOOLS, TOOLS[:1]],
     "enabled_agents": [AGENTS, AGENTS[:1]],
     "message": MESSAGES,
-    "images": [[encoded(PNG)], [encoded(PNG), encoded(GIF)], []],
+    "images": [[base64_image(PNG)], [base64_image(PNG), base64_image(GIF)], []],
     "modelIds": [MODELS, MODELS[:1], [1, "2"]],
 }
 """By field."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.agents import delegate, write_agent
 from tests.support.api import Api
-from tests.support.images import PNG, encoded
+from tests.support.images import PNG, base64_image
 from tests.support.instructions import calls, instruct, words
 from tests.support.tools import write_tools
 
@@ -69,7 +69,7 @@ def _asking(api: Api) -> str:
 def _shown(api: Api) -> str:
     """A model that can see was shown an image."""
     session_id = str(api.create_session(SEES)["session_id"])
-    api.send_message(session_id, MESSAGES[0], images=[encoded(PNG)])
+    api.send_message(session_id, MESSAGES[0], images=[base64_image(PNG)])
     return session_id
 
 

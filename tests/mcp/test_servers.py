@@ -227,7 +227,7 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
 def test_silent_server_delays_no_request_and_times_out(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(all_servers, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 0)
     monkeypatch.setattr(one_server, "CONNECT_SECONDS", 0.3)
     write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
     with RunningServer(tmp_path, stub.url) as server:
@@ -349,8 +349,8 @@ def test_repeated_reloads_leave_no_process_behind(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is only just being started is ended, too, with what it has started."""
-    monkeypatch.setattr(all_servers, "PATIENCE_SECONDS", 0)
-    monkeypatch.setattr("mochi_server.mcp.stdio.LEAVES_SECONDS", 0.1)
+    monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 0)
+    monkeypatch.setattr("mochi_server.mcp.stdio.EXIT_GRACE_SECONDS", 0.1)
     stubborn = {**by_hand(tmp_path), "command": "sh", "args": ["-c", "trap '' TERM; sleep 77 & wait"]}
     write_mcp(tmp_path, hand=stubborn)
     with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
@@ -391,7 +391,7 @@ def test_stop_ends_mcp_servers_and_their_children(
     server: RunningServer, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that ignores the end of its input, and SIGTERM."""
-    monkeypatch.setattr("mochi_server.mcp.stdio.LEAVES_SECONDS", 0.1)
+    monkeypatch.setattr("mochi_server.mcp.stdio.EXIT_GRACE_SECONDS", 0.1)
     assert "echo" in api.ok(api.http.get("/tools"))["tools"]
     pids = started(tmp_path)
     assert [is_alive(pid) for pid in pids] == [True, True]

@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mochi_server.tools.schema import WrongArguments
+from mochi_server.tools.schema import InvalidArguments
 
 if TYPE_CHECKING:
-    from mochi_server.mcp.tool_mapping import Described
+    from mochi_server.mcp.tool_mapping import McpTool
 
 
-def described(**schema: Any) -> "Described":
+def described(**schema: Any) -> "McpTool":
     from mcp_types import Tool
 
-    from mochi_server.mcp.tool_mapping import describe
+    from mochi_server.mcp.tool_mapping import map_tools
 
-    (usable,), problems = describe([Tool(name="tool", input_schema={"type": "object", **schema})])
+    (usable,), problems = map_tools([Tool(name="tool", input_schema={"type": "object", **schema})])
     assert problems == []
     return usable
 
@@ -69,11 +69,11 @@ def test_models_get_a_schema_with_references_in_place() -> None:
 def test_arguments_are_checked_against_the_servers_schema() -> None:
     tool = described(properties={"day": {"enum": ["today"]}}, required=["day"], additionalProperties=False)
     assert tool.schema.bind({"day": "today"}).args == ({"day": "today"},)
-    with pytest.raises(WrongArguments, match="'day' is a required property"):
+    with pytest.raises(InvalidArguments, match="'day' is a required property"):
         tool.schema.bind({})
-    with pytest.raises(WrongArguments, match="day: 'never' is not one of"):
+    with pytest.raises(InvalidArguments, match="day: 'never' is not one of"):
         tool.schema.bind({"day": "never"})
-    with pytest.raises(WrongArguments, match="Additional properties"):
+    with pytest.raises(InvalidArguments, match="Additional properties"):
         tool.schema.bind({"day": "today", "hour": 1})
 
 
@@ -88,7 +88,7 @@ def test_patterns_and_references_cannot_stall_validation() -> None:
 def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
     from mcp_types import Tool
 
-    from mochi_server.mcp.tool_mapping import describe
+    from mochi_server.mcp.tool_mapping import map_tools
 
     deep: dict[str, Any] = {}
     for _ in range(100):
@@ -100,7 +100,7 @@ def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
         {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": doubling},
         {"type": "object"},
     ]
-    usable, problems = describe([Tool(name=f"t{n}", input_schema=schema) for n, schema in enumerate(schemas)])
+    usable, problems = map_tools([Tool(name=f"t{n}", input_schema=schema) for n, schema in enumerate(schemas)])
     assert [tool.name for tool in usable] == ["t3"]
     assert problems == [
         "its tool 't0' cannot be used: its input schema is no JSON schema",
@@ -123,8 +123,10 @@ def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
 def test_tool_is_read_only_if_its_hints_say_only_that(hints: dict[str, Any] | None, read_only: bool) -> None:
     from mcp_types import Tool, ToolAnnotations
 
-    from mochi_server.mcp.tool_mapping import describe
+    from mochi_server.mcp.tool_mapping import map_tools
 
     annotations = None if hints is None else ToolAnnotations(**hints)
-    (tool,), _ = describe([Tool(name="tool", title="A tool", input_schema={"type": "object"}, annotations=annotations)])
+    (tool,), _ = map_tools(
+        [Tool(name="tool", title="A tool", input_schema={"type": "object"}, annotations=annotations)]
+    )
     assert (tool.read_only, tool.schema.description) == (read_only, "A tool")

@@ -14,7 +14,7 @@ from mochi_server.sessions import SessionQuery
 from mochi_stub import Cut, Model, Reply, StubServer, Text
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, said, stored
 from tests.support.api import Api
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
@@ -62,7 +62,7 @@ async def test_without_a_session_nothing_is_stored(
     conversation.messages.clear()
     conversation.send_message("Hello!", model="agent:helper")
     assert stored(data_dir) == before
-    for store in (server.app.state.services.passing.sessions, server.app.state.services.passing.agent_chats):
+    for store in (server.app.state.services.ephemeral.sessions, server.app.state.services.ephemeral.agent_chats):
         assert (await store.list(SessionQuery())).total == 0, "it is still in memory"
 
 
@@ -386,7 +386,7 @@ def test_broken_answer_ends_stream_with_error(tmp_path: Path) -> None:
         assert (heard, caught.value.code) == ("one two ", "ollama_error")
 
 
-def test_a_shutdown_ends_an_answer_with_an_error(holding: Holding, tmp_path: Path) -> None:
+def test_a_shutdown_ends_an_answer_with_an_error(holding: GatedStub, tmp_path: Path) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}], "stream": True}
     with (
         RunningServer(tmp_path, holding.stub.url, shutdown_grace_seconds=0) as server,
@@ -401,7 +401,7 @@ def test_a_shutdown_ends_an_answer_with_an_error(holding: Holding, tmp_path: Pat
 
 
 @STREAMED
-def test_a_closed_connection_stops_the_model(holding: Holding, tmp_path: Path, stream: bool) -> None:
+def test_a_closed_connection_stops_the_model(holding: GatedStub, tmp_path: Path, stream: bool) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}], "stream": stream}
     with RunningServer(tmp_path, holding.stub.url) as server:
         with httpx.Client(base_url=server.url, timeout=5) as client:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, said
 from tests.support.api import Api
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
@@ -180,7 +180,7 @@ def test_policy_header_is_refused_for_session(conversation: Conversation, sessio
     assert conversation.refused(extra_headers=headers).param == "X-Mochi-Tool-Policy"
 
 
-def test_busy_session_is_409(holding: Holding, tmp_path: Path) -> None:
+def test_busy_session_is_409(holding: GatedStub, tmp_path: Path) -> None:
     with (
         RunningServer(tmp_path, holding.stub.url) as server,
         client_of(server) as client,
@@ -196,7 +196,7 @@ def test_busy_session_is_409(holding: Holding, tmp_path: Path) -> None:
         assert [role for role, _ in contents(api, session)] == ["user", "assistant"]
 
 
-def test_concurrent_requests_are_one_turn_and_one_409(holding: Holding, tmp_path: Path) -> None:
+def test_concurrent_requests_are_one_turn_and_one_409(holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         session = str(server.api().create_session("mochi")["session_id"])
         codes: list[int] = []

@@ -10,7 +10,7 @@ import pytest
 from tests.support import cluster
 from tests.support.api import Api
 from tests.support.cluster import Member
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 
 Start = Callable[..., Member]
 
@@ -22,7 +22,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture
-def start(holding: Holding, database: str, tmp_path: Path) -> Iterator[Start]:
+def start(holding: GatedStub, database: str, tmp_path: Path) -> Iterator[Start]:
     """Start another server."""
     with ExitStack() as stack:
 

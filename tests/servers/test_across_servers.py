@@ -13,7 +13,7 @@ import pytest
 from tests.servers.conftest import Start
 from tests.support.api import Api, Event, error_of, read_events, text_of
 from tests.support.cluster import Member
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def test_session_is_the_same_on_every_server(a: Api, b: Api) -> None:
     assert [message["content"] for message in b.messages(session_id)] == ["Hello", "Fine.", "Again", "Fine."]
 
 
-def test_running_turn_is_resumed_at_another_server(a: Api, b: Api, holding: Holding) -> None:
+def test_running_turn_is_resumed_at_another_server(a: Api, b: Api, holding: GatedStub) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as events:
         first = [next(events) for _ in range(2)]
@@ -65,7 +65,7 @@ CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE sql AS 'INSERT INTO 
 """
 
 
-def test_servers_work_without_notifications(start: Start, database: str, holding: Holding) -> None:
+def test_servers_work_without_notifications(start: Start, database: str, holding: GatedStub) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(LOSING)
         deaf = f"{database},pg_catalog"  # what stands there comes second, else always first
@@ -82,7 +82,7 @@ def test_servers_work_without_notifications(start: Start, database: str, holding
         assert connection.execute("SELECT count(*) FROM lost").fetchone() != (0,)
 
 
-def test_session_running_on_another_server_is_busy(a: Api, b: Api, holding: Holding) -> None:
+def test_session_running_on_another_server_is_busy(a: Api, b: Api, holding: GatedStub) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with ThreadPoolExecutor(1) as pool, a.open_stream(session_id, "hold") as events:
         run_id = next(events).id.partition(":")[0]
@@ -99,7 +99,7 @@ def test_session_running_on_another_server_is_busy(a: Api, b: Api, holding: Hold
     assert [message["role"] for message in a.messages(session_id)] == ["user", "assistant"] * 2
 
 
-def test_session_is_deleted_by_another_server_during_a_turn(a: Api, b: Api, holding: Holding) -> None:
+def test_session_is_deleted_by_another_server_during_a_turn(a: Api, b: Api, holding: GatedStub) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as events:
         next(events)
@@ -111,7 +111,7 @@ def test_session_is_deleted_by_another_server_during_a_turn(a: Api, b: Api, hold
         assert error_of(api.http.get(f"/chat/{session_id}/stream")) == (404, "SESSION_NOT_FOUND")
 
 
-def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: Holding) -> None:
+def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: GatedStub) -> None:
     session_id = a.create_session("mochi")["session_id"]
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     with ThreadPoolExecutor(2) as pool:
@@ -125,7 +125,7 @@ def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: 
     assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
-def test_turn_ends_with_its_last_subscriber_on_any_server(a: Api, b: Api, holding: Holding) -> None:
+def test_turn_ends_with_its_last_subscriber_on_any_server(a: Api, b: Api, holding: GatedStub) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with attached_elsewhere(a, b, session_id) as events:
         next(events)
@@ -175,7 +175,7 @@ def test_subscriber_gets_server_lost_when_the_server_is_killed(a: Api, b: Api, s
 
 
 def test_stream_of_a_stopping_server_resumes_at_another(
-    start: Start, a: Api, b: Api, servers: tuple[Member, Member], holding: Holding
+    start: Start, a: Api, b: Api, servers: tuple[Member, Member], holding: GatedStub
 ) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as mine, attached(b, session_id) as events:
@@ -187,7 +187,7 @@ def test_stream_of_a_stopping_server_resumes_at_another(
             assert seen + list(rest) == list(mine)
 
 
-def test_killed_server_leaves_one_turn_for_one_idempotency_key(start: Start, holding: Holding) -> None:
+def test_killed_server_leaves_one_turn_for_one_idempotency_key(start: Start, holding: GatedStub) -> None:
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     killed, other = start(), start()
     with ThreadPoolExecutor(2) as pool, Api(killed.url) as a, Api(other.url) as b, Api(start().url) as c:

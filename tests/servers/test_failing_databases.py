@@ -13,7 +13,7 @@ from mochi_server.storage.postgres.pool import Database
 from tests.servers.conftest import Start
 from tests.support import postgres
 from tests.support.api import Api, error_of, text_of
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.process import run
 from tests.support.relay import CuttingRelay
 from tests.support.waiting import until
@@ -38,7 +38,7 @@ def relayed(database: str) -> tuple[CuttingRelay, str]:
 
 @pytest.mark.slow
 def test_turn_goes_on_when_the_database_is_lost(
-    start: Start, holding: Holding, relayed: tuple[CuttingRelay, str]
+    start: Start, holding: GatedStub, relayed: tuple[CuttingRelay, str]
 ) -> None:
     relay, url = relayed
     with relay, Api(start(store_url=url).url) as api:
@@ -55,7 +55,7 @@ def test_turn_goes_on_when_the_database_is_lost(
 
 @pytest.mark.slow
 def test_server_without_the_lock_does_not_write_the_session(
-    start: Start, holding: Holding, relayed: tuple[CuttingRelay, str]
+    start: Start, holding: GatedStub, relayed: tuple[CuttingRelay, str]
 ) -> None:
     relay, url = relayed
     with relay, Api(start(store_url=url).url) as loser, Api(start().url) as other:
@@ -66,7 +66,7 @@ def test_server_without_the_lock_does_not_write_the_session(
             relay.cut()
             assert other.send_message(session_id, "Mine now", if_busy="wait")["message"]["content"] == "Fine."
             before = other.messages(session_id)
-            relay.turn_to(f"http://127.0.0.1:{postgres.of_this_run().port}")
+            relay.turn_to(f"http://127.0.0.1:{postgres.shared_instance().port}")
             *_, error, done = events
         assert (error.data["code"], done.type) == ("SESSION_CONFLICT", "done")
         assert loser.messages(session_id) == other.messages(session_id) == before
@@ -140,7 +140,7 @@ def test_blocked_table_fails_only_requests_that_need_it(start: Start, database: 
 )
 async def test_invalid_database_url_is_reported(database: str, change: tuple[str, str], reason: str) -> None:
     with pytest.raises(StorageFailed, match=reason):
-        await Database(database.replace(*change, 1)).open(patience=0)
+        await Database(database.replace(*change, 1)).open(wait_seconds=0)
 
 
 @pytest.mark.slow
@@ -150,14 +150,14 @@ async def test_exhausted_database_connections_are_reported(database: str) -> Non
         connection.execute(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 0")
         try:
             with pytest.raises(StorageFailed, match="the database has no connections left"):
-                await Database(database.replace("postgres@", f"{name}@", 1)).open(patience=0)
+                await Database(database.replace("postgres@", f"{name}@", 1)).open(wait_seconds=0)
         finally:
             connection.execute(f"DROP ROLE {name}")
 
 
 async def test_unreachable_database_is_reported() -> None:
     with pytest.raises(StorageFailed, match="the database cannot be reached"):
-        await Database("postgresql://me@127.0.0.1:9/x").open(patience=0)
+        await Database("postgresql://me@127.0.0.1:9/x").open(wait_seconds=0)
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_unreachable_database_ends_server_with_one_line(tmp_path: Path, command:
 
 @pytest.mark.slow
 def test_wrong_password_is_reported_and_never_printed(tmp_path: Path) -> None:
-    url = postgres.of_this_run().url(postgres.LOCKED, WRONG)
+    url = postgres.shared_instance().url(postgres.LOCKED, WRONG)
     code, said = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=url, MOCHI_LOG_LEVEL="DEBUG")
     reason = "the database refuses the user or the password"
     assert (code, f"/postgres: {reason}." in said) == (1, True)

@@ -15,7 +15,7 @@ from mochi_server.cluster.peer_request import CONNECT_SECONDS
 from tests.servers.conftest import Start
 from tests.support.api import Api, error_of, read_events
 from tests.support.cluster import Member
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.process import Command
 from tests.support.relay import CuttingRelay
 from tests.support.server import ThreadedServer
@@ -51,7 +51,7 @@ def test_only_requests_with_the_secret_bypass_the_checks(start: Start, database:
         assert client.get("/tools", headers={"X-Mochi-Peer": token, **foreign}).status_code == 200
 
 
-def test_requests_between_servers_need_no_key_of_the_other_server(start: Start, holding: Holding) -> None:
+def test_requests_between_servers_need_no_key_of_the_other_server(start: Start, holding: GatedStub) -> None:
     with (
         Api(start(api_keys=("a",)).url, headers={"Authorization": "Bearer a"}) as a,
         Api(start(api_keys=("b",)).url, headers={"Authorization": "Bearer b"}) as b,
@@ -68,7 +68,7 @@ def test_requests_between_servers_need_no_key_of_the_other_server(start: Start, 
 
 
 @pytest.fixture
-def asked(holding: Holding, database: str, tmp_path: Path) -> Iterator[Api]:
+def asked(holding: GatedStub, database: str, tmp_path: Path) -> Iterator[Api]:
     """A server in this process, whose log can be read."""
     server = ThreadedServer(str(tmp_path), holding.stub.url, store_url=database)
     with server, Api(server.url) as api:
@@ -120,7 +120,7 @@ def test_address_that_leads_to_another_server_is_reported(
     assert "another server answers there" in caplog.text
 
 
-def test_requests_take_the_advertised_address(start: Start, holding: Holding) -> None:
+def test_requests_take_the_advertised_address(start: Start, holding: GatedStub) -> None:
     relay = CuttingRelay(UNREACHABLE)
     member = start(advertise_url=relay.url)
     relay.turn_to(member.url)
@@ -141,7 +141,7 @@ def test_requests_take_the_advertised_address(start: Start, holding: Holding) ->
 
 
 def test_stopping_server_refuses_the_requests_that_it_forwards(
-    a: Api, b: Api, servers: tuple[Member, Member], holding: Holding
+    a: Api, b: Api, servers: tuple[Member, Member], holding: GatedStub
 ) -> None:
     session_id = a.create_session("mochi")["session_id"]
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
@@ -159,7 +159,7 @@ def test_stopping_server_refuses_the_requests_that_it_forwards(
         assert list(events)[-1].type == "done"
 
 
-def test_each_worker_is_reached_at_the_advertised_host(holding: Holding, database: str, tmp_path: Path) -> None:
+def test_each_worker_is_reached_at_the_advertised_host(holding: GatedStub, database: str, tmp_path: Path) -> None:
     arguments = ("--port", "0", "--workers", "2", "--ollama-host", holding.stub.url)
     environment = {"MOCHI_STORE_URL": database, "MOCHI_ADVERTISE_URL": "http://localhost"}
     with Command("mochi_server", *arguments, cwd=tmp_path, **environment) as command:

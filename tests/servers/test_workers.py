@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.holding import Holding
+from tests.support.holding import GatedStub
 from tests.support.process import Command
 from tests.support.waiting import until
 
@@ -33,7 +33,7 @@ def is_worker(process: str) -> bool:
         return False
 
 
-def test_workers_share_turns_and_a_dead_worker_is_replaced(holding: Holding, database: str, tmp_path: Path) -> None:
+def test_workers_share_turns_and_a_dead_worker_is_replaced(holding: GatedStub, database: str, tmp_path: Path) -> None:
     arguments = ("--port", "0", "--workers", "2", "--ollama-host", holding.stub.url)
     with Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_STORE_URL=database) as command:
         api = command.api(limits=httpx.Limits(max_keepalive_connections=0))

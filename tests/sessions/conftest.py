@@ -15,7 +15,7 @@ from mochi_server.sessions import (
 )
 from mochi_server.storage.postgres.migrations import migrate
 from mochi_server.storage.postgres.pool import Database
-from mochi_server.storage.postgres.process_locks import Process
+from mochi_server.storage.postgres.process_locks import ServerProcess
 from mochi_server.storage.postgres.store import PostgresSessionStore
 
 
@@ -31,7 +31,7 @@ async def file_store(directory: Path) -> AsyncGenerator[FileSessionStore, None]:
 @asynccontextmanager
 async def postgres_store(url: str) -> AsyncGenerator[PostgresSessionStore, None]:
     database = Database(url)
-    process = Process(database)
+    process = ServerProcess(database)
     await database.open()
     try:
         await migrate(database)

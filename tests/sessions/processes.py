@@ -12,7 +12,7 @@ from typing import Any
 
 from mochi_server.errors import StorageFailed
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
-from tests.sessions.samples import answered, said
+from tests.sessions.samples import assistant, user
 
 DEADLINE = 30.0
 """Seconds after which a child that does not answer fails its test."""
@@ -78,8 +78,8 @@ def run_turns_forever(say: Connection, directory: Path, session_id: str) -> None
         for turn in count():
             async with store.hold(session_id, run_id="r"):
                 for text in (f"{turn} question", f"{turn} call", f"{turn} answer"):
-                    await store.checkpoint(session_id, answered("so f"))
-                    await store.append(session_id, [said(text)])
+                    await store.checkpoint(session_id, assistant("so f"))
+                    await store.append(session_id, [user(text)])
                     say.send(text)
             await store.patch(session_id, {"title": str(turn)})
 
@@ -108,7 +108,7 @@ def append_own_messages(say: Connection, directory: Path, session_id: str, name:
     """Append messages one by one."""
     manager = SessionManager(directory)
     for number in range(rounds):
-        manager.append_messages(session_id, [said(f"{name} {number}")])
+        manager.append_messages(session_id, [user(f"{name} {number}")])
     say.send("done")
 
 
@@ -133,15 +133,15 @@ def outgrow_the_disk(say: Connection, directory: Path, session_id: str, limit: i
         store = FileSessionStore(directory)
         before = await store.load(session_id)
         limit_files(limit)
-        say.send(await failure(store.append(session_id, [said("x" * limit)])))
+        say.send(await failure(store.append(session_id, [user("x" * limit)])))
         say.send(await store.load(session_id) == before)
         async with store.hold(session_id, run_id="r"):
-            say.send(await failure(store.append(session_id, [said("x" * limit)])))
-            await store.append(session_id, [said("fits")])
-            await store.append(session_id, [said("fits, too")])
-            say.send(await failure(store.append(session_id, [said("x" * limit)])))
-            say.send(await failure(store.checkpoint(session_id, answered("x" * limit))))
-            await store.append(session_id, [said("fits at last")])
+            say.send(await failure(store.append(session_id, [user("x" * limit)])))
+            await store.append(session_id, [user("fits")])
+            await store.append(session_id, [user("fits, too")])
+            say.send(await failure(store.append(session_id, [user("x" * limit)])))
+            say.send(await failure(store.checkpoint(session_id, assistant("x" * limit))))
+            await store.append(session_id, [user("fits at last")])
         say.send([message["content"] for message in (await store.load(session_id)).messages])
         await store.aclose()
 
@@ -161,9 +161,9 @@ def end_a_turn_on_a_full_disk(say: Connection, directory: Path, session_id: str,
     async def turn() -> None:
         store = FileSessionStore(directory)
         async with store.hold(session_id, run_id="r"):
-            await store.append(session_id, [said("a" * 300)])
+            await store.append(session_id, [user("a" * 300)])
             limit_files(limit)
-            await store.append(session_id, [answered("b" * 300)])
+            await store.append(session_id, [assistant("b" * 300)])
         say.send("ended")
         await store.aclose()
 

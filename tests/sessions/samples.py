@@ -16,11 +16,11 @@ def new_session(model: str = "qwen3:14b", system_prompt: str | None = None) -> C
     return ChatSession.create(SessionCreationOptions(model=model, system_prompt=system_prompt))
 
 
-def said(content: str) -> Message:
+def user(content: str) -> Message:
     return user_message(content)
 
 
-def answered(content: str) -> Message:
+def assistant(content: str) -> Message:
     return {"role": "assistant", "content": content, "model": "m", "message_id": new_id(), "timestamp": now()}
 
 

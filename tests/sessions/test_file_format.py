@@ -10,7 +10,7 @@ import pytest
 
 from mochi_server.sessions import ChatSession, SessionManager, ToolExecutionPolicy
 from mochi_server.sessions.serialization import decode_file, encode_file
-from tests.sessions.samples import contents, file_of, new_session, said
+from tests.sessions.samples import contents, file_of, new_session, user
 
 ID = "a1b2c3d4e5"
 
@@ -180,7 +180,7 @@ def test_loosely_written_json_is_read(manager: SessionManager, sessions_dir: Pat
 
 def test_file_has_indented_metadata_and_one_message_per_line() -> None:
     session = new_session(system_prompt='A "prompt"\nof two lines — and more')
-    session.messages.append(said("hello"))
+    session.messages.append(user("hello"))
     data = encode_file(session.metadata, [json.dumps(message).encode() for message in session.messages], {})
     lines = data.decode().splitlines()
     assert lines[:3] == ["{", '  "metadata": {', f'    "session_id": "{session.session_id}",']
@@ -193,7 +193,7 @@ def test_file_has_indented_metadata_and_one_message_per_line() -> None:
 def test_file_has_exactly_the_specified_keys_in_order(manager: SessionManager, sessions_dir: Path) -> None:
     file_of(sessions_dir, ID).touch()
     path = put(sessions_dir, {"metadata": {"session_id": ID, "model": "m"}, "messages": []})
-    manager.append_messages(ID, [said("hi")])
+    manager.append_messages(ID, [user("hi")])
     stored = json.loads(path.read_text())
     assert list(stored) == list(json.loads(SPECIFIED))
     assert list(stored["metadata"]) == list(json.loads(SPECIFIED)["metadata"])
@@ -237,7 +237,7 @@ def test_damaged_files_never_replace_one_another(manager: SessionManager, sessio
 def test_change_of_a_damaged_session_is_not_found(manager: SessionManager, sessions_dir: Path) -> None:
     put(sessions_dir, "{")
     with pytest.raises(Exception, match="not found"):
-        manager.append_messages(ID, [said("hi")])
+        manager.append_messages(ID, [user("hi")])
     (aside,) = sessions_dir.glob("*.corrupt-*")
     assert aside.read_text() == "{"
 

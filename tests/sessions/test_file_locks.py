@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.storage.files.locks import SLOTS, WriteLocks
-from mochi_server.util.platform import alone_with
+from mochi_server.storage.files.locks import SLOTS, FileLocks
+from mochi_server.util.platform import exclusive_lock
 
 
 def test_write_lock_is_exclusive_and_times_out(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
-    with alone_with(path, 1), pytest.raises(OSError), alone_with(path, 0.01):  # noqa: PT011 - what it is depends on the system
+    with exclusive_lock(path, 1), pytest.raises(OSError), exclusive_lock(path, 0.01):  # noqa: PT011 - what it is depends on the system
         pass
-    with alone_with(path, 0):
+    with exclusive_lock(path, 0):
         pass
 
 
 def test_waiter_gets_the_write_lock_next(tmp_path: Path) -> None:
-    one, other = WriteLocks(tmp_path / ".locks"), WriteLocks(tmp_path / ".locks")
+    one, other = FileLocks(tmp_path / ".locks"), FileLocks(tmp_path / ".locks")
     inside: list[str] = []
 
     def enter() -> None:
@@ -37,13 +37,13 @@ def test_waiter_gets_the_write_lock_next(tmp_path: Path) -> None:
 
 def test_lock_files_are_private_to_their_owner(tmp_path: Path) -> None:
     directory = tmp_path / ".locks"
-    with WriteLocks(directory).exclusive("0" * 10):
+    with FileLocks(directory).exclusive("0" * 10):
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (directory, *directory.iterdir())]
     assert modes == [0o700, 0o600]
 
 
 def test_deleted_lock_directory_is_recreated(tmp_path: Path) -> None:
-    locks = WriteLocks(tmp_path / ".locks")
+    locks = FileLocks(tmp_path / ".locks")
     for _ in range(2):
         with locks.exclusive("0" * 10):
             pass
@@ -54,6 +54,6 @@ def test_deleted_lock_directory_is_recreated(tmp_path: Path) -> None:
 
 def test_lock_symlink_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a.lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError), alone_with(tmp_path / "a.lock", 1):  # noqa: PT011 - what it is depends on the system
+    with pytest.raises(OSError), exclusive_lock(tmp_path / "a.lock", 1):  # noqa: PT011 - what it is depends on the system
         pass
     assert not (tmp_path / "elsewhere").exists()

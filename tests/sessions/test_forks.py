@@ -4,12 +4,12 @@ import pytest
 
 from mochi_server.errors import InvalidMessageIndex
 from mochi_server.sessions.history_edits import forked, index_of
-from tests.sessions.samples import answered, contents, new_session, said
+from tests.sessions.samples import assistant, contents, new_session, user
 
 
 def test_fork_keeps_compaction_of_messages_it_has() -> None:
     session = new_session()
-    session.messages = [said("a"), answered("b"), said("c")]
+    session.messages = [user("a"), assistant("b"), user("c")]
     session.metadata.compaction = {"text": "t", "covers_through_message_id": session.messages[1]["message_id"]}
     assert forked(session, 1).metadata.compaction == session.metadata.compaction
     assert forked(session, 0).metadata.compaction is None
@@ -17,9 +17,9 @@ def test_fork_keeps_compaction_of_messages_it_has() -> None:
 
 def test_fork_drops_tool_calls_without_results() -> None:
     session = new_session()
-    calling = answered("")
+    calling = assistant("")
     calling["tool_calls"] = [{"id": "1", "function": {"index": 0, "name": "add", "arguments": {}}}]
-    session.messages = [said("a"), answered("b"), said("c"), calling]
+    session.messages = [user("a"), assistant("b"), user("c"), calling]
     assert contents(forked(session)) == ["a", "b", "c"]
     with pytest.raises(InvalidMessageIndex, match="its end is not there yet"):
         forked(session, 3)

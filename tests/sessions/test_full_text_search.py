@@ -7,7 +7,7 @@ import pytest
 
 from mochi_server.sessions import SessionCreationOptions, SessionManager
 from mochi_server.storage.files import session_index
-from tests.sessions.samples import answered, file_of, read_count, said
+from tests.sessions.samples import assistant, file_of, read_count, user
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def ids(manager: SessionManager) -> list[str]:
     made = []
     for text in ("apple", "pear"):
         made.append(manager.create_session(SessionCreationOptions(model="m")).session_id)
-        manager.append_messages(made[-1], [said(f"{text} and fruit"), answered("c++")])
+        manager.append_messages(made[-1], [user(f"{text} and fruit"), assistant("c++")])
     found(manager, "fruit")
     return made
 
@@ -102,7 +102,7 @@ def test_every_text_is_searched_without_trigrams(
     index.unlink()
     monkeypatch.setattr(session_index, "_TRIGRAMS", "CREATE VIRTUAL TABLE trigrams USING no_such_module (text)")
     assert found(manager, "apple fruit") == ids[:1]
-    manager.append_messages(ids[1], [said("apple")])
+    manager.append_messages(ids[1], [user("apple")])
     assert found(manager, "apple fruit") == ids[::-1]
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from mochi_server.sessions import Message
 from mochi_server.sessions.history import BLOCK_MESSAGES, History
-from tests.sessions.samples import answered, said
+from tests.sessions.samples import assistant, user
 
 
 def spoken(count: int, *, turn: int = 2) -> list[Message]:
     """So many messages, of which each ``turn``-th is the user's."""
-    return [said(str(i)) if i % turn == 0 else answered(str(i)) for i in range(count)]
+    return [user(str(i)) if i % turn == 0 else assistant(str(i)) for i in range(count)]
 
 
 @pytest.mark.parametrize("turn", [1, 2, 3, 50, 1000])
@@ -37,7 +37,7 @@ def test_block_boundaries_do_not_depend_on_growth() -> None:
     messages, chance = spoken(500, turn=3), random.Random(1)
     grown = History()
     while len(grown) < 500:
-        grown = grown.plus(messages[len(grown) : len(grown) + chance.randint(1, 90)])
+        grown = grown.extended(messages[len(grown) : len(grown) + chance.randint(1, 90)])
     at_once = History.of(messages)
     assert grown == at_once
     assert grown.ends == at_once.ends
@@ -58,8 +58,8 @@ def test_value_of_a_shared_block_is_computed_once() -> None:
         return messages[0]["content"]
 
     history = History.of(spoken(200))
-    longer, shorter = history.plus(spoken(100)), history.upto(150)
-    found = [[block.keep(first) for block in one.blocks] for one in (history, longer, shorter)]
+    longer, shorter = history.extended(spoken(100)), history.prefix(150)
+    found = [[block.cached(first) for block in one.blocks] for one in (history, longer, shorter)]
     assert found[0] == found[1][: len(found[0])]
     assert found[2] == found[0][: len(found[2])]
     assert len(made) == len(set(made)) == len(longer.blocks)
@@ -68,16 +68,16 @@ def test_value_of_a_shared_block_is_computed_once() -> None:
 @pytest.mark.parametrize("length", [0, 1, BLOCK_MESSAGES - 1, BLOCK_MESSAGES, BLOCK_MESSAGES + 1, 199, 200, 900])
 def test_prefix_of_history_accepts_any_message(length: int) -> None:
     messages = spoken(200)
-    beginning = History.of(messages).upto(length)
+    beginning = History.of(messages).prefix(length)
     assert beginning == messages[:length]
-    longer = beginning.plus([answered("more")])
+    longer = beginning.extended([assistant("more")])
     assert longer == [*messages[:length], longer[-1]]
     assert all(longer[end]["role"] == "user" for end in longer.ends)
 
 
 def test_copies_share_nothing_with_the_history() -> None:
     call = {"id": "1", "function": {"index": 0, "name": "add", "arguments": {"a": 1}}}
-    history = History.of([said("a"), {**answered("b"), "tool_calls": [call]}])  # type: ignore[list-item]  # as read
+    history = History.of([user("a"), {**assistant("b"), "tool_calls": [call]}])  # type: ignore[list-item]  # as read
     copies = history.copies()
     copies[0]["content"] = "changed"
     copies[1]["tool_calls"][0]["function"]["arguments"]["a"] = 2

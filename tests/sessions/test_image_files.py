@@ -12,7 +12,7 @@ from mochi_server.sessions.session import user_message
 from mochi_server.storage.files.backend import SessionDirectory
 from tests.faults.rounds import repeated
 from tests.sessions.processes import child
-from tests.sessions.samples import file_of, new_session, read_count, said
+from tests.sessions.samples import file_of, new_session, read_count, user
 from tests.support.images import GIF, KINDS, PNG
 
 SHOWN = Image.of(PNG)
@@ -112,7 +112,7 @@ def test_sweep_skips_sessions_without_images(
     directory: SessionDirectory, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = (directory.create(new_session()).session_id for _ in range(2))
-    directory.append(one, [said("a")])
+    directory.append(one, [user("a")])
     reads = read_count(monkeypatch)
     directory.delete(two)
     assert reads() == 0

@@ -13,7 +13,7 @@ from mochi_server.sessions import ChatSession, FileSessionStore, Image, SessionQ
 from mochi_server.sessions.store import NewSession
 from mochi_server.storage.files.backend import SessionDirectory
 from tests.sessions.processes import child
-from tests.sessions.samples import new_session, said
+from tests.sessions.samples import new_session, user
 from tests.support.images import PNG
 
 SHOWN = Image.of(PNG)
@@ -23,7 +23,7 @@ def new_sessions(count: int) -> list[NewSession]:
     """Sessions with a message each; the first shows an image."""
     sessions = [new_session() for _ in range(count)]
     for session in sessions:
-        session.messages.append(said("Hello"))
+        session.messages.append(user("Hello"))
     sessions[0].messages[0]["images"] = [SHOWN.reference]
     return [(session, [SHOWN] if session is sessions[0] else []) for session in sessions]
 
@@ -58,7 +58,7 @@ async def test_import_that_is_ended_stores_nothing(files: FileSessionStore, sess
 
 
 async def test_import_that_is_ended_stores_nothing_anywhere(store: SessionStore) -> None:
-    if not hasattr(store, "forget"):  # memory keeps nothing that a check could end
+    if not hasattr(store, "discard"):  # memory keeps nothing that a check could end
         await ended_import(store)
 
 

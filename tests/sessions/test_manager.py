@@ -15,7 +15,7 @@ from mochi_server.sessions import (
     without_system_prompt,
 )
 from mochi_server.util.clock import timestamp
-from tests.sessions.samples import answered, contents, said
+from tests.sessions.samples import assistant, contents, user
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def manager(sessions_dir: Path) -> SessionManager:
 @pytest.fixture
 def session(manager: SessionManager) -> ChatSession:
     created = manager.create_session(SessionCreationOptions(model="m", system_prompt="Be brief."))
-    return manager.append_messages(created.session_id, [said("a"), answered("b"), said("c"), answered("d")])
+    return manager.append_messages(created.session_id, [user("a"), assistant("b"), user("c"), assistant("d")])
 
 
 def test_created_sessions_are_visible_to_other_managers(

@@ -12,15 +12,15 @@ from mochi_server.sessions import (
     SessionManager,
     SessionStore,
 )
-from mochi_server.sessions.crash_recovery import with_results
+from mochi_server.sessions.crash_recovery import with_missing_results
 from mochi_server.sessions.history import History
 from tests.sessions.conftest import postgres_store
-from tests.sessions.samples import answered, file_of, said, stored_session
+from tests.sessions.samples import assistant, file_of, stored_session, user
 
 
 def calling(*ids: str, handed_back: list[str] | None = None) -> Message:
     """An answer with these calls."""
-    message = answered("")
+    message = assistant("")
     message["tool_calls"] = [
         {"id": name, "function": {"index": i, "name": "look", "arguments": {}}} for i, name in enumerate(ids)
     ]
@@ -31,7 +31,7 @@ def calling(*ids: str, handed_back: list[str] | None = None) -> Message:
 
 def result(call_id: str, *following: str) -> Message:
     """A result; as a checkpoint it stands for the following calls as well."""
-    message: Message = {**said("seen"), "role": "tool", "tool_name": "look", "tool_call_id": call_id}
+    message: Message = {**user("seen"), "role": "tool", "tool_name": "look", "tool_call_id": call_id}
     if following:
         message["tool_calls"] = calling(*following)["tool_calls"]
     return message
@@ -50,7 +50,7 @@ def results(session: ChatSession) -> list[tuple[str, bool]]:
 async def test_a_crash_behind_stored_calls_leaves_results(files: FileSessionStore, tmp_path: Path) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("a")])
+        await files.append(session.session_id, [user("a")])
         await files.append(session.session_id, [calling("c1", "c2")], unfinished=result("c1", "c2"))
         shutil.copytree(tmp_path / "sessions", tmp_path / "crashed")
         assert roles(await files.load(session.session_id)) == ["user", "assistant"]
@@ -65,7 +65,7 @@ async def test_a_crash_behind_stored_calls_leaves_results(files: FileSessionStor
 async def test_a_torn_checkpoint_is_no_obstacle(files: FileSessionStore, tmp_path: Path) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("a")])
+        await files.append(session.session_id, [user("a")])
         await files.append(session.session_id, [calling("c1", "c2")], unfinished=result("c1", "c2"))
         shutil.copytree(tmp_path / "sessions", tmp_path / "crashed")
     (log,) = (tmp_path / "crashed").glob(".*.turn.jsonl")
@@ -76,7 +76,7 @@ async def test_a_torn_checkpoint_is_no_obstacle(files: FileSessionStore, tmp_pat
 
 async def test_a_database_keeps_the_checkpoint_with_the_calls(database: str) -> None:
     async with postgres_store(database) as here:
-        session = await stored_session(here, said("a"))
+        session = await stored_session(here, user("a"))
         async with postgres_store(database) as there:
             hold = there.hold(session.session_id, run_id="r")
             await hold.__aenter__()
@@ -88,7 +88,7 @@ async def test_a_database_keeps_the_checkpoint_with_the_calls(database: str) -> 
 
 @pytest.mark.parametrize("store", ["files", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
 async def test_sessions_in_that_state_get_their_results(store: SessionStore) -> None:
-    messages = [said("a"), calling("c1"), said("b"), calling("c2", "c3"), result("c2")]
+    messages = [user("a"), calling("c1"), user("b"), calling("c2", "c3"), result("c2")]
     session = await stored_session(store, *messages)
     loaded = await store.load(session.session_id)
     assert roles(loaded) == ["user", "assistant", "tool", "user", "assistant", "tool", "tool"]
@@ -96,36 +96,36 @@ async def test_sessions_in_that_state_get_their_results(store: SessionStore) -> 
     assert len({message["message_id"] for message in loaded.messages}) == len(loaded.messages)
     async with store.hold(session.session_id, run_id="r"):
         assert await store.load(session.session_id) == loaded
-        after = await store.append(session.session_id, [said("c")], revision=loaded.revision)
+        after = await store.append(session.session_id, [user("c")], revision=loaded.revision)
     assert roles(after) == [*roles(loaded), "user"]
     assert roles(await store.load(session.session_id)) == roles(after)
 
 
 async def test_the_results_are_stored_at_the_next_use(files: FileSessionStore, sessions_dir: Path) -> None:
-    session = await stored_session(files, said("a"), calling("c1"))
+    session = await stored_session(files, user("a"), calling("c1"))
     async with files.hold(session.session_id, run_id="r"):
         assert b'"interrupted":true' in file_of(sessions_dir, session.session_id).read_bytes()
 
 
 async def test_calls_of_the_client_wait_for_its_results(store: SessionStore) -> None:
-    session = await stored_session(store, said("a"), calling("c1", handed_back=["c1"]))
+    session = await stored_session(store, user("a"), calling("c1", handed_back=["c1"]))
     assert roles(await store.load(session.session_id)) == ["user", "assistant"]
 
 
 def test_a_history_in_which_each_call_has_a_result_is_kept() -> None:
-    turn = [said("a"), calling("c1", "c2"), result("c2"), result("c1"), answered("b")]
+    turn = [user("a"), calling("c1", "c2"), result("c2"), result("c1"), assistant("b")]
     history = History.of(turn * 50)
-    assert with_results(history) is history
+    assert with_missing_results(history) is history
 
 
 @pytest.mark.parametrize("calls", [[5], [{"id": 5}], [{"id": "c"}], [{"id": "c", "function": "f"}], [{}]])
 def test_calls_that_cannot_be_read_are_passed_over(calls: list[object]) -> None:
-    history = History.of([said("a"), {**answered(""), "tool_calls": calls}])  # type: ignore[typeddict-item]  # as in a file
-    assert with_results(history) is history
+    history = History.of([user("a"), {**assistant(""), "tool_calls": calls}])  # type: ignore[typeddict-item]  # as in a file
+    assert with_missing_results(history) is history
 
 
 def test_results_without_ids_answer_in_order() -> None:
     first, second = result("x"), result("y")
     del first["tool_call_id"], second["tool_call_id"]
-    history = History.of([said("a"), calling("c1", "c2"), first, second])
-    assert with_results(history) is history
+    history = History.of([user("a"), calling("c1", "c2"), first, second])
+    assert with_missing_results(history) is history

@@ -19,7 +19,7 @@ from tests.sessions.processes import (
     patch_own_field,
     run_turns_forever,
 )
-from tests.sessions.samples import contents, file_of, log_of, said, stored_session
+from tests.sessions.samples import contents, file_of, log_of, stored_session, user
 
 limits_files = pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
 
@@ -41,7 +41,7 @@ def test_kill_keeps_every_acknowledged_message(manager: SessionManager, sessions
         assert found[: len(acknowledged)] == acknowledged
         assert len(found) <= len(acknowledged) + 1
         acknowledged = found
-    manager.append_messages(session_id, [said("end")])
+    manager.append_messages(session_id, [user("end")])
     assert not log_of(sessions_dir, session_id).exists()
     assert not list(sessions_dir.glob("*.corrupt-*"))
 
@@ -106,12 +106,12 @@ async def test_change_based_on_an_outdated_history_is_a_conflict(
 ) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id=run_id):
-        session = await files.append(session.session_id, [said("mine")])
+        session = await files.append(session.session_id, [user("mine")])
         with child(append_own_messages, sessions_dir, session.session_id, "other", 1) as other:
             other.next()
         with pytest.raises(SessionConflict):
-            await files.append(session.session_id, [said("late")], revision=session.revision)
-        await files.append(session.session_id, [said("after all")])
+            await files.append(session.session_id, [user("late")], revision=session.revision)
+        await files.append(session.session_id, [user("after all")])
     assert contents(await files.load(session.session_id)) == ["mine", "other 0", "after all"]
 
 
@@ -139,6 +139,6 @@ def test_turn_ending_on_full_disk_is_recovered_from_its_log(manager: SessionMana
         assert turn.rest() == ["ended"]
     assert log_of(sessions_dir, session_id).exists()
     assert contents(manager.load_session(session_id)) == ["a" * 300, "b" * 300]
-    manager.append_messages(session_id, [said("c")])
+    manager.append_messages(session_id, [user("c")])
     assert not log_of(sessions_dir, session_id).exists()
     assert contents(manager.load_session(session_id)) == ["a" * 300, "b" * 300, "c"]

@@ -8,14 +8,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mochi_server.cli.store_copy import copy, hash_of, problem_of
+from mochi_server.cli.store_copy import copy, find_problem, hash_of
 from mochi_server.errors import SessionBusy
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
 from mochi_server.sessions.types import ImageReference, ToolCall
 from mochi_server.storage.postgres.stores import PostgresStores
 from mochi_server.util.clock import timestamp
 from tests.benchmarks.database import turn_costs
-from tests.sessions.samples import answered, contents, new_session, said, stored_session
+from tests.sessions.samples import assistant, contents, new_session, stored_session, user
 
 
 @asynccontextmanager
@@ -31,12 +31,12 @@ async def opened(url: str) -> AsyncIterator[PostgresStores]:
 @pytest.mark.slow
 async def test_history_changed_by_another_process_is_read_anew(database: str) -> None:
     async with opened(database) as here, opened(database) as there:
-        session_id = (await stored_session(here.chats, said("a"), answered("b"), said("c"))).session_id
+        session_id = (await stored_session(here.chats, user("a"), assistant("b"), user("c"))).session_id
         await there.chats.load(session_id)
-        await here.chats.replace_tail(session_id, 1, [answered("B")])
+        await here.chats.replace_tail(session_id, 1, [assistant("B")])
         assert contents(await there.chats.load(session_id)) == ["a", "B"]
-        await here.chats.append(session_id, [said("d"), answered("e")])
-        await here.chats.replace_tail(session_id, 3, [answered("E"), said("f")])
+        await here.chats.append(session_id, [user("d"), assistant("e")])
+        await here.chats.replace_tail(session_id, 3, [assistant("E"), user("f")])
         assert contents(await there.chats.load(session_id)) == ["a", "B", "d", "E", "f"]
         await here.chats.delete(session_id)
         fresh = new_session()
@@ -48,11 +48,11 @@ async def test_history_changed_by_another_process_is_read_anew(database: str) ->
 @pytest.mark.slow
 async def test_partial_answer_is_stored_after_its_process_ended(database: str) -> None:
     async with opened(database) as here:
-        session = await stored_session(here.chats, said("a"))
+        session = await stored_session(here.chats, user("a"))
         async with opened(database) as there:
             hold = there.chats.hold(session.session_id, run_id="r")
             await hold.__aenter__()
-            await there.chats.checkpoint(session.session_id, answered("so f"))
+            await there.chats.checkpoint(session.session_id, assistant("so f"))
             assert contents(await here.chats.load(session.session_id)) == ["a"]
             with pytest.raises(SessionBusy):
                 async with here.chats.hold(session.session_id, run_id="s"):
@@ -66,9 +66,9 @@ async def test_partial_answer_is_stored_after_its_process_ended(database: str) -
 @pytest.mark.slow
 async def test_open_tool_calls_get_results_after_process_ended(database: str) -> None:
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
-    result: Message = {**said(""), "role": "tool", "tool_name": "wait", "tool_call_id": "call_1", "tool_calls": [later]}
+    result: Message = {**user(""), "role": "tool", "tool_name": "wait", "tool_call_id": "call_1", "tool_calls": [later]}
     async with opened(database) as here:
-        session = await stored_session(here.chats, said("a"))
+        session = await stored_session(here.chats, user("a"))
         async with opened(database) as there:
             hold = there.chats.hold(session.session_id, run_id="r")
             await hold.__aenter__()
@@ -90,7 +90,7 @@ async def test_times_are_those_of_the_database(database: str, monkeypatch: pytes
     monkeypatch.setattr("mochi_server.sessions.session.now", lambda: ahead)
     async with opened(database) as stores:
         session = await stores.chats.create(new_session())
-        changed = await stores.chats.append(session.session_id, [said("a")])
+        changed = await stores.chats.append(session.session_id, [user("a")])
     for moment in (session.metadata.created_at, changed.metadata.updated_at):
         assert 0 <= timestamp(moment) - row[0].timestamp() < 60
 
@@ -98,7 +98,7 @@ async def test_times_are_those_of_the_database(database: str, monkeypatch: pytes
 @pytest.mark.slow
 async def test_text_that_postgresql_cannot_store_is_kept(database: str) -> None:
     async with opened(database) as stores:
-        session = await stored_session(stores.chats, said("a\0b"), answered("\0"))
+        session = await stored_session(stores.chats, user("a\0b"), assistant("\0"))
         await stores.chats.patch(session.session_id, {"title": "\0t"})
         loaded = await stores.chats.load(session.session_id)
         assert (contents(loaded), loaded.metadata.title) == (["a\0b", "\0"], "\0t")
@@ -128,20 +128,20 @@ async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, 
     for number in range(5):
         session = new_session(system_prompt="Be brief." if number % 2 else None)
         session.metadata.extra["unknown"] = {"key": [1, 2.5, None, "\0"]}
-        session.messages += [said(f"{number} \U0001f600"), answered("b")]
+        session.messages += [user(f"{number} \U0001f600"), assistant("b")]
         session.extra["beside"] = number
         sessions.append(await _put(tmp_path / "here" / "chat_sessions", session))
     agents = await _put(tmp_path / "here" / "agents" / "agent_chats", new_session())
 
     steps: list[tuple[int, int]] = []
     first = await copy(str(tmp_path / "here"), database, lambda so_far, total: steps.append((so_far.sessions, total)))
-    manager.append_messages(sessions[0], [said("later")])
+    manager.append_messages(sessions[0], [user("later")])
     again = await copy(str(tmp_path / "here"), database, lambda *_: None)
     back = await copy(database, str(tmp_path / "there"), lambda *_: None)
 
     assert steps == [(done, 6) for done in range(1, 7)]
-    assert (first.copied, first.there, first.different) == (6, 0, [])
-    assert (again.copied, again.there, again.different) == (1, 5, [])
+    assert (first.copied, first.existing, first.different) == (6, 0, [])
+    assert (again.copied, again.existing, again.different) == (1, 5, [])
     assert (back.copied, back.hash, back.messages) == (6, again.hash, again.messages)
     for session_id in sessions:
         moved = SessionManager(tmp_path / "there" / "chat_sessions").load_session(session_id)
@@ -156,7 +156,7 @@ async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, 
 async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str) -> None:
     lost: ImageReference = {"sha256": "0" * 64, "media_type": "image/png"}
     session = new_session()
-    session.messages.append({**said("Look"), "images": [lost]})
+    session.messages.append({**user("Look"), "images": [lost]})
     session_id = await _put(tmp_path / "chat_sessions", session)
     await _put(tmp_path / "chat_sessions", new_session())
     assert (await copy(str(tmp_path), database, lambda *_: None)).copied == 2
@@ -187,7 +187,7 @@ def test_invalid_source_or_target_of_a_copy_is_refused(
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     Path("file").touch()
-    assert problem_of(source, target) == problem
+    assert find_problem(source, target) == problem
 
 
 async def _put(directory: Path, session: ChatSession) -> str:

@@ -7,27 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.chat.prompt_cache import encoded
+from mochi_server.chat.prompt_cache import encode_messages
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import FileSessionStore, Message, SessionManager
 from mochi_server.storage.files.atomic_files import Signature
-from mochi_server.storage.files.session_files import SessionFolder, Stored
-from mochi_server.storage.session_cache import KEPT_BYTES, RecentSessions
-from mochi_server.storage.session_record import Record
+from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles
+from mochi_server.storage.session_cache import MAX_BYTES, SessionCache
+from mochi_server.storage.session_record import SessionRecord
 from tests.faults.other_writers import take_a_turn
 from tests.sessions.processes import child
-from tests.sessions.samples import answered, contents, file_of, log_of, new_session, read_count, said, stored_session
+from tests.sessions.samples import assistant, contents, file_of, log_of, new_session, read_count, stored_session, user
 
 MEBIBYTE = 1024 * 1024
 
 
 async def test_next_turn_has_messages_of_another_process(files: FileSessionStore, sessions_dir: Path) -> None:
-    session_id = (await stored_session(files, said("a"), answered("b"))).session_id
+    session_id = (await stored_session(files, user("a"), assistant("b"))).session_id
     with child(take_a_turn, sessions_dir, session_id) as other:
         other.rest()
     async with files.hold(session_id, run_id="r"):
         assert contents(await files.load(session_id)) == ["a", "b", "other question", "other answer"]
-        await files.append(session_id, [said("c")])
+        await files.append(session_id, [user("c")])
     assert contents(SessionManager(sessions_dir).load_session(session_id)) == [
         "a",
         "b",
@@ -41,7 +41,7 @@ async def test_next_turn_has_messages_of_another_process(files: FileSessionStore
 async def test_file_changed_by_hand_is_loaded_at_once(
     files: FileSessionStore, sessions_dir: Path, in_turn: bool
 ) -> None:
-    session_id = (await stored_session(files, said("before"))).session_id
+    session_id = (await stored_session(files, user("before"))).session_id
     path = file_of(sessions_dir, session_id)
     for word in ("behind", "beyond"):  # as long as before
         path.write_bytes(path.read_bytes().replace(b"before", word.encode()).replace(b"behind", word.encode()))
@@ -50,17 +50,17 @@ async def test_file_changed_by_hand_is_loaded_at_once(
 
 
 async def test_restored_older_file_is_loaded(files: FileSessionStore, sessions_dir: Path) -> None:
-    session_id = (await stored_session(files, said("a"))).session_id
+    session_id = (await stored_session(files, user("a"))).session_id
     path = file_of(sessions_dir, session_id)
     shutil.copy2(path, path.with_name("backup"))
-    await files.append(session_id, [answered("b")])
+    await files.append(session_id, [assistant("b")])
     shutil.copy2(path.with_name("backup"), path)
     assert contents(await files.load(session_id)) == ["a"]
-    assert contents(await files.append(session_id, [answered("c")])) == ["a", "c"]
+    assert contents(await files.append(session_id, [assistant("c")])) == ["a", "c"]
 
 
 async def test_session_removed_by_hand_is_not_found(files: FileSessionStore, sessions_dir: Path) -> None:
-    session_id = (await stored_session(files, said("a"))).session_id
+    session_id = (await stored_session(files, user("a"))).session_id
     file_of(sessions_dir, session_id).unlink()
     with pytest.raises(SessionNotFound):
         await files.load(session_id)
@@ -72,7 +72,7 @@ async def test_session_removed_by_hand_is_not_found(files: FileSessionStore, ses
 async def test_file_read_during_a_write_is_read_again(
     files: FileSessionStore, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = await stored_session(FileSessionStore(sessions_dir), said("a"))
+    session = await stored_session(FileSessionStore(sessions_dir), user("a"))
     reads = read_count(monkeypatch)
     os.utime(file_of(sessions_dir, session.session_id), (4e9, 4e9))  # its clock has not gone on yet
     for expected in (1, 2):
@@ -87,29 +87,29 @@ async def test_file_read_during_a_write_is_read_again(
 async def test_turn_on_a_large_session_writes_its_file_once(
     files: FileSessionStore, sessions_dir: Path, tmp_path: Path
 ) -> None:
-    session_id = (await stored_session(files, said("x" * 2 * MEBIBYTE), answered("y"))).session_id
+    session_id = (await stored_session(files, user("x" * 2 * MEBIBYTE), assistant("y"))).session_id
     path = file_of(sessions_dir, session_id)
     before = path.stat()
     async with files.hold(session_id, run_id="r"):
-        await files.append(session_id, [said("question")])
+        await files.append(session_id, [user("question")])
         assert path.stat() == before
         assert log_of(sessions_dir, session_id).stat().st_size < 1000
         crashed = Path(shutil.copytree(sessions_dir, tmp_path / "crashed"))
-        await files.append(session_id, [answered("answer")], ends_turn=True)
+        await files.append(session_id, [assistant("answer")], ends_turn=True)
         assert not log_of(sessions_dir, session_id).exists()
     assert contents(SessionManager(crashed).load_session(session_id))[1:] == ["y", "question"]
     assert contents(SessionManager(sessions_dir).load_session(session_id))[1:] == ["y", "question", "answer"]
 
 
-def stored(file_size: int, log_size: int = 0) -> Stored:
+def stored(file_size: int, log_size: int = 0) -> FileSnapshot:
     log = Signature(1, 1, log_size) if log_size else None
-    return Stored(Record.of(new_session()), Signature(1, 1, file_size), log)
+    return FileSnapshot(SessionRecord.of(new_session()), Signature(1, 1, file_size), log)
 
 
 def test_cache_keeps_the_most_recently_used_sessions() -> None:
-    recent = RecentSessions[Stored](kept_bytes=MEBIBYTE)
+    recent = SessionCache[FileSnapshot](max_bytes=MEBIBYTE)
     for number in range(1000):
-        recent.keep(str(number), stored(1000))
+        recent.put(str(number), stored(1000))
         recent.get("0")
     kept = [number for number in range(1000) if recent.get(str(number))]
     assert kept == [0, *range(1001 - len(kept), 1000)]
@@ -117,38 +117,38 @@ def test_cache_keeps_the_most_recently_used_sessions() -> None:
 
 
 def test_too_large_session_is_not_cached() -> None:
-    recent = RecentSessions[Stored](kept_bytes=MEBIBYTE)
-    recent.keep("small", stored(1000))
-    recent.keep("large", stored(1000))
-    recent.keep("large", stored(1000, log_size=MEBIBYTE))
+    recent = SessionCache[FileSnapshot](max_bytes=MEBIBYTE)
+    recent.put("small", stored(1000))
+    recent.put("large", stored(1000))
+    recent.put("large", stored(1000, log_size=MEBIBYTE))
     assert recent.get("small")
     assert recent.get("large") is None
 
 
 def test_session_of_ten_thousand_messages_is_cached() -> None:
-    recent = RecentSessions[Stored]()
-    recent.keep("long", stored(10_000 * 350))
+    recent = SessionCache[FileSnapshot]()
+    recent.put("long", stored(10_000 * 350))
     assert recent.get("long")
 
 
 @pytest.mark.parametrize("text", ["hi", "word " * 40, "\u4e2d" * 100, "word " * 40 + "\U0001f600"])
 def test_cached_sessions_use_at_most_the_estimated_memory(sessions_dir: Path, text: str) -> None:
-    folder, number = SessionFolder(sessions_dir), 2000
-    folder.make()
+    folder, number = SessionFiles(sessions_dir), 2000
+    folder.create_directory()
     session = new_session()
-    turn: list[Message] = [said(text), {**answered(text), "eval_count": 20, "prompt_eval_count": 20}]
+    turn: list[Message] = [user(text), {**assistant(text), "eval_count": 20, "prompt_eval_count": 20}]
     session.messages = turn * (number // 2)
-    folder.create(session.session_id, Record.of(session))
+    folder.create(session.session_id, SessionRecord.of(session))
     tracemalloc.start()
     try:
         found = folder.read(session.session_id)
         found.record.file()
-        told_of = [block.keep(encoded) for block in found.record.messages.blocks]
+        told_of = [block.cached(encode_messages) for block in found.record.messages.blocks]
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert told_of
-    recent = RecentSessions[Stored](kept_bytes=used - 1)
-    recent.keep(session.session_id, found)
+    recent = SessionCache[FileSnapshot](max_bytes=used - 1)
+    recent.put(session.session_id, found)
     assert recent.get(session.session_id) is None, "it would be kept where it does not fit"
-    assert used < KEPT_BYTES
+    assert used < MAX_BYTES

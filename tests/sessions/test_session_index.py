@@ -10,7 +10,7 @@ import pytest
 from mochi_server.errors import StorageFailed
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager, SessionQuery
 from mochi_server.storage.files import atomic_files, session_files, session_index
-from tests.sessions.samples import answered, file_of, log_of, read_count, said, stored_session
+from tests.sessions.samples import assistant, file_of, log_of, read_count, stored_session, user
 
 
 @pytest.fixture(autouse=True)
@@ -156,8 +156,8 @@ def test_naive_aware_and_invalid_times_are_sorted_together(manager: SessionManag
 async def test_interrupted_answer_is_counted_after_a_crash(files: FileSessionStore, sessions_dir: Path) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("a")])
-        await files.checkpoint(session.session_id, answered("so f"))
+        await files.append(session.session_id, [user("a")])
+        await files.checkpoint(session.session_id, assistant("so f"))
         (running,) = (await files.list(SessionQuery())).entries
         for process in (sessions_dir / ".locks").glob("*.process"):
             process.unlink()  # what others know this process by: to them it is dead now
@@ -213,7 +213,7 @@ def test_unchanged_directory_is_not_scanned_again(
     os.utime(sessions_dir, (past, past))
     assert listed(manager) == [ids[0], ids[2]]
     with monkeypatch.context() as blind:
-        blind.delattr(session_files, "scanning")
+        blind.delattr(session_files, "scan_directory")
         assert listed(manager) == [ids[0], ids[2]]
         assert [entry["session_id"] for entry in manager.list_sessions(limit=1, offset=1)] == [ids[2]]
         assert [entry["session_id"] for entry in manager.list_sessions(text="m")] == []
@@ -232,8 +232,8 @@ def test_own_changes_are_listed_without_a_scan(
     os.utime(sessions_dir, (1e9, 1e9))
     assert listed(manager) == ids
     with monkeypatch.context() as blind:
-        blind.delattr(session_files, "scanning")
-        manager.append_messages(ids[2], [said("Hello")])
+        blind.delattr(session_files, "scan_directory")
+        manager.append_messages(ids[2], [user("Hello")])
         assert listed(manager) == [ids[2], *ids[:2]]
         new = manager.create_session(SessionCreationOptions(model="o")).session_id
         manager.update_session(ids[1], title="Named")

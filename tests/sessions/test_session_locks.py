@@ -9,8 +9,8 @@ from anyio.lowlevel import checkpoint
 
 from mochi_server.errors import SessionBusy, SessionNotFound
 from mochi_server.sessions import FileSessionStore
-from mochi_server.storage.session_locks import Holds
-from tests.sessions.samples import contents, said, stored_session
+from mochi_server.storage.session_locks import SessionLocks
+from tests.sessions.samples import contents, stored_session, user
 
 ID = "0123456789"
 
@@ -18,7 +18,9 @@ ID = "0123456789"
 class Holder:
     """A task that holds ``ID`` until it is told to let go, and notes when it got it."""
 
-    def __init__(self, holds: Holds, log: list[str], name: str, *, is_turn: bool = True, wait: bool = True) -> None:
+    def __init__(
+        self, holds: SessionLocks, log: list[str], name: str, *, is_turn: bool = True, wait: bool = True
+    ) -> None:
         self.holds, self.log, self.name, self.is_turn, self.wait = holds, log, name, is_turn, wait
         self.asked, self.let_go, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
         self.scope = anyio.CancelScope()
@@ -27,7 +29,7 @@ class Holder:
         self.asked.set()
         with self.scope:
             try:
-                async with self.holds.hold(ID, run_id=self.name if self.is_turn else None, wait=self.wait):
+                async with self.holds.lock(ID, run_id=self.name if self.is_turn else None, wait=self.wait):
                     self.log.append(self.name)
                     await self.let_go.wait()
             except SessionBusy as busy:
@@ -42,7 +44,7 @@ class Holder:
 
 
 async def test_waiters_get_the_lock_in_order() -> None:
-    holds, log = Holds(), list[str]()
+    holds, log = SessionLocks(), list[str]()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             holders = [await Holder(holds, log, name).start(tasks) for name in "abcd"]
@@ -54,7 +56,7 @@ async def test_waiters_get_the_lock_in_order() -> None:
 
 
 async def test_short_lock_is_waited_for_without_if_busy() -> None:
-    holds, log = Holds(), list[str]()
+    holds, log = SessionLocks(), list[str]()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             edit = await Holder(holds, log, "edit", is_turn=False).start(tasks)
@@ -66,7 +68,7 @@ async def test_short_lock_is_waited_for_without_if_busy() -> None:
 
 
 async def test_waiter_for_an_edit_is_refused_if_a_turn_starts() -> None:
-    holds, log = Holds(), list[str]()
+    holds, log = SessionLocks(), list[str]()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             edit = await Holder(holds, log, "edit", is_turn=False).start(tasks)
@@ -80,7 +82,7 @@ async def test_waiter_for_an_edit_is_refused_if_a_turn_starts() -> None:
 
 
 async def test_cancelled_waiter_delays_no_other_waiter() -> None:
-    holds, log = Holds(), list[str]()
+    holds, log = SessionLocks(), list[str]()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             first = await Holder(holds, log, "first").start(tasks)
@@ -95,14 +97,14 @@ async def test_cancelled_waiter_delays_no_other_waiter() -> None:
 
 
 async def test_waiter_cancelled_on_wakeup_passes_the_lock_on() -> None:
-    holds, log = Holds(), list[str]()
+    holds, log = SessionLocks(), list[str]()
 
     async def take(name: str) -> None:
-        async with holds.hold(ID, run_id=name, wait=True):
+        async with holds.lock(ID, run_id=name, wait=True):
             log.append(name)
 
     with anyio.fail_after(5):
-        async with holds.hold(ID, run_id="first"):
+        async with holds.lock(ID, run_id="first"):
             second, third = asyncio.create_task(take("second")), asyncio.create_task(take("third"))
             await checkpoint()
         second.cancel()
@@ -114,11 +116,11 @@ async def test_waiter_cancelled_on_wakeup_passes_the_lock_on() -> None:
 
 
 async def test_waiter_cancelled_before_the_release_is_skipped() -> None:
-    holds, log = Holds(), list[str]()
+    holds, log = SessionLocks(), list[str]()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             second, third = Holder(holds, log, "second"), Holder(holds, log, "third")
-            async with holds.hold(ID, run_id="first"):
+            async with holds.lock(ID, run_id="first"):
                 await second.start(tasks)
                 await third.start(tasks)
                 second.scope.cancel()
@@ -128,9 +130,9 @@ async def test_waiter_cancelled_before_the_release_is_skipped() -> None:
 
 
 async def test_different_sessions_do_not_wait_for_each_other() -> None:
-    holds = Holds()
+    holds = SessionLocks()
     with anyio.fail_after(5):
-        async with holds.hold(ID, run_id="a"), holds.hold("9876543210", run_id="b"):
+        async with holds.lock(ID, run_id="a"), holds.lock("9876543210", run_id="b"):
             assert len(holds) == 2
     assert len(holds) == 0
 
@@ -141,8 +143,8 @@ async def test_cancelled_turn_releases_its_lock_with_all_saved(files: FileSessio
 
     async def turn() -> None:
         async with files.hold(session.session_id, run_id="r"):
-            await files.append(session.session_id, [said("a")])
-            await files.append(session.session_id, [said("b")])
+            await files.append(session.session_id, [user("a")])
+            await files.append(session.session_id, [user("b")])
             spoken.set()
             await anyio.sleep_forever()
 
@@ -159,7 +161,7 @@ async def test_running_write_finishes_before_cancellation(
     files: FileSessionStore,
 ) -> None:
     session = await stored_session(files)
-    writing = asyncio.create_task(files.append(session.session_id, [said("a")]))
+    writing = asyncio.create_task(files.append(session.session_id, [user("a")]))
     await checkpoint()
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -6,7 +6,7 @@ from mochi_server.errors import SessionTaken
 from mochi_server.sessions.types import Message
 from mochi_server.storage.postgres.store import PostgresSessionStore
 from tests.sessions.conftest import postgres_store
-from tests.sessions.samples import answered, contents, said, stored_session
+from tests.sessions.samples import assistant, contents, stored_session, user
 
 pytestmark = pytest.mark.slow
 
@@ -15,17 +15,17 @@ ANSWER: Message = {"role": "assistant", "content": "so far and further", "messag
 
 async def test_a_write_that_was_committed_unnoticed_is_repeatable(database: str) -> None:
     async with postgres_store(database) as holder, postgres_store(database) as unnoticed:
-        session = await stored_session(holder, said("a"))
+        session = await stored_session(holder, user("a"))
         async with holder.hold(session.session_id, run_id="r"):
             await unnoticed.append(session.session_id, [ANSWER])
             await holder.append(session.session_id, [ANSWER])
-            await holder.append(session.session_id, [said("b")])
+            await holder.append(session.session_id, [user("b")])
         assert contents(await holder.load(session.session_id)) == ["a", "so far and further", "b"]
 
 
 async def test_a_replacement_committed_unnoticed_is_repeatable(database: str) -> None:
     async with postgres_store(database) as holder, postgres_store(database) as unnoticed:
-        session = await stored_session(holder, said("a"), answered("old"))
+        session = await stored_session(holder, user("a"), assistant("old"))
         async with holder.hold(session.session_id, run_id="r"):
             for store in (unnoticed, holder):
                 await store.replace_tail(session.session_id, 1, [ANSWER], revision=session.revision)
@@ -34,14 +34,14 @@ async def test_a_replacement_committed_unnoticed_is_repeatable(database: str) ->
 
 async def test_the_final_answer_replaces_recovered_text(database: str) -> None:
     async with postgres_store(database) as holder, postgres_store(database) as other:
-        session_id = (await stored_session(holder, said("a"))).session_id
+        session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):
-            await holder.checkpoint(session_id, answered("so far"))
+            await holder.checkpoint(session_id, assistant("so far"))
             await without_lock(holder, session_id)
-            await other.fold_all()
+            await other.recover_all_crashed()
             assert contents(await other.load(session_id)) == ["a", "so far"]
-            await holder.checkpoint(session_id, answered("so far and"))
-            await other.fold_all()
+            await holder.checkpoint(session_id, assistant("so far and"))
+            await other.recover_all_crashed()
             assert contents(await other.load(session_id)) == ["a", "so far and"]
             await holder.append(session_id, [ANSWER])
         assert contents(await other.load(session_id)) == ["a", "so far and further"]
@@ -49,9 +49,9 @@ async def test_the_final_answer_replaces_recovered_text(database: str) -> None:
 
 async def test_a_session_held_by_another_server_is_not_written(database: str) -> None:
     async with postgres_store(database) as holder, postgres_store(database) as other:
-        session_id = (await stored_session(holder, said("a"))).session_id
+        session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):
-            await holder.checkpoint(session_id, answered("so far"))
+            await holder.checkpoint(session_id, assistant("so far"))
             await without_lock(holder, session_id)
             async with other.hold(session_id):
                 pass
@@ -63,9 +63,9 @@ async def test_a_session_held_by_another_server_is_not_written(database: str) ->
 
 async def test_partial_text_without_a_final_message_is_recovered(database: str) -> None:
     async with postgres_store(database) as holder:
-        session_id = (await stored_session(holder, said("a"))).session_id
+        session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):
-            await holder.checkpoint(session_id, answered("so far"))
+            await holder.checkpoint(session_id, assistant("so far"))
         (_, partial) = (await holder.load(session_id)).messages
         assert (partial["content"], partial["interrupted"]) == ("so far", True)
 

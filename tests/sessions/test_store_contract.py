@@ -14,7 +14,7 @@ from mochi_server.sessions import (
 )
 from mochi_server.sessions.session import user_message
 from mochi_server.util.clock import timestamp
-from tests.sessions.samples import answered, contents, new_session, said, stored_session
+from tests.sessions.samples import assistant, contents, new_session, stored_session, user
 from tests.support.images import GIF, PNG
 
 NO_IDS = ["0123456789", "", "abc", "ABCDEF0123", "../../../etc", "0123456789\n", "012345678g", "0123456789.json"]
@@ -42,7 +42,7 @@ async def test_put_session_replaces_another_unchanged(store: SessionStore) -> No
     session = new_session(system_prompt="Be brief.")
     session.metadata.updated_at = "2024-05-06T07:08:09.123456+00:00"
     assert await store.put(session) == await store.load(session.session_id) == session
-    session.messages.append(said("Hello"))
+    session.messages.append(user("Hello"))
     session.metadata.message_count = 2
     assert await store.put(session) == await store.load(session.session_id) == session
     assert (await store.list(SessionQuery())).entries == [session.summary_object()]
@@ -52,10 +52,10 @@ async def test_put_session_replaces_another_unchanged(store: SessionStore) -> No
 async def test_every_operation_on_unknown_session_is_not_found(store: SessionStore, session_id: str) -> None:
     for verb in (
         store.load(session_id),
-        store.append(session_id, [said("hi")]),
+        store.append(session_id, [user("hi")]),
         store.replace_tail(session_id, 0, []),
         store.patch(session_id, {"title": "x"}),
-        store.checkpoint(session_id, answered("so far")),
+        store.checkpoint(session_id, assistant("so far")),
         store.delete(session_id),
     ):
         with pytest.raises(SessionNotFound):
@@ -66,8 +66,8 @@ async def test_every_operation_on_unknown_session_is_not_found(store: SessionSto
 
 
 async def test_appended_messages_are_at_the_end_and_counted(store: SessionStore) -> None:
-    session = await stored_session(store, said("a"))
-    changed = await store.append(session.session_id, [answered("b"), said("c")])
+    session = await stored_session(store, user("a"))
+    changed = await store.append(session.session_id, [assistant("b"), user("c")])
     assert contents(changed) == ["a", "b", "c"]
     assert changed.metadata.message_count == 3
     assert timestamp(changed.metadata.updated_at) > timestamp(session.metadata.updated_at)
@@ -75,24 +75,24 @@ async def test_appended_messages_are_at_the_end_and_counted(store: SessionStore)
 
 
 async def test_replaced_tail_keeps_earlier_messages(store: SessionStore) -> None:
-    session = await stored_session(store, said("a"), answered("b"), said("c"))
-    changed = await store.replace_tail(session.session_id, 1, [answered("B")])
+    session = await stored_session(store, user("a"), assistant("b"), user("c"))
+    changed = await store.replace_tail(session.session_id, 1, [assistant("B")])
     assert contents(changed) == ["a", "B"]
     assert changed.metadata.message_count == 2
     assert await store.load(session.session_id) == changed
 
 
 async def test_replacing_from_the_beginning_replaces_everything(store: SessionStore) -> None:
-    session = await stored_session(store, said("a"), answered("b"))
+    session = await stored_session(store, user("a"), assistant("b"))
     assert (await store.replace_tail(session.session_id, 0, [])).messages == []
     assert (await store.load(session.session_id)).metadata.message_count == 0
 
 
 async def test_change_based_on_an_older_revision_is_a_conflict(store: SessionStore) -> None:
-    old = await stored_session(store, said("a"))
-    new = await store.append(old.session_id, [answered("b")], revision=old.revision)
+    old = await stored_session(store, user("a"))
+    new = await store.append(old.session_id, [assistant("b")], revision=old.revision)
     for verb in (
-        store.append(old.session_id, [said("late")], revision=old.revision),
+        store.append(old.session_id, [user("late")], revision=old.revision),
         store.replace_tail(old.session_id, 0, [], revision=old.revision),
         store.patch(old.session_id, {"title": "late"}, revision=old.revision),
     ):
@@ -102,7 +102,7 @@ async def test_change_based_on_an_older_revision_is_a_conflict(store: SessionSto
 
 
 async def test_patches_of_different_fields_are_merged(store: SessionStore) -> None:
-    session = await stored_session(store, said("a"))
+    session = await stored_session(store, user("a"))
     await store.patch(session.session_id, {"title": "Plans"})
     settings = ToolSettings(tools=["add"], execution_policy=ToolExecutionPolicy.NEVER_CONFIRM)
     await store.patch(session.session_id, {"tool_settings": settings, "agent_settings": AgentSettings()})
@@ -131,7 +131,7 @@ async def test_patch_of_unknown_field_raises(store: SessionStore, fields: dict[s
 
 
 async def test_surrogates_are_replaced_or_combined(store: SessionStore) -> None:
-    session = await stored_session(store, said("broken \ud83d here, \ud83d\ude00 whole"))
+    session = await stored_session(store, user("broken \ud83d here, \ud83d\ude00 whole"))
     changed = await store.patch(session.session_id, {"title": "\udc00"})
     assert contents(changed) == ["broken \ufffd here, \U0001f600 whole"]
     assert changed.metadata.title == "\ufffd"
@@ -139,21 +139,21 @@ async def test_surrogates_are_replaced_or_combined(store: SessionStore) -> None:
 
 
 async def test_stored_session_is_isolated_from_objects(store: SessionStore) -> None:
-    message = said("a")
+    message = user("a")
     session = await store.create(new_session())
     async with store.hold(session.session_id, run_id="r"):
         returned = await store.append(session.session_id, [message])
         message["content"] = "changed"
         returned.messages[0]["content"] = "changed"
         returned.metadata.context_window_config["adjustment_history"].append("changed")
-        next_one = await store.append(session.session_id, [answered("b")])
+        next_one = await store.append(session.session_id, [assistant("b")])
     for found in (next_one, await store.load(session.session_id)):
         assert contents(found) == ["a", "b"]
         assert found.metadata.context_window_config["adjustment_history"] == []
 
 
 async def test_deleted_session_is_not_found(store: SessionStore) -> None:
-    session = await stored_session(store, said("a"))
+    session = await stored_session(store, user("a"))
     await store.delete(session.session_id)
     with pytest.raises(SessionNotFound):
         await store.load(session.session_id)
@@ -161,7 +161,7 @@ async def test_deleted_session_is_not_found(store: SessionStore) -> None:
 
 
 async def test_the_list_is_sorted_by_the_last_change_and_paged(store: SessionStore) -> None:
-    ids = [(await stored_session(store, said(str(number)))).session_id for number in range(5)]
+    ids = [(await stored_session(store, user(str(number)))).session_id for number in range(5)]
     await store.patch(ids[1], {"title": "touched"})
     expected = [ids[1], ids[4], ids[3], ids[2], ids[0]]
     everything = await store.list(SessionQuery())
@@ -173,7 +173,7 @@ async def test_the_list_is_sorted_by_the_last_change_and_paged(store: SessionSto
 
 
 async def test_list_entries_match_the_sessions(store: SessionStore) -> None:
-    session = await stored_session(store, said("hello"))
+    session = await stored_session(store, user("hello"))
     page = await store.list(SessionQuery())
     assert page.entries == [session.summary_object()]
     assert page.entries[0]["preview"] == "hello"
@@ -187,10 +187,10 @@ async def test_an_empty_store_lists_nothing(store: SessionStore) -> None:
 async def test_running_turn_is_read_without_its_partial_answer(store: SessionStore) -> None:
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):
-        await store.append(session.session_id, [said("a")])
-        await store.checkpoint(session.session_id, answered("so f"))
+        await store.append(session.session_id, [user("a")])
+        await store.checkpoint(session.session_id, assistant("so f"))
         assert contents(await store.load(session.session_id)) == ["a"]
-        await store.append(session.session_id, [answered("so far")])
+        await store.append(session.session_id, [assistant("so far")])
         assert contents(await store.load(session.session_id)) == ["a", "so far"]
         (entry,) = (await store.list(SessionQuery())).entries
         assert entry["message_count"] == 2
@@ -198,9 +198,9 @@ async def test_running_turn_is_read_without_its_partial_answer(store: SessionSto
 
 
 async def test_a_checkpoint_alone_changes_neither_history_nor_time(store: SessionStore) -> None:
-    session = await stored_session(store, said("a"))
+    session = await stored_session(store, user("a"))
     async with store.hold(session.session_id, run_id="r"):
-        await store.checkpoint(session.session_id, answered("so f"))
+        await store.checkpoint(session.session_id, assistant("so f"))
         assert await store.load(session.session_id) == session
 
 
@@ -208,9 +208,9 @@ async def test_a_patch_during_a_turn_is_merged_with_it(store: SessionStore) -> N
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):
         await store.patch(session.session_id, {"title": "before"})
-        spoken = await store.append(session.session_id, [said("a")], revision=session.revision)
+        spoken = await store.append(session.session_id, [user("a")], revision=session.revision)
         await store.patch(session.session_id, {"title": "during"})
-        await store.append(session.session_id, [answered("b")], revision=spoken.revision)
+        await store.append(session.session_id, [assistant("b")], revision=spoken.revision)
         assert (await store.load(session.session_id)).metadata.title == "during"
     ended = await store.load(session.session_id)
     assert ended.metadata.title == "during"
@@ -218,25 +218,25 @@ async def test_a_patch_during_a_turn_is_merged_with_it(store: SessionStore) -> N
 
 
 async def test_turn_may_replace_earlier_messages(store: SessionStore) -> None:
-    session = await stored_session(store, said("a"), answered("old"))
+    session = await stored_session(store, user("a"), assistant("old"))
     async with store.hold(session.session_id, run_id="r"):
         await store.patch(session.session_id, {"title": "t"})
-        await store.replace_tail(session.session_id, 1, [answered("new")])
-        await store.replace_tail(session.session_id, 0, [said("A")])
-        await store.append(session.session_id, [answered("newest")])
+        await store.replace_tail(session.session_id, 1, [assistant("new")])
+        await store.replace_tail(session.session_id, 0, [user("A")])
+        await store.append(session.session_id, [assistant("newest")])
     assert contents(await store.load(session.session_id)) == ["A", "newest"]
 
 
 async def test_deleting_during_a_turn_is_final(store: SessionStore) -> None:
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):
-        await store.append(session.session_id, [said("a")])
-        await store.append(session.session_id, [answered("b")])
+        await store.append(session.session_id, [user("a")])
+        await store.append(session.session_id, [assistant("b")])
         await store.delete(session.session_id)
         with pytest.raises(SessionNotFound):
-            await store.append(session.session_id, [said("c")])
+            await store.append(session.session_id, [user("c")])
         with pytest.raises(SessionNotFound):
-            await store.checkpoint(session.session_id, answered("c"))
+            await store.checkpoint(session.session_id, assistant("c"))
     with pytest.raises(SessionNotFound):
         await store.load(session.session_id)
     assert (await store.list(SessionQuery())).total == 0
@@ -285,11 +285,11 @@ FOUND = {
 
 async def searched(store: SessionStore) -> list[str]:
     """Three sessions; their ids."""
-    baking = await stored_session(store, said("Sourdough bread"), answered("Take flour and water."))
-    code = await stored_session(store, said('Is C++ "quoted"? It\'s 100% a_b*; Flour.'))
+    baking = await stored_session(store, user("Sourdough bread"), assistant("Take flour and water."))
+    code = await stored_session(store, user('Is C++ "quoted"? It\'s 100% a_b*; Flour.'))
     await store.patch(code.session_id, {"title": "My PLAN"})
     world = await stored_session(
-        store, said("Brot, Stra\u00dfe, cafe\u0301"), answered("\u4eca\u65e5\u672c \U0001f600")
+        store, user("Brot, Stra\u00dfe, cafe\u0301"), assistant("\u4eca\u65e5\u672c \U0001f600")
     )
     return [baking.session_id, code.session_id, world.session_id]
 
@@ -335,7 +335,7 @@ async def test_no_query_is_an_error(store: SessionStore, text: str) -> None:
 
 
 async def test_search_results_are_sorted_by_last_change_and_paged(store: SessionStore) -> None:
-    ids = [(await stored_session(store, said(f"apple {number % 2}"))).session_id for number in range(6)]
+    ids = [(await stored_session(store, user(f"apple {number % 2}"))).session_id for number in range(6)]
     await store.patch(ids[2], {"title": "touched"})
     expected = [ids[2], ids[4], ids[0]]
     page = await store.list(SessionQuery(text="apple 0"))
@@ -347,15 +347,15 @@ async def test_search_results_are_sorted_by_last_change_and_paged(store: Session
 
 
 async def test_search_finds_changed_text(store: SessionStore) -> None:
-    session = await stored_session(store, said("apple"), answered("banana"))
+    session = await stored_session(store, user("apple"), assistant("banana"))
     assert await found(store, "banana") == [session.session_id]
-    await store.replace_tail(session.session_id, 1, [answered("cherry")])
+    await store.replace_tail(session.session_id, 1, [assistant("cherry")])
     assert (await found(store, "banana"), await found(store, "cherry")) == ([], [session.session_id])
     await store.patch(session.session_id, {"title": "damson"})
     assert await found(store, "damson apple") == [session.session_id]
     async with store.hold(session.session_id, run_id="r"):
-        await store.append(session.session_id, [said("elder")])
-        await store.append(session.session_id, [answered("fig")])
+        await store.append(session.session_id, [user("elder")])
+        await store.append(session.session_id, [assistant("fig")])
         assert await found(store, "elder fig") == [session.session_id]
     assert await found(store, "elder fig") == [session.session_id]
     await store.delete(session.session_id)
@@ -363,12 +363,12 @@ async def test_search_finds_changed_text(store: SessionStore) -> None:
 
 
 async def test_words_are_found_anywhere_in_long_sessions(store: SessionStore) -> None:
-    filler = [answered(f"{number} " + "lorem ipsum " * 100) for number in range(60)]
+    filler = [assistant(f"{number} " + "lorem ipsum " * 100) for number in range(60)]
     session = await stored_session(
-        store, said("first"), *filler[:30], said("middle" * 5000), *filler[30:], said("last")
+        store, user("first"), *filler[:30], user("middle" * 5000), *filler[30:], user("last")
     )
     assert await found(store, "first middle last 59") == [session.session_id]
-    await store.append(session.session_id, [answered("afterwards")])
+    await store.append(session.session_id, [assistant("afterwards")])
     assert await found(store, "first middle afterwards") == [session.session_id]
 
 
@@ -380,7 +380,7 @@ async def test_title_comes_from_first_message_or_summary_unless_set(store: Sessi
 
     session = await stored_session(store)
     assert await title() is None
-    await store.append(session.session_id, [said(" What  is\n the capital of France? "), answered("Paris.")])
+    await store.append(session.session_id, [user(" What  is\n the capital of France? "), assistant("Paris.")])
     assert await title() == "What is the capital of France?"
     await store.patch(session.session_id, {"summary": {"summary": "About Paris. And more.", "topics": []}})
     assert await title() == "About Paris"
@@ -407,7 +407,7 @@ async def test_unknown_image_is_not_found(store: SessionStore, name: str) -> Non
 
 async def test_image_is_deleted_with_the_last_message_naming_it(store: SessionStore) -> None:
     one, two = await shown(store), await shown(store)
-    await store.replace_tail(one.session_id, 0, [said("instead")])
+    await store.replace_tail(one.session_id, 0, [user("instead")])
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
     await store.append(two.session_id, [user_message("again", [SHOWN])], images=[SHOWN])
     await store.replace_tail(two.session_id, 1, [])
@@ -438,9 +438,9 @@ async def test_put_session_stores_its_images(store: SessionStore) -> None:
 
 
 async def test_image_named_by_a_running_turn_is_kept(store: SessionStore) -> None:
-    session, other = await stored_session(store, said("a")), await shown(store)
+    session, other = await stored_session(store, user("a")), await shown(store)
     async with store.hold(session.session_id, run_id="r"):
-        await store.append(session.session_id, [said("b")])
+        await store.append(session.session_id, [user("b")])
         await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
         await store.delete(other.session_id)
         await store.patch(session.session_id, {"title": "t"})

@@ -11,9 +11,9 @@ import pytest
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions import FileSessionStore, Image, SessionQuery
 from mochi_server.storage.files.locks import SLOTS
-from mochi_server.util.platform import alone_with
+from mochi_server.util.platform import exclusive_lock
 from mochi_stub import StubServer
-from tests.sessions.samples import new_session, said
+from tests.sessions.samples import new_session, user
 from tests.support.api import Api, error_of
 from tests.support.images import PNG
 from tests.support.server import RunningServer
@@ -21,7 +21,7 @@ from tests.support.server import RunningServer
 
 def stuck(sessions_dir: Path, session_id: str) -> AbstractContextManager[None]:
     """The lock of a session, held as another process would hold it."""
-    return alone_with(sessions_dir / ".locks" / f"{int(session_id, 16) % SLOTS:02d}.lock", 1)
+    return exclusive_lock(sessions_dir / ".locks" / f"{int(session_id, 16) % SLOTS:02d}.lock", 1)
 
 
 def other_session(api: Api, session_id: str) -> str:
@@ -64,7 +64,7 @@ async def test_write_waits_for_a_lock_that_is_released(tmp_path: Path) -> None:
     store = FileSessionStore(tmp_path)
     session_id = (await store.create(new_session())).session_id
     with stuck(tmp_path, session_id):
-        writing = asyncio.ensure_future(store.append(session_id, [said("Hello")]))
+        writing = asyncio.ensure_future(store.append(session_id, [user("Hello")]))
         reading = [store.load(session_id) for _ in range(8)]
         await asyncio.gather(*reading, store.list(SessionQuery()))
         assert not writing.done()
@@ -76,7 +76,7 @@ async def test_cancelled_write_that_waits_for_a_lock_is_finished(tmp_path: Path)
     store = FileSessionStore(tmp_path)
     session_id = (await store.create(new_session())).session_id
     with stuck(tmp_path, session_id):
-        writing = asyncio.ensure_future(store.append(session_id, [said("Hello")]))
+        writing = asyncio.ensure_future(store.append(session_id, [user("Hello")]))
         await asyncio.sleep(0)
         writing.cancel()
         await store.list(SessionQuery())
@@ -102,8 +102,8 @@ async def test_turn_that_cannot_end_stays_in_its_log(tmp_path: Path) -> None:
     store = FileSessionStore(tmp_path, wait_seconds=0)
     session_id = (await store.create(new_session())).session_id
     async with store.hold(session_id, run_id="r"):
-        await store.append(session_id, [said("Hello")])
-        await store.append(session_id, [said("more")])
+        await store.append(session_id, [user("Hello")])
+        await store.append(session_id, [user("more")])
         lock = stuck(tmp_path, session_id)
         lock.__enter__()
     lock.__exit__(None, None, None)
@@ -116,9 +116,9 @@ async def test_turn_that_cannot_end_stays_in_its_log(tmp_path: Path) -> None:
 async def test_images_are_swept_when_their_lock_is_free(tmp_path: Path) -> None:
     store, image = FileSessionStore(tmp_path), Image.of(PNG)
     session = new_session()
-    session.messages.append({**said("Look"), "images": [image.reference]})
+    session.messages.append({**user("Look"), "images": [image.reference]})
     session_id = (await store.create(session, images=[image])).session_id
-    with alone_with(tmp_path / ".locks" / "blobs.lock", 1):
+    with exclusive_lock(tmp_path / ".locks" / "blobs.lock", 1):
         deleting = asyncio.ensure_future(store.delete(session_id))
         while (await store.list(SessionQuery())).total:
             pass

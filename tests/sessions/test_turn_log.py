@@ -15,9 +15,9 @@ from mochi_server.sessions import ChatSession, FileSessionStore, Message, Sessio
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.types import ToolCall
 from mochi_server.storage.files.turn_log import overlay, tail_line
-from mochi_server.storage.session_record import Record
+from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import timestamp
-from tests.sessions.samples import answered, contents, file_of, log_of, new_session, read_count, said, stored_session
+from tests.sessions.samples import assistant, contents, file_of, log_of, new_session, read_count, stored_session, user
 
 Crash = Callable[[], Path]
 
@@ -34,17 +34,17 @@ def loaded(directory: Path, session: ChatSession) -> ChatSession:
 
 
 async def test_turn_writes_whole_file_at_first_change_and_end(files: FileSessionStore, sessions_dir: Path) -> None:
-    session = await stored_session(files, said("before"))
+    session = await stored_session(files, user("before"))
     path, log = file_of(sessions_dir, session.session_id), log_of(sessions_dir, session.session_id)
     versions = [path.read_bytes()]
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("a")])
+        await files.append(session.session_id, [user("a")])
         versions.append(path.read_bytes())
         assert not log.exists()
-        await files.checkpoint(session.session_id, answered("so f"))
-        await files.append(session.session_id, [answered("so far")])
+        await files.checkpoint(session.session_id, assistant("so f"))
+        await files.append(session.session_id, [assistant("so far")])
         await files.patch(session.session_id, {"title": "t"})
-        await files.replace_tail(session.session_id, 2, [answered("better")])
+        await files.replace_tail(session.session_id, 2, [assistant("better")])
         versions.append(path.read_bytes())
         assert len(log.read_bytes().splitlines()) == 4
     versions.append(path.read_bytes())
@@ -54,9 +54,9 @@ async def test_turn_writes_whole_file_at_first_change_and_end(files: FileSession
 
 
 async def test_changes_outside_a_turn_leave_no_log(files: FileSessionStore, sessions_dir: Path) -> None:
-    session = await stored_session(files, said("a"))
+    session = await stored_session(files, user("a"))
     async with files.hold(session.session_id):
-        await files.append(session.session_id, [said("b")])
+        await files.append(session.session_id, [user("b")])
         assert b'"b"' in file_of(sessions_dir, session.session_id).read_bytes()
         await files.replace_tail(session.session_id, 0, [])
     await files.patch(session.session_id, {"title": "t"})
@@ -66,9 +66,9 @@ async def test_changes_outside_a_turn_leave_no_log(files: FileSessionStore, sess
 async def test_crash_keeps_the_partial_answer(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("a")])
-        await files.checkpoint(session.session_id, answered("so"))
-        await files.checkpoint(session.session_id, answered("so f"))
+        await files.append(session.session_id, [user("a")])
+        await files.checkpoint(session.session_id, assistant("so"))
+        await files.checkpoint(session.session_id, assistant("so f"))
         directory = crash()
         found = loaded(directory, session)
     assert contents(found) == ["a", "so f"]
@@ -79,17 +79,17 @@ async def test_crash_keeps_the_partial_answer(files: FileSessionStore, crash: Cr
 
 
 async def test_tool_calls_interrupted_by_a_crash_have_results(files: FileSessionStore, crash: Crash) -> None:
-    session = await stored_session(files, said("a"))
+    session = await stored_session(files, user("a"))
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
     result: Message = {
-        **said("cut off"),
+        **user("cut off"),
         "role": "tool",
         "tool_name": "wait",
         "tool_call_id": "call_1",
         "tool_calls": [later],
     }
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [answered("")])
+        await files.append(session.session_id, [assistant("")])
         await files.checkpoint(session.session_id, result)
         directory = crash()
     found = loaded(directory, session)
@@ -101,16 +101,16 @@ async def test_tool_calls_interrupted_by_a_crash_have_results(files: FileSession
 
 
 async def test_parallel_checkpoints_do_not_affect_each_other(files: FileSessionStore, crash: Crash) -> None:
-    sessions = [await stored_session(files, said("a")) for _ in range(20)]
+    sessions = [await stored_session(files, user("a")) for _ in range(20)]
     ids = [session.session_id for session in sessions]
     async with AsyncExitStack() as holds:
         for session_id in ids:
             await holds.enter_async_context(files.hold(session_id, run_id="r"))
         for text in ("so", "so f", "so fa"):
-            await asyncio.gather(*(files.checkpoint(session_id, answered(text)) for session_id in ids))
+            await asyncio.gather(*(files.checkpoint(session_id, assistant(text)) for session_id in ids))
         await files.delete(ids[7])
         noted = await asyncio.gather(
-            *(files.checkpoint(session_id, answered("so far")) for session_id in ids), return_exceptions=True
+            *(files.checkpoint(session_id, assistant("so far")) for session_id in ids), return_exceptions=True
         )
         directory = crash()
     assert [type(failure) for failure in noted if failure] == [SessionNotFound]
@@ -121,14 +121,14 @@ async def test_parallel_checkpoints_do_not_affect_each_other(files: FileSessionS
 async def test_log_deleted_during_a_turn_is_recreated(
     files: FileSessionStore, sessions_dir: Path, crash: Crash
 ) -> None:
-    session = await stored_session(files, said("a"))
+    session = await stored_session(files, user("a"))
     async with files.hold(session.session_id, run_id="r"):
-        await files.checkpoint(session.session_id, answered("so"))
-        await files.checkpoint(session.session_id, answered("so f"))
+        await files.checkpoint(session.session_id, assistant("so"))
+        await files.checkpoint(session.session_id, assistant("so f"))
         log_of(sessions_dir, session.session_id).unlink()
-        await files.checkpoint(session.session_id, answered("so fa"))
+        await files.checkpoint(session.session_id, assistant("so fa"))
         assert contents(loaded(crash(), session)) == ["a", "so fa"]
-        await files.checkpoint(session.session_id, answered("so far"))
+        await files.checkpoint(session.session_id, assistant("so far"))
         directory = crash()
     assert contents(loaded(directory, session)) == ["a", "so far"]
 
@@ -136,9 +136,9 @@ async def test_log_deleted_during_a_turn_is_recreated(
 async def test_checkpoint_replaced_by_a_later_message_is_ignored(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("a")])
-        await files.checkpoint(session.session_id, answered("so f"))
-        await files.append(session.session_id, [answered("so far")])
+        await files.append(session.session_id, [user("a")])
+        await files.checkpoint(session.session_id, assistant("so f"))
+        await files.append(session.session_id, [assistant("so far")])
         assert contents(loaded(crash(), session)) == ["a", "so far"]
 
 
@@ -146,22 +146,22 @@ async def test_crash_keeps_everything_acknowledged(files: FileSessionStore, cras
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         for step in ("a", "b", "c"):
-            acknowledged = await files.append(session.session_id, [said(step)])
+            acknowledged = await files.append(session.session_id, [user(step)])
             assert loaded(crash(), session) == acknowledged
         acknowledged = await files.patch(session.session_id, {"title": "t"})
         assert loaded(crash(), session) == acknowledged
-        acknowledged = await files.replace_tail(session.session_id, 1, [said("B")])
+        acknowledged = await files.replace_tail(session.session_id, 1, [user("B")])
         assert loaded(crash(), session) == acknowledged
 
 
 async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSession]:
     """A directory whose turn was killed, with a log of every kind of line."""
-    session = await stored_session(files, said("before"))
+    session = await stored_session(files, user("before"))
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("a")])
-        await files.append(session.session_id, [answered("b")])
+        await files.append(session.session_id, [user("a")])
+        await files.append(session.session_id, [assistant("b")])
         await files.patch(session.session_id, {"title": "t"})
-        await files.checkpoint(session.session_id, answered("so f"))
+        await files.checkpoint(session.session_id, assistant("so f"))
         directory = crash()
     return directory, session
 
@@ -169,7 +169,7 @@ async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSess
 async def test_next_history_change_recovers_a_crashed_turn(files: FileSessionStore, crash: Crash) -> None:
     directory, session = await crashed(files, crash)
     found = loaded(directory, session)
-    changed = SessionManager(directory).append_messages(session.session_id, [said("again")])
+    changed = SessionManager(directory).append_messages(session.session_id, [user("again")])
     assert contents(changed) == ["before", "a", "b", "so f", "again"]
     assert changed.messages[:-1] == found.messages
     assert not log_of(directory, session.session_id).exists()
@@ -193,12 +193,12 @@ async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessio
     session = await stored_session(files)
     other = SessionManager(sessions_dir)
     async with files.hold(session.session_id, run_id="r"):
-        spoken = await files.append(session.session_id, [said("a")])
+        spoken = await files.append(session.session_id, [user("a")])
         other.update_session(session.session_id, title="one")
-        await files.checkpoint(session.session_id, answered("so f"))
+        await files.checkpoint(session.session_id, assistant("so f"))
         other.update_session(session.session_id, title="two", summary_model="s")
         assert contents(await files.load(session.session_id)) == ["a"]
-        await files.append(session.session_id, [answered("so far")], revision=spoken.revision)
+        await files.append(session.session_id, [assistant("so far")], revision=spoken.revision)
     ended = await files.load(session.session_id)
     assert contents(ended) == ["a", "so far"]
     assert (ended.metadata.title, ended.metadata.summary_model) == ("two", "s")
@@ -209,7 +209,9 @@ async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash
     directory, session = await crashed(files, crash)
     log, found = log_of(directory, session.session_id), loaded(directory, session)
     torn = tail_line(
-        Record.of(found).with_tail(3, [], ""), 3, Record.of(found).with_tail(3, [said("never acknowledged")], "")
+        SessionRecord.of(found).with_tail(3, [], ""),
+        3,
+        SessionRecord.of(found).with_tail(3, [user("never acknowledged")], ""),
     ).rstrip(b"\n")
     log.write_bytes(log.read_bytes() + torn[: int(len(torn) * kept)])
     assert loaded(directory, session) == found
@@ -240,9 +242,9 @@ async def test_log_left_after_a_completed_turn_changes_nothing(files: FileSessio
     session = await stored_session(files)
     log = log_of(sessions_dir, session.session_id)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [said("a")])
-        await files.checkpoint(session.session_id, answered("b?"))
-        await files.append(session.session_id, [answered("b")])
+        await files.append(session.session_id, [user("a")])
+        await files.checkpoint(session.session_id, assistant("b?"))
+        await files.append(session.session_id, [assistant("b")])
         await files.patch(session.session_id, {"title": "t"})
         lines = log.read_bytes()
     ended = await files.load(session.session_id)
@@ -255,7 +257,7 @@ async def test_old_log_does_not_change_later_messages(files: FileSessionStore, c
     log = log_of(directory, session.session_id)
     lines = log.read_bytes()
     manager = SessionManager(directory)
-    manager.append_messages(session.session_id, [said("later")])
+    manager.append_messages(session.session_id, [user("later")])
     moved_on = manager.update_session(session.session_id, title="later")
     log.write_bytes(lines)
     assert loaded(directory, session) == moved_on
@@ -265,14 +267,14 @@ async def test_old_log_does_not_change_later_messages(files: FileSessionStore, c
 async def test_a_turn_does_not_read_what_this_process_has_written(
     files: FileSessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = await stored_session(files, said("before"))
+    session = await stored_session(files, user("before"))
     reads = read_count(monkeypatch)
     async with files.hold(session.session_id, run_id="r"):
         await files.load(session.session_id)
-        await files.append(session.session_id, [said("a")])
-        await files.checkpoint(session.session_id, answered("so f"))
+        await files.append(session.session_id, [user("a")])
+        await files.checkpoint(session.session_id, assistant("so f"))
         await files.patch(session.session_id, {"title": "t"})
-        await files.append(session.session_id, [answered("so far")])
+        await files.append(session.session_id, [assistant("so far")])
     await files.load(session.session_id)
     assert reads() == 0
 
@@ -282,16 +284,16 @@ async def test_turns_continue_after_a_crash(files: FileSessionStore, crash: Cras
     store = FileSessionStore(directory)
     async with store.hold(session.session_id, run_id="next"):
         found = await store.load(session.session_id)
-        await store.append(session.session_id, [said("c")], revision=found.revision)
-        await store.append(session.session_id, [answered("d")])
+        await store.append(session.session_id, [user("c")], revision=found.revision)
+        await store.append(session.session_id, [assistant("d")])
     assert contents(await store.load(session.session_id)) == ["before", "a", "b", "so f", "c", "d"]
     await store.aclose()
 
 
 def test_overlaying_is_idempotent_line_by_line() -> None:
-    before = Record.of(new_session()).with_tail(0, [said("a")], "2026-01-01T00:00:00+00:00")
+    before = SessionRecord.of(new_session()).with_tail(0, [user("a")], "2026-01-01T00:00:00+00:00")
     log, record = b"", before
-    for tail in ([answered("b")], [said("c"), answered("d")]):
+    for tail in ([assistant("b")], [user("c"), assistant("d")]):
         after = record.with_tail(len(record.messages), tail, "2026-01-02T00:00:00+00:00")
         log, record = log + tail_line(record, len(record.messages), after), after
     once = overlay(before, log)
@@ -301,19 +303,19 @@ def test_overlaying_is_idempotent_line_by_line() -> None:
 
 @pytest.mark.parametrize("line", [b"[]", b"{}", b"null", b'{"at": 1}', b'{"fields": 1}', b'{"fields": {}}', b"\xff"])
 def test_unknown_lines_in_a_log_are_ignored(line: bytes) -> None:
-    record = Record.of(new_session())
-    after = record.with_tail(0, [said("a")], "2026-01-02T00:00:00+00:00")
+    record = SessionRecord.of(new_session())
+    after = record.with_tail(0, [user("a")], "2026-01-02T00:00:00+00:00")
     found = overlay(record, line + b"\n" + tail_line(record, 0, after))
     assert found.messages == after.messages
 
 
 def test_equal_histories_have_equal_revisions() -> None:
-    messages = [said(str(i)) if i % 2 else answered(str(i)) for i in range(300)]
-    at_once = Record.of(new_session()).with_tail(0, messages, "")
-    grown = Record.of(new_session())
+    messages = [user(str(i)) if i % 2 else assistant(str(i)) for i in range(300)]
+    at_once = SessionRecord.of(new_session()).with_tail(0, messages, "")
+    grown = SessionRecord.of(new_session())
     for number in range(0, 300, 25):
         grown = grown.with_tail(number, messages[number : number + 25], "")
-        assert grown.mark == grown.with_partial(said("no part of it")).mark
+        assert grown.mark == grown.with_partial(user("no part of it")).mark
     shortened = grown.with_tail(300, messages, "").with_tail(300, [], "")
     lines = b"\n".join(map(encode, messages))
     for record in (at_once, grown, shortened):
@@ -321,15 +323,15 @@ def test_equal_histories_have_equal_revisions() -> None:
 
 
 def test_messages_encoded_once_are_not_encoded_again() -> None:
-    first = Record.of(new_session()).with_tail(0, [said("a"), answered("b")], "2026-01-01T00:00:00+00:00")
-    later = first.with_fields({"title": "t"}, "2026-01-02T00:00:00+00:00").with_tail(2, [said("c")], "")
+    first = SessionRecord.of(new_session()).with_tail(0, [user("a"), assistant("b")], "2026-01-01T00:00:00+00:00")
+    later = first.with_fields({"title": "t"}, "2026-01-02T00:00:00+00:00").with_tail(2, [user("c")], "")
     assert len(later.lines) == 3
     assert all(mine is theirs for mine, theirs in zip(later.lines, first.lines, strict=False))
 
 
 async def test_an_interrupted_answer_keeps_the_time_of_the_last_change(files: FileSessionStore, crash: Crash) -> None:
-    session = await stored_session(files, said("a"))
-    partial: Message = answered("so f")
+    session = await stored_session(files, user("a"))
+    partial: Message = assistant("so f")
     async with files.hold(session.session_id, run_id="r"):
         await files.checkpoint(session.session_id, partial)
         found = loaded(crash(), session)

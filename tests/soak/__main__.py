@@ -16,7 +16,7 @@ from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mochi_server.chat.run_cache import MAX_KEPT_BYTES
+from mochi_server.chat.run_cache import MAX_BYTES
 from tests.benchmarks.processes import python
 from tests.soak.load import Job, Result
 from tests.soak.stage import FAST, PACED, allow_descriptors, mochi, said, stub
@@ -88,7 +88,7 @@ def _soak(arguments: argparse.Namespace) -> tuple[Measured | None, list[str]]:
 
 
 def _warm_up(arguments: argparse.Namespace, tokens: int) -> int:
-    turns: float = arguments.warm_up or MAX_KEPT_BYTES / (tokens * _BYTES_PER_EVENT + _BYTES_PER_RUN)
+    turns: float = arguments.warm_up or MAX_BYTES / (tokens * _BYTES_PER_EVENT + _BYTES_PER_RUN)
     return ceil(turns / _AT_ONCE)
 
 

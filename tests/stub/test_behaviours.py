@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mochi_stub import Message, Pace, Pause, Prompt, Reply, StubServer, Text
-from mochi_stub.config.loader import packaged
+from mochi_stub.config.loader import packaged_config
 from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
-from mochi_stub.replies.default_reply import task_answer
+from mochi_stub.replies.default_reply import ui_task_reply
 from mochi_stub.replies.lorem import lorem
 from mochi_stub.replies.resolver import resolve
 from tests.stub.requests import contents, send_message, send_request
@@ -33,13 +33,13 @@ def prompted(text: str, model: str = "mochi", **fields: Any) -> Prompt:
 
 
 def reply_to(text: str, model: str, **fields: Any) -> Reply:
-    return resolve(prompted(text, model, **fields), packaged())
+    return resolve(prompted(text, model, **fields), packaged_config())
 
 
 def test_plain_models_are_listed_before_special_models(stub: StubServer) -> None:
     names = [model["name"].removesuffix(":latest") for model in send_request(stub, "GET", "/api/tags").json["models"]]
     assert names[:5] == ["mochi", "mochi-chat", "mochi-long", "mochi-native:4b", "mochi-embed"]
-    assert names[5:] == [model.name for model in packaged().models]
+    assert names[5:] == [model.name for model in packaged_config().models]
 
 
 def test_mirror_returns_the_request(stub: StubServer) -> None:
@@ -309,19 +309,19 @@ def test_autocomplete_task_completes_the_text(stub: StubServer) -> None:
         "<type>search query</type>\n<text>9+10=</text>\n#### Output:\n"
     )
     assert json.loads(send_message(stub, asked, "task", stream=False).json["message"]["content"]) == {"text": PHRASE}
-    assert task_answer(prompted("9+10=")) == PHRASE
+    assert ui_task_reply(prompted("9+10=")) == PHRASE
 
 
 def test_emoji_and_tool_tasks_are_answered() -> None:
     emoji = (
         "Your task is to reflect the speaker's likely facial expression through a fitting emoji.\n\nMessage: ```hi```"
     )
-    assert len(task_answer(prompted(emoji)) or "") == 1
+    assert len(ui_task_reply(prompted(emoji)) or "") == 1
     tools = '[{"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]'
     choose = f'Available Tools: {tools}\nReturn {{"tool_calls": []}} if none matches.'
     for query, names in (("call get_weather for Oslo", ["get_weather"]), ("hello", [])):
         prompt = Prompt("task", messages=(Message("system", choose), Message("user", f"Query: {query}")))
-        told = json.loads(task_answer(prompt) or "")
+        told = json.loads(ui_task_reply(prompt) or "")
         assert [call["name"] for call in told["tool_calls"]] == names
         assert all("city" in call["parameters"] for call in told["tool_calls"])
 

@@ -9,7 +9,7 @@ import pytest
 
 from mochi_stub import Gate, Model, Reply, StubServer, Text
 from mochi_stub.models.catalogue import effective_context
-from mochi_stub.models.scheduler import Lease, Need, Scheduler
+from mochi_stub.models.scheduler import Lease, LoadRequest, Scheduler
 from tests.stub.requests import open_stream, send_message, send_request
 
 A, B = Model("a", context_length=8192), Model("b", parameters={"num_ctx": 2048})
@@ -23,14 +23,14 @@ class Times:
         return self.now
 
 
-def lease(scheduler: Scheduler, need: Need) -> Lease:
-    found = scheduler.take(need)
+def lease(scheduler: Scheduler, need: LoadRequest) -> Lease:
+    found = scheduler.try_acquire(need)
     assert found is not None
     return found
 
 
 def use(scheduler: Scheduler, model: Model, keep_alive: float | None = None, **options: Any) -> None:
-    lease(scheduler, Need(model, {**model.parameters, **options}, keep_alive)).release()
+    lease(scheduler, LoadRequest(model, {**model.parameters, **options}, keep_alive)).release()
 
 
 def shown(scheduler: Scheduler) -> list[tuple[str, int, float]]:
@@ -66,7 +66,7 @@ async def test_reload_restores_the_default() -> None:
 async def test_time_starts_at_the_end_of_the_last_request() -> None:
     times = Times()
     scheduler = Scheduler(now=times)
-    running = lease(scheduler, Need(A, keep_alive=10))
+    running = lease(scheduler, LoadRequest(A, keep_alive=10))
     times.now += 60
     assert shown(scheduler) == [("a", 4096, 10)]
     running.release()
@@ -76,7 +76,7 @@ async def test_time_starts_at_the_end_of_the_last_request() -> None:
 
 async def test_unloading_waits_for_a_running_request() -> None:
     scheduler = Scheduler(now=Times())
-    running = lease(scheduler, Need(A))
+    running = lease(scheduler, LoadRequest(A))
     scheduler.unload(A)
     assert [name for name, *_ in shown(scheduler)] == ["a"]
     running.release()

@@ -9,7 +9,7 @@ import pytest
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
 from mochi_stub.wire.ollama.go_json import dumps, number, number32, quoted, text, timestamp
 from mochi_stub.wire.ollama.model_names import parse_name, routed
-from mochi_stub.wire.provider_pipeline import Refused
+from mochi_stub.wire.provider_pipeline import HttpError
 from tests.stub.requests import send_message, send_request
 
 
@@ -86,7 +86,7 @@ def test_name_suffixes_select_local_or_cloud() -> None:
         ("a:7b", "cloud"),
         ("a:7b", "local"),
     ]
-    with pytest.raises(Refused):
+    with pytest.raises(HttpError):
         routed("a:local:cloud")
 
 

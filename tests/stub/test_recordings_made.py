@@ -16,9 +16,9 @@ import yaml
 
 from mochi_stub import Gate, Pause, Reply, StubServer, Text
 from mochi_stub.config.loader import check
-from mochi_stub.recording.files import asked
-from mochi_stub.recording.recorder import Received, record
-from mochi_stub.recording.replay import nearest
+from mochi_stub.recording.files import request_key
+from mochi_stub.recording.recorder import ResponseCapture, record
+from mochi_stub.recording.replay import describe_nearest
 from tests.stub.requests import RawResponse, open_stream, send_message, send_request
 from tests.support.lazy import LazyModule
 
@@ -286,10 +286,10 @@ def test_reply_is_sent_even_if_it_cannot_be_recorded(
 
 
 def test_unusual_streams_are_parsed() -> None:
-    events = Received("text/event-stream")
+    events = ResponseCapture("text/event-stream")
     events.add(b': wait\n\nevent: x\ndata: {"a":\r\ndata: 1}\r\n\r\ndata: "no object"\n\ndata: [DONE]', 0)
     assert events.finished(0)[0] == [{"a": 1}, '"no object"', {"done": True}]
-    lines = Received("application/x-ndjson")
+    lines = ResponseCapture("application/x-ndjson")
     lines.add(b'{"half": "\\ud83d", "whole": "\\ud83d\\ude00"}\n\nnot JSON\n', 0)
     assert lines.finished(0)[0] == [{"half": "?", "whole": "\U0001f600"}, "not JSON"]
 
@@ -331,13 +331,13 @@ def test_ollama_client_reads_recorded_and_replayed_streams(tmp_path: Path, stub:
 
 
 def test_path_prefix_and_key_order_are_not_compared() -> None:
-    one = asked("POST", "/ollama/api/chat", "", b'{"model":"m","messages":[],"stream":true}')
-    other = asked("POST", "/api/chat", "", b'{"messages":[],  "model":"m"}')
+    one = request_key("POST", "/ollama/api/chat", "", b'{"model":"m","messages":[],"stream":true}')
+    other = request_key("POST", "/api/chat", "", b'{"messages":[],  "model":"m"}')
     assert one.stamp == other.stamp
-    whole = asked("POST", "/api/chat", "", b'{"messages":[],"model":"m","stream":false}')
+    whole = request_key("POST", "/api/chat", "", b'{"messages":[],"model":"m","stream":false}')
     assert replace(one, stream=False).stamp == whole.stamp
 
 
 def test_miss_without_any_recording_says_so() -> None:
-    wanted = asked("POST", "/api/chat", "", b"{}")
-    assert nearest(wanted, []) == "there is no recording of any POST request"
+    wanted = request_key("POST", "/api/chat", "", b"{}")
+    assert describe_nearest(wanted, []) == "there is no recording of any POST request"

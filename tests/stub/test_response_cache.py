@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from mochi_stub import Exchange, StubServer
-from mochi_stub.http.http_result import Answer, Request
-from mochi_stub.http.response_cache import MAX_BYTES, MAX_BYTES_IN_ALL, Remembered, Said
+from mochi_stub.http.http_result import HttpResponse, Request
+from mochi_stub.http.response_cache import MAX_BYTES, MAX_BYTES_IN_ALL, CachedReply, ResponseCache
 
 ASKED: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PATHS = ("/v1/chat/completions", "/api/chat")
@@ -93,40 +93,40 @@ def test_reload_and_truncation_are_reported_each_time() -> None:
     assert state["truncations"] == 2
 
 
-def remembered() -> tuple[Remembered, Callable[[int], Request]]:
-    return Remembered(lambda: ("models", 1)), lambda number: Request("POST", "/", b"%d" % number)
+def remembered() -> tuple[ResponseCache, Callable[[int], Request]]:
+    return ResponseCache(lambda: ("models", 1)), lambda number: Request("POST", "/", b"%d" % number)
 
 
 def test_long_answers_are_not_cached() -> None:
     kept, request = remembered()
-    memory = kept.of(request(1))
+    memory = kept.entries_of(request(1))
     assert memory is not None
-    memory.keep(Said(Answer(200, b" " * MAX_BYTES), {}))
-    assert memory.recall() is None
-    assert kept.of(replace(request(1), body=b" " * (MAX_BYTES + 1))) is None
+    memory.add(CachedReply(HttpResponse(200, b" " * MAX_BYTES), {}))
+    assert memory.get() is None
+    assert kept.entries_of(replace(request(1), body=b" " * (MAX_BYTES + 1))) is None
 
 
 def test_cache_has_a_limit() -> None:
     kept, request = remembered()
     half = b" " * (MAX_BYTES // 2)
     for number in range(2 * MAX_BYTES_IN_ALL // len(half)):
-        memory = kept.of(request(number))
+        memory = kept.entries_of(request(number))
         assert memory is not None
-        memory.keep(Said(Answer(200, half), {}))
-    again = kept.of(request(number))
+        memory.add(CachedReply(HttpResponse(200, half), {}))
+    again = kept.entries_of(request(number))
     assert again is not None
-    assert again.recall() is not None
+    assert again.get() is not None
     assert len(kept.known) <= MAX_BYTES_IN_ALL // len(half)
 
 
 def test_cache_is_cleared_when_the_config_changes() -> None:
     changes = 1
-    kept = Remembered(lambda: ("models", changes))
+    kept = ResponseCache(lambda: ("models", changes))
     asked = Request("POST", "/", b"")
-    slow = kept.of(asked)
+    slow = kept.entries_of(asked)
     changes = 2
-    now = kept.of(asked)
+    now = kept.entries_of(asked)
     assert slow is not None
     assert now is not None
-    slow.keep(Said(Answer(200, b"old"), {}))
-    assert now.recall() is None
+    slow.add(CachedReply(HttpResponse(200, b"old"), {}))
+    assert now.get() is None

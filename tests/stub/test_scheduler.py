@@ -14,7 +14,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from mochi_stub import Gate, Machine, Model, Prompt, Reply, StubServer, Text
-from mochi_stub.models.scheduler import Need, Scheduler
+from mochi_stub.models.scheduler import LoadRequest, Scheduler
 from tests.stub.requests import send_message, send_request
 
 BUSY = {"error": "server busy, please try again.  maximum pending requests exceeded"}
@@ -188,9 +188,9 @@ def test_one_slot_serializes_requests_of_a_model() -> None:
 
 async def test_embedding_models_have_one_slot() -> None:
     scheduler = Scheduler(Machine(parallel=2))
-    embedder = Need(Model("e", ("embedding",)))
-    assert [scheduler.take(Need(A)) is None for _ in range(3)] == [False, False, True]
-    assert [scheduler.take(embedder) is None for _ in range(2)] == [False, True]
+    embedder = LoadRequest(Model("e", ("embedding",)))
+    assert [scheduler.try_acquire(LoadRequest(A)) is None for _ in range(3)] == [False, False, True]
+    assert [scheduler.try_acquire(embedder) is None for _ in range(2)] == [False, True]
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
@@ -210,15 +210,15 @@ def test_disconnect_leaves_the_slot_queue_at_once(parallel: int) -> None:
 
 async def test_place_given_to_a_cancelled_request_goes_to_the_next_one() -> None:
     scheduler = Scheduler(Machine(parallel=1))
-    running = scheduler.take(Need(A))
+    running = scheduler.try_acquire(LoadRequest(A))
     assert running is not None
-    first, second = (asyncio.ensure_future(scheduler.acquire(Need(A))) for _ in range(2))
+    first, second = (asyncio.ensure_future(scheduler.acquire(LoadRequest(A))) for _ in range(2))
     await checkpoint()
     assert scheduler.waiting == 2
     running.release()
     first.cancel()
     (await second).release()
-    assert scheduler.take(Need(A)) is not None
+    assert scheduler.try_acquire(LoadRequest(A)) is not None
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub.replies.schema_sample import instance
+from mochi_stub.replies.schema_sample import schema_sample
 from tests.stub.validity import problems
 
 NODE = {
@@ -62,24 +62,24 @@ SCHEMAS: list[Any] = [
 @pytest.mark.parametrize("schema", SCHEMAS, ids=str)
 @pytest.mark.parametrize("seed", range(5))
 def test_instance_matches_the_schema(schema: Any, seed: int) -> None:
-    made = instance(schema, seed)
+    made = schema_sample(schema, seed)
     assert problems(schema, made, schema) == []
-    assert instance(schema, seed) == made
+    assert schema_sample(schema, seed) == made
 
 
 def test_another_seed_makes_another_instance() -> None:
     schema = {"type": "object", "properties": {"text": {"type": "string"}, "number": {"type": "integer"}}}
-    assert len({str(instance(schema, seed)) for seed in range(20)}) > 10
+    assert len({str(schema_sample(schema, seed)) for seed in range(20)}) > 10
 
 
 def test_optional_properties_are_included_in_schema_order() -> None:
     properties = {name: {"type": "integer"} for name in ("zebra", "ant", "mouse")}
-    assert list(instance({"type": "object", "properties": properties, "required": ["mouse"]})) == [*properties]
+    assert list(schema_sample({"type": "object", "properties": properties, "required": ["mouse"]})) == [*properties]
 
 
 @pytest.mark.parametrize("format_", ["date", "date-time", "email", "uuid", "uuid4", "uri", "ipv4"])
 def test_string_format_is_kept(format_: str) -> None:
-    assert re.fullmatch(r"[\w:/@.-]+", instance({"type": "string", "format": format_}))
+    assert re.fullmatch(r"[\w:/@.-]+", schema_sample({"type": "string", "format": format_}))
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_string_format_is_kept(format_: str) -> None:
     ids=str,
 )
 def test_invalid_schema_does_not_crash(schema: Any) -> None:
-    instance(schema)
+    schema_sample(schema)
 
 
 def test_recursive_schema_ends() -> None:
     endless = {"type": "object", "properties": {"more": {"$ref": "#"}}, "required": ["more"]}
-    assert instance(endless) == {}
+    assert schema_sample(endless) == {}
     wide = {"type": "object", "properties": {str(n): {"$ref": "#"} for n in range(300)}}
-    assert instance(wide)
+    assert schema_sample(wide)

@@ -63,7 +63,7 @@ SEGMENTS_OF_EACH_KIND = [
 ]
 
 
-class Outside:
+class FilesOutside:
     """A data directory, and files around and in it that the server must not read or change."""
 
     def __init__(self, root: Path) -> None:
@@ -73,13 +73,13 @@ class Outside:
         for folder in (root, root / "in", self.data):
             for name in ("canary", "canary.md", "canary.json", "canary.py"):
                 (folder / name).write_text(CANARY)
-        self._before = self._look()
+        self._before = self._snapshot()
 
     def is_untouched(self) -> bool:
         """Whether everything outside the server's own directories is as it was."""
-        return self._look() == self._before
+        return self._snapshot() == self._before
 
-    def _look(self) -> dict[str, tuple[int, bytes]]:
+    def _snapshot(self) -> dict[str, tuple[int, bytes]]:
         found = {}
         for folder, folders, files in os.walk(self.root):
             if Path(folder) == self.data:

@@ -57,7 +57,7 @@ class Cluster:
             member.stop()
 
     def __enter__(self) -> "Cluster":
-        store_url = postgres.schema_of(postgres.of_this_run().url(), self._arguments[0])
+        store_url = postgres.schema_of(postgres.shared_instance().url(), self._arguments[0])
         settings = {"store_url": store_url, **self._settings}
         self.members = [Member(*self._arguments, **settings) for _ in range(self._number)]
         for member in self.members:

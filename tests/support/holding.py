@@ -6,7 +6,7 @@ from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Gate, Reply, Text
 
 
-class Holding:
+class GatedStub:
     """A stub whose answers to "hold" send three pieces and then wait for the gate. Other answers end at once."""
 
     def __init__(self) -> None:

@@ -11,16 +11,16 @@ BMP = b"BM\x3a\x00\x00\x00\x00\x00\x00\x00\x36\x00\x00\x00\x28\x00\x00\x00" + by
 KINDS = {"image/png": PNG, "image/gif": GIF, "image/jpeg": JPEG, "image/webp": WEBP, "image/bmp": BMP}
 
 
-def encoded(data: bytes) -> str:
+def base64_image(data: bytes) -> str:
     """As a request has it."""
     return b64encode(data).decode()
 
 
-def name_of(data: bytes) -> str:
+def sha256_of(data: bytes) -> str:
     """As a message names it."""
     return sha256(data).hexdigest()
 
 
-def numbered(number: int, size: int = 0) -> bytes:
+def numbered_image(number: int, size: int = 0) -> bytes:
     """An image of its own, larger by so many bytes."""
     return PNG + number.to_bytes(8, "big") + bytes(size)

@@ -62,7 +62,7 @@ class Postgres:
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/")
 
 
-def of_this_run() -> Postgres:
+def shared_instance() -> Postgres:
     """Return the cluster of this run; start it if it is not running."""
     import psycopg
     from filelock import FileLock

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
-from mochi_server.web.http_protocol import Connection
+from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.support.api import Api
 from tests.support.cluster import Cluster
 
@@ -80,7 +80,7 @@ class ThreadedServer:
         )
         self.app = create_app(self.settings)
         config = uvicorn.Config(
-            self.app, http=Connection, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
+            self.app, http=StrictHttpProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mochi_server.agents import AgentDiscoveryService
-from mochi_server.agents.registry import AgentLibrary
-from mochi_server.agents.skill import BadSkill, parse_skill
+from mochi_server.agents.registry import AgentRegistry
+from mochi_server.agents.skill import SkillError, parse_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from tests.support.agents import SAMPLES, write_agent
 
@@ -83,7 +83,7 @@ def test_missing_or_invalid_files_are_named(tmp_path: Path, files: dict[str, str
     ],
 )
 def test_invalid_skill_names_file_and_reason(text: str, reason: str) -> None:
-    with pytest.raises(BadSkill) as bad:
+    with pytest.raises(SkillError) as bad:
         parse_skill(text)
     assert str(bad.value).startswith("SKILL.md: ")
     assert reason in str(bad.value)
@@ -135,7 +135,7 @@ def test_skill_is_read_again_when_it_is_used(tmp_path: Path) -> None:
 
 async def test_agent_import_has_a_timeout(tmp_path: Path) -> None:
     write_agent(tmp_path, helper="import threading; threading.Event().wait(2)")
-    agents = await AgentLibrary(discovery(tmp_path), import_seconds=0.05).agents()
+    agents = await AgentRegistry(discovery(tmp_path), import_seconds=0.05).agents()
     assert "longer than 0.05 seconds" in str(agents["helper"].error_message)
 
 

@@ -25,7 +25,7 @@ async def decide(
     config: Mapping[str, Any] | None = None,
 ) -> WindowDecision:
     config = default_window_config() if config is None else config
-    return await registry.decide(info, config, "a", previous_model=previous, need=need)
+    return await registry.decide(info, config, "a", previous_model=previous, required_tokens=need)
 
 
 def with_loaded(**windows: int) -> WindowRegistry:

@@ -3,14 +3,14 @@
 import asyncio
 from itertools import pairwise
 
-from mochi_server.util.fair_scheduler import Turns
+from mochi_server.util.fair_scheduler import FairScheduler
 
 
 async def test_one_waiter_runs_per_loop_iteration_in_order() -> None:
-    turns, passed = Turns(), list[int]()
+    turns, passed = FairScheduler(), list[int]()
 
     async def wait(number: int) -> None:
-        await turns.mine()
+        await turns.wait()
         passed.append(number)
 
     waiters = [asyncio.ensure_future(wait(number)) for number in range(4)]
@@ -23,9 +23,9 @@ async def test_one_waiter_runs_per_loop_iteration_in_order() -> None:
 
 
 async def test_cancelled_waiter_does_not_block_others() -> None:
-    turns = Turns()
-    first, second = asyncio.ensure_future(turns.mine()), asyncio.ensure_future(turns.mine())
+    turns = FairScheduler()
+    first, second = asyncio.ensure_future(turns.wait()), asyncio.ensure_future(turns.wait())
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait_for(second, 5)
-    await asyncio.wait_for(turns.mine(), 5)
+    await asyncio.wait_for(turns.wait(), 5)

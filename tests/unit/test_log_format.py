@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mochi_server.telemetry.logging import REQUEST_ID, JsonFormatter, TextFormatter
-from mochi_server.util.masking import Secrets
+from mochi_server.util.masking import SecretMasker
 
 
 def record(message: str, *arguments: object, fails: bool = False, **more: object) -> logging.LogRecord:
@@ -22,23 +22,25 @@ def record(message: str, *arguments: object, fails: bool = False, **more: object
 
 
 def test_json_log_has_only_the_fields_of_the_record() -> None:
-    line = json.loads(JsonFormatter(Secrets(())).format(record("%d things", 3, fields={"status": 200, "ended": None})))
+    line = json.loads(
+        JsonFormatter(SecretMasker(())).format(record("%d things", 3, fields={"status": 200, "ended": None}))
+    )
     assert line.pop("time").endswith("+00:00")
     assert line == {"level": "WARNING", "logger": "a.b", "message": "3 things", "status": 200}
 
 
 @pytest.mark.parametrize("message", ["two\nlines", 'a "quote"', "\ud800", "\0", "\x1b[2J", "日本"])
 def test_messages_are_one_line(message: str) -> None:
-    formatted = JsonFormatter(Secrets(())).format(record("%s", message))
+    formatted = JsonFormatter(SecretMasker(())).format(record("%s", message))
     assert json.loads(formatted)["message"] == message
     assert formatted.isascii()
     assert formatted.isprintable()
-    assert "\n" not in TextFormatter(Secrets(())).format(record("%s", message))
+    assert "\n" not in TextFormatter(SecretMasker(())).format(record("%s", message))
 
 
 @pytest.mark.parametrize("kind", [JsonFormatter, TextFormatter])
 def test_secrets_are_masked_in_messages_fields_and_tracebacks(kind: type[JsonFormatter] | type[TextFormatter]) -> None:
-    formatter = kind(Secrets(["hidden", "hidden in", 'quo"te', ""]))
+    formatter = kind(SecretMasker(["hidden", "hidden in", 'quo"te', ""]))
     formatted = formatter.format(record('hidden quo"te', fails=True, fields={"path": "/hidden"}))
     assert "ValueError: *** the error" in formatted
     assert "hidden" not in formatted
@@ -48,7 +50,7 @@ def test_secrets_are_masked_in_messages_fields_and_tracebacks(kind: type[JsonFor
 def test_request_id_is_on_the_line() -> None:
     token = REQUEST_ID.set("mine")
     try:
-        assert TextFormatter(Secrets(())).format(record("said")).endswith("a.b: said [mine]")
-        assert json.loads(JsonFormatter(Secrets(())).format(record("said")))["request_id"] == "mine"
+        assert TextFormatter(SecretMasker(())).format(record("said")).endswith("a.b: said [mine]")
+        assert json.loads(JsonFormatter(SecretMasker(())).format(record("said")))["request_id"] == "mine"
     finally:
         REQUEST_ID.reset(token)

@@ -17,7 +17,7 @@ from mochi_server.ollama import (
     ModelInfo,
     OllamaClient,
 )
-from mochi_server.ollama.errors import refused, translate
+from mochi_server.ollama.errors import refusal_error, translate
 from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
@@ -171,8 +171,8 @@ def test_server_without_tls_is_reported_in_words(stub: StubServer) -> None:
 
 def test_html_error_page_is_reported_by_its_title() -> None:
     page = b"<!DOCTYPE html>\n<html><head><title>\n502 Bad Gateway</title></head><body>nginx</body></html>"
-    assert refused(502, page).message == "Ollama answered with status 502 and a page: 502 Bad Gateway."
-    assert refused(404, b"<html>").message == "Ollama answered with status 404."
+    assert refusal_error(502, page).message == "Ollama answered with status 502 and a page: 502 Bad Gateway."
+    assert refusal_error(404, b"<html>").message == "Ollama answered with status 404."
 
 
 def test_stopped_server_is_unreachable(kind: type[Sync | Async], private_stub: StubServer) -> None:
@@ -207,9 +207,9 @@ async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubS
     def requests() -> int:
         return sum(exchange.path == "/api/ps" for exchange in private_stub.exchanges())
 
-    client.look_ahead()
+    client.prefetch_loaded()
     assert await asyncio.gather(*(client.loaded_windows() for _ in range(5))) == [{}] * 5
-    client.look_ahead()
+    client.prefetch_loaded()
     assert await client.loaded_windows() == {}
     assert requests() == 1
     await client.chat("mochi", HELLO, context_window=4096)
@@ -217,9 +217,9 @@ async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubS
     assert requests() == 2
 
     await client.chat("mochi", HELLO, context_window=4096)
-    client.look_ahead()
+    client.prefetch_loaded()
     await client.chat("mochi", HELLO, context_window=8192)  # a request before the chat may be answered after it
     assert await client.loaded_windows() == {"mochi:latest": 8192}
     await client.chat("mochi", HELLO, context_window=8192)
-    client.look_ahead()
+    client.prefetch_loaded()
     await client.aclose()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mochi_server.ollama.model_catalogue import ModelCatalogue, read_show
-from mochi_server.ollama.payloads import chat_payload, endpoint, qualified
+from mochi_server.ollama.payloads import chat_payload, parse_endpoint, qualified_name
 from mochi_server.ollama.types import ModelDetails
 from mochi_server.util.net import is_loopback
 
@@ -23,15 +23,15 @@ from mochi_server.util.net import is_loopback
     ],
 )
 def test_endpoints_keep_paths_and_hide_credentials(host: str, url: str, authorization: str | None) -> None:
-    found = endpoint(host)
+    found = parse_endpoint(host)
     assert found.url == url
     assert found.headers.get("Authorization") == authorization
 
 
 def test_api_key_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_API_KEY", "k")
-    assert endpoint("https://ollama.com").headers == {"Authorization": "Bearer k"}
-    assert endpoint("https://a:b@ollama.com").headers["Authorization"].startswith("Basic ")
+    assert parse_endpoint("https://ollama.com").headers == {"Authorization": "Bearer k"}
+    assert parse_endpoint("https://a:b@ollama.com").headers["Authorization"].startswith("Basic ")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_api_key_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> 
 def test_only_loopback_bypasses_the_proxy(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
     if host and "[" not in host and host != "::1":
-        assert endpoint(f"http://{host}").use_proxy is not expected
+        assert parse_endpoint(f"http://{host}").use_proxy is not expected
 
 
 def test_payload_has_only_given_fields() -> None:
@@ -70,7 +70,7 @@ def test_payload_has_only_given_fields() -> None:
     ],
 )
 def test_names_are_compared_with_their_tag(name: str, expected: str) -> None:
-    assert qualified(name) == expected
+    assert qualified_name(name) == expected
 
 
 def test_window_and_context_length_are_read() -> None:

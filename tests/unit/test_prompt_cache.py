@@ -9,7 +9,7 @@ import pytest
 
 from mochi_server.chat.prompt_cache import PromptSize, shows_images
 from mochi_server.chat.prompt_fitting import TRIMMED_CHARS, Checkpoint, Prompt
-from mochi_server.chat.prompt_messages import wire_messages
+from mochi_server.chat.prompt_messages import to_ollama_messages
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import Encoded
 from mochi_server.sessions import Message
@@ -65,7 +65,7 @@ def begins(messages: Sequence[Message]) -> int:
 @pytest.mark.parametrize("seed", range(8))
 def test_cached_blocks_equal_their_messages(seed: int) -> None:
     messages = conversation(seed)
-    prompt, plain = Prompt(History.of(messages), begins(messages)), wire_messages(messages, begins(messages))
+    prompt, plain = Prompt(History.of(messages), begins(messages)), to_ollama_messages(messages, begins(messages))
     assert sent(prompt) == plain
     assert prompt.size_with([]) == PromptSize.of(plain)
     assert any(isinstance(part, Encoded) for part in prompt.messages)
@@ -76,7 +76,7 @@ def test_cached_blocks_equal_their_messages(seed: int) -> None:
 def test_model_without_vision_gets_no_images(seed: int) -> None:
     messages = conversation(seed)
     blind = Prompt(History.of(messages), begins(messages), shows_images=False)
-    plain = wire_messages(messages, begins(messages))
+    plain = to_ollama_messages(messages, begins(messages))
     for message in plain:
         message.pop("images", None)
     assert sent(blind) == plain
@@ -106,5 +106,5 @@ def test_checkpoint_replaces_the_messages_it_covers(seed: int) -> None:
         assert prompt.dropped == end - system
         found = sent(prompt)
         assert "what was said" in found[system]["content"]
-        assert found[system + 2 :] == wire_messages(messages[end:], begins(messages) - end)
+        assert found[system + 2 :] == to_ollama_messages(messages[end:], begins(messages) - end)
         assert prompt.size_with([]) == PromptSize.of(found)

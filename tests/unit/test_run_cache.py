@@ -8,24 +8,24 @@ import pytest
 
 from mochi_server.chat import run_cache
 from mochi_server.chat.run import Run
-from mochi_server.chat.run_cache import RunShelf
+from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.events import ContentDelta
 from mochi_server.util.clock import new_id
 
 
-def _ended(ends: RunShelf) -> "weakref.ref[Run]":
+def _ended(ends: RunCache) -> "weakref.ref[Run]":
     run = Run(new_id(), TurnRequest("Hello"))
     run.publish([ContentDelta("x" * 1000)])
     run.state = "completed"
     ends.add(run)
-    ends.ended(run)
+    ends.retain(run)
     return weakref.ref(run)
 
 
 async def test_dropped_runs_leave_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_cache, "MAX_KEPT_BYTES", 10_000)
-    runs = RunShelf()
+    monkeypatch.setattr(run_cache, "MAX_BYTES", 10_000)
+    runs = RunCache()
     first = _ended(runs)
     others = [_ended(runs) for _ in range(5)]
     assert first() is None
@@ -33,10 +33,10 @@ async def test_dropped_runs_leave_memory_at_once(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_ended_runs_are_dropped_after_their_time() -> None:
-    runs = RunShelf(kept_seconds=0.001)
+    runs = RunCache(retention_seconds=0.001)
     ended = _ended(runs)
     assert ended() is not None
     with anyio.fail_after(5):
         while ended() is not None:  # noqa: ASYNC110 - a reference cannot be awaited
             await asyncio.sleep(0.001)
-    assert run_cache.KEPT_SECONDS == 5 * 60
+    assert run_cache.RETENTION_SECONDS == 5 * 60

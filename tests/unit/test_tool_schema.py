@@ -12,7 +12,7 @@ import orjson
 import pytest
 from pydantic import BaseModel, Field
 
-from mochi_server.tools.schema import NotATool, ToolSchemaService, WrongArguments, make_schema
+from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchemaService, make_schema
 
 
 class Colour(enum.Enum):
@@ -122,7 +122,7 @@ def test_schema_has_the_type_and_arguments_are_converted(
         assert bound.arguments == {"value": received}
         assert type(bound.arguments["value"]) is type(received)
     for given in refused:
-        with pytest.raises(WrongArguments, match="value"):
+        with pytest.raises(InvalidArguments, match="value"):
             tool.bind({"value": given})
 
 
@@ -141,7 +141,7 @@ def test_default_makes_a_parameter_optional() -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"valeu": 1}, {"value": 1, "more": 2}])
 def test_missing_and_misspelled_arguments_are_named(arguments: dict[str, Any]) -> None:
-    with pytest.raises(WrongArguments):
+    with pytest.raises(InvalidArguments):
         make_schema(returns(int), "tool").bind(arguments)
 
 
@@ -261,7 +261,7 @@ def with_a_socket(a: "socket.socket") -> str:  # type: ignore[name-defined]  # n
     ],
 )
 def test_invalid_tools_have_a_reason(thing: Any, reason: str) -> None:
-    with pytest.raises(NotATool, match=reason):
+    with pytest.raises(InvalidTool, match=reason):
         make_schema(thing, "tool")
 
 

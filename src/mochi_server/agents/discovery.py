@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.skill import FILE, BadSkill, read_skill
+from mochi_server.agents.skill import FILE, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from mochi_server.tools.discovery import find_tools
 
@@ -30,12 +30,12 @@ class AgentDiscoveryService:
         """Return all agents by name, including invalid ones. Blocks while the first call imports them."""
         with self._lock:
             if self._agents is None:
-                self._agents = self._look()
+                self._agents = self._scan()
             return self._agents
 
     def reload_agents(self) -> dict[str, AgentDefinition]:
         """Import the agents again. Until then the old ones stay in use."""
-        agents = self._look()
+        agents = self._scan()
         with self._lock:
             self._agents = agents
         return agents
@@ -72,11 +72,11 @@ class AgentDiscoveryService:
         """Return an agent with the current content of its ``SKILL.md``. Raises ``AgentInvalid``."""
         try:
             skill = read_skill(self._directory / agent.name)
-        except BadSkill as bad:
+        except SkillError as bad:
             raise AgentInvalid(agent.name, str(bad)) from bad
         return replace(agent, description=skill.description, model=skill.model, system_prompt=skill.system_prompt)
 
-    def _look(self) -> dict[str, AgentDefinition]:
+    def _scan(self) -> dict[str, AgentDefinition]:
         return {name: self.find(name) for name in self.names()}
 
     def _problems(self, directory: Path) -> list[str]:

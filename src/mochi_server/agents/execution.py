@@ -12,7 +12,7 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, result_of
 from mochi_server.chat.flush_schedule import FlushSchedule
 from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.tool_loop import Limits, ToolLoop
+from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.chat.write_retry import WriteRetry
@@ -39,8 +39,8 @@ class AgentExecutionService:
     windows: WindowRegistry
     tools: ToolExecutionService = field(default_factory=ToolExecutionService)
     prompts: PromptLoader = field(default_factory=PromptLoader)
-    limits: Limits = field(default_factory=Limits)
-    called: Callable[[Sequence[Message]], None] = lambda _: None
+    limits: ToolLoopLimits = field(default_factory=ToolLoopLimits)
+    on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None
     """Receives the messages that an agent has stored, with the results of tools."""
     retry: WriteRetry = field(default_factory=WriteRetry)
     _schedule: FlushSchedule = field(default_factory=FlushSchedule)
@@ -62,10 +62,10 @@ class AgentExecutionService:
                 request = TurnRequest(task.instruction)
                 writer = TurnWriter(self.store, session, request, schedule=self._schedule, retry=self.retry)
                 done = writer.stored
-                await self._work(task, model, session, writer, _Events(mapper, publish))
+                await self._work(task, model, session, writer, _PhasePublishers(mapper, publish))
         except MochiError as error:
             failure = error
-        self.called(done)
+        self.on_tool_calls(done)
         if mapper.session_id is None:
             publish([mapper.start()])
         result = result_of(task, mapper.session_id, done, failure)
@@ -73,13 +73,13 @@ class AgentExecutionService:
         return result
 
     async def _work(
-        self, task: AgentTask, info: ModelInfo, session: ChatSession, writer: TurnWriter, events: "_Events"
+        self, task: AgentTask, info: ModelInfo, session: ChatSession, writer: TurnWriter, events: "_PhasePublishers"
     ) -> None:
         functions = FunctionToolbox(task.agent.catalogue.tools, self.tools)
         toolbox = ConfirmingToolbox(functions, task.approver or DenyAllApprover(task.policy))
         try:
             writer.begin()
-            await writer.begun()
+            await writer.wait_until_stored()
             model = ModelCall(
                 self.client,
                 self.windows,
@@ -112,7 +112,7 @@ class AgentExecutionService:
         return task.model, await self.client.find_model(task.model)
 
 
-class _Events:
+class _PhasePublishers:
     """Publish functions for an agent and its two phases."""
 
     def __init__(self, mapper: AgentEventMapper, publish: Publish) -> None:

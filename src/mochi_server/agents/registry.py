@@ -7,11 +7,11 @@ import anyio.to_thread
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentDiscoveryService, require_valid
-from mochi_server.tools.execution import THREADS, Raised
+from mochi_server.tools.execution import THREADS, ToolRaised
 from mochi_server.tools.registry import IMPORT_SECONDS, import_in_thread
 
 
-class AgentLibrary:
+class AgentRegistry:
     """The agents of a directory, imported without blocking. ``import_seconds`` is the timeout for each agent."""
 
     def __init__(self, discovery: AgentDiscoveryService, *, import_seconds: float = IMPORT_SECONDS) -> None:
@@ -47,5 +47,5 @@ class AgentLibrary:
     async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:
             return await import_in_thread(partial(self._discovery.find, name), slots, self._import_seconds)
-        except Raised as error:
+        except ToolRaised as error:
             return AgentDefinition(name, valid=False, error_message=f"__init__.py: {error}")

@@ -8,7 +8,7 @@ from mochi_server.tools.loader import LEADS_OUT, leads_out
 FILE = "SKILL.md"
 
 
-class BadSkill(Exception):
+class SkillError(Exception):
     """Why a ``SKILL.md`` cannot be used, in words for its author; begins with the file's name."""
 
     def __init__(self, reason: str) -> None:
@@ -25,30 +25,30 @@ class Skill:
 
 
 def read_skill(directory: Path) -> Skill:
-    """Read an agent's ``SKILL.md`` as it is now. Raises ``BadSkill``."""
+    """Read an agent's ``SKILL.md`` as it is now. Raises ``SkillError``."""
     if leads_out(directory / FILE, directory):
-        raise BadSkill(f"it is {LEADS_OUT}")
+        raise SkillError(f"it is {LEADS_OUT}")
     try:
         text = (directory / FILE).read_text("utf-8")
     except OSError as error:
-        raise BadSkill(f"it cannot be read ({error.strerror or error})") from error
+        raise SkillError(f"it cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:
-        raise BadSkill(f"it is not UTF-8 ({error.reason} at byte {error.start})") from error
+        raise SkillError(f"it is not UTF-8 ({error.reason} at byte {error.start})") from error
     return parse_skill(text)
 
 
 def parse_skill(text: str) -> Skill:
-    """Read the content of a ``SKILL.md``. Raises ``BadSkill``."""
+    """Read the content of a ``SKILL.md``. Raises ``SkillError``."""
     fields, body = _split(text)
     description = _text(fields, "description")
     if description is None:
-        raise BadSkill("the front matter has no description, and models choose agents by that")
+        raise SkillError("the front matter has no description, and models choose agents by that")
     return Skill(" ".join(description.split()), _text(fields, "model"), body.strip())
 
 
 def _split(text: str) -> tuple[dict[str, object], str]:
     if text.startswith("\ufeff"):
-        raise BadSkill("it begins with a byte order mark; save it as UTF-8 without one")
+        raise SkillError("it begins with a byte order mark; save it as UTF-8 without one")
     # Loaded here, so that a server need not wait for them to be ready: it looks for its agents when it is.
     from frontmatter.default_handlers import YAMLHandler  # noqa: PLC0415
     from yaml import YAMLError  # noqa: PLC0415
@@ -56,17 +56,17 @@ def _split(text: str) -> tuple[dict[str, object], str]:
     handler = YAMLHandler()
     text = text.lstrip()
     if not handler.detect(text):
-        raise BadSkill("it has no front matter; the first line must be ---")
+        raise SkillError("it has no front matter; the first line must be ---")
     try:
         matter, body = handler.split(text)
     except ValueError:
-        raise BadSkill("the front matter has no end; close it with a line of ---") from None
+        raise SkillError("the front matter has no end; close it with a line of ---") from None
     try:
         fields = handler.load(matter)
     except (YAMLError, ValueError, RecursionError) as error:
-        raise BadSkill(f"the front matter is not YAML ({_explain(error)}); quote values that hold a colon") from error
+        raise SkillError(f"the front matter is not YAML ({_explain(error)}); quote values that hold a colon") from error
     if not isinstance(fields, dict):
-        raise BadSkill("the front matter must be lines of `name: value`")
+        raise SkillError("the front matter must be lines of `name: value`")
     return fields, body
 
 
@@ -76,7 +76,7 @@ def _text(fields: dict[str, object], name: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise BadSkill(f"{name} must be text, not {type(value).__name__}")
+        raise SkillError(f"{name} must be text, not {type(value).__name__}")
     return value.strip() or None
 
 

@@ -17,13 +17,13 @@ class DenyAllApprover:
 
     policy: ToolExecutionPolicy
 
-    def ask(self, _: BoundCall) -> None:
+    def request(self, _: BoundCall) -> None:
         """Return None: no client can decide."""
 
-    async def must_ask(self, tool: Tool) -> bool:
+    async def requires_approval(self, tool: Tool) -> bool:
         return needs_approval(self.policy, tool)
 
-    async def remember(self, _: Tool) -> None:
+    async def approve_for_session(self, _: Tool) -> None:
         """Do nothing: no call is approved."""
 
 

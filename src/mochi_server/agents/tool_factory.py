@@ -9,15 +9,15 @@ from typing import Any
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.event_mapping import AgentEventMapper
 from mochi_server.agents.execution import AgentExecutionService
-from mochi_server.agents.registry import AgentLibrary
+from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.task import AgentResult, AgentTask
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
 from mochi_server.events import Publish
 from mochi_server.sessions.session import ChatSession
 from mochi_server.tools.execution import shortened
-from mochi_server.tools.schema import ToolSchema, WrongArguments, make_schema
-from mochi_server.tools.toolbox import Call, ToolOutcome
+from mochi_server.tools.schema import InvalidArguments, ToolSchema, make_schema
+from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
 NAME = "agent"
 
@@ -46,14 +46,14 @@ Returns:
 
 
 @dataclass(frozen=True)
-class AgentToolboxes:
+class AgentToolboxProvider:
     """Gives each turn the tool for the agents that its session enables. ``output_limit`` is in characters."""
 
-    library: AgentLibrary
+    library: AgentRegistry
     service: AgentExecutionService
     output_limit: int
 
-    async def of(self, session: ChatSession, approver: SessionApprover) -> "AgentToolbox | None":
+    async def create(self, session: ChatSession, approver: SessionApprover) -> "AgentToolbox | None":
         """The tool of a session; None when none of the agents it enables can be used."""
         agents = await self.library.enabled(session.metadata.agent_settings.enabled_agents)
         return AgentToolbox(self, agents, session, approver) if agents else None
@@ -63,7 +63,7 @@ class AgentToolboxes:
 class AgentToolbox:
     """Runs agents for one turn. It needs no approval; the tools that agents call do."""
 
-    source: AgentToolboxes
+    source: AgentToolboxProvider
     agents: Mapping[str, AgentDefinition]
     session: ChatSession
     approver: SessionApprover
@@ -75,7 +75,7 @@ class AgentToolbox:
     def schemas(self) -> list[dict[str, Any]]:
         return [self._schema.definition()]
 
-    async def run(self, call: Call, publish: Publish) -> ToolOutcome:
+    async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         started = time.monotonic()
         call.progress.running = call
         result = await self._invoke(call, publish)
@@ -88,28 +88,28 @@ class AgentToolbox:
             has_own_events=True,
         )
 
-    async def _invoke(self, call: Call, publish: Publish) -> AgentResult:
+    async def _invoke(self, call: ToolInvocation, publish: Publish) -> AgentResult:
         try:
             task = await self._task(call)
-        except _Refused as refused:
+        except _CallRejected as refused:
             mapper = AgentEventMapper(str(call.arguments.get("agent")), str(call.arguments.get("instruction")), call.id)
             publish([mapper.start(), mapper.complete(str(refused), refused.code)])
             return AgentResult(str(refused), error_code=refused.code)
         return await self.source.service.execute(task, publish)
 
-    async def _task(self, call: Call) -> AgentTask:
-        """What a call asks for. Raises ``_Refused``."""
+    async def _task(self, call: ToolInvocation) -> AgentTask:
+        """What a call asks for. Raises ``_CallRejected``."""
         arguments = self._arguments(call)
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
         if name not in self.agents:
             known = ", ".join(self.agents)
-            raise _Refused(f"There is no agent named {name!r}; there are: {known}.", AgentNotFound.code)
+            raise _CallRejected(f"There is no agent named {name!r}; there are: {known}.", AgentNotFound.code)
         if not instruction.strip():
-            raise _Refused("The instruction must say what the agent is to do.")
+            raise _CallRejected("The instruction must say what the agent is to do.")
         try:
             agent = await self.source.library.current(self.agents[name])
         except AgentInvalid as invalid:
-            raise _Refused(invalid.message, invalid.code) from invalid
+            raise _CallRejected(invalid.message, invalid.code) from invalid
         metadata = self.session.metadata
         return AgentTask(
             agent,
@@ -121,16 +121,16 @@ class AgentToolbox:
             call_id=call.id,
         )
 
-    def _arguments(self, call: Call) -> dict[str, Any]:
+    def _arguments(self, call: ToolInvocation) -> dict[str, Any]:
         if call.defect is not None:
-            raise _Refused(call.defect)
+            raise _CallRejected(call.defect)
         try:
             return self._schema.bind(call.arguments).arguments
-        except WrongArguments as wrong:
-            raise _Refused(f"Wrong arguments for {NAME}: {wrong}") from wrong
+        except InvalidArguments as wrong:
+            raise _CallRejected(f"Wrong arguments for {NAME}: {wrong}") from wrong
 
 
-class _Refused(Exception):
+class _CallRejected(Exception):
     """Why a call runs no agent, in words for the model."""
 
     def __init__(self, message: str, code: str = ToolExecutionFailed.code) -> None:

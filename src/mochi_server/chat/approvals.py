@@ -9,10 +9,10 @@ from uuid import uuid4
 import anyio
 
 from mochi_server.errors import ConfirmationNotFound, ConfirmationResolved, ConfirmationTimeout, ValidationFailed
-from mochi_server.sessions.patching import approving
+from mochi_server.sessions.patching import approve_tool
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.toolbox import BoundCall, Call, Decision, needs_approval
+from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation, needs_approval
 
 _ENDED_KEPT = 1000
 
@@ -34,7 +34,7 @@ class Confirmation:
     _decided: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
-    def call(self) -> Call:
+    def call(self) -> ToolInvocation:
         return self.bound.call
 
     async def decision(self) -> Decision | None:
@@ -77,7 +77,7 @@ class ConfirmationBroker:
         self._waiting[confirmation.confirmation_id] = confirmation
         return confirmation
 
-    def waiting(self, session_id: str) -> list[Confirmation]:
+    def pending(self, session_id: str) -> list[Confirmation]:
         """Return the session's calls that wait, oldest first."""
         return [c for c in self._waiting.values() if c.session_id == session_id and c.state == "waiting"]
 
@@ -122,15 +122,15 @@ class SessionApprover:
     store: SessionStore
     agent_name: str | None = None
 
-    def ask(self, bound: BoundCall) -> Confirmation | None:
+    def request(self, bound: BoundCall) -> Confirmation | None:
         return self.broker.open(self.session_id, bound, self.agent_name) if self.interactive else None
 
-    async def must_ask(self, tool: Tool) -> bool:
+    async def requires_approval(self, tool: Tool) -> bool:
         settings = (await self.store.load(self.session_id)).metadata.tool_settings
         return self._key(tool) not in settings.approved and needs_approval(settings.execution_policy, tool)
 
-    async def remember(self, tool: Tool) -> None:
-        await self.store.patch(self.session_id, approving(self._key(tool)))
+    async def approve_for_session(self, tool: Tool) -> None:
+        await self.store.patch(self.session_id, approve_tool(self._key(tool)))
 
     def _key(self, tool: Tool) -> str:
         return tool.approved_as if self.agent_name is None else f"{self.agent_name}/{tool.approved_as}"

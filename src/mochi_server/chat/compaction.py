@@ -64,10 +64,10 @@ class Compactor:
             return self.window.estimate(PromptSize.of(_request(part, text or ""))) + 2 * length <= window
 
         for part in _slices(prompt.history, start, end, fits):
-            text = await self._ask(_request(part, text), window, length)
+            text = await self._request_summary(_request(part, text), window, length)
         return Checkpoint(text or "-", prompt.history[end - 1]["message_id"], self.name)
 
-    async def _ask(self, messages: list[ChatMessage], window: int, length: int) -> str:
+    async def _request_summary(self, messages: list[ChatMessage], window: int, length: int) -> str:
         payload = chat_payload(
             self.name,
             messages,

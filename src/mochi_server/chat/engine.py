@@ -13,8 +13,8 @@ from mochi_server.chat.flush_schedule import FlushSchedule
 from mochi_server.chat.idempotency import resolve_idempotent
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.prompt_messages import last_user_index
-from mochi_server.chat.tool_loop import Limits, ToolLoop
-from mochi_server.chat.toolbox_factory import Toolboxes
+from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
+from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.chat.write_retry import WriteRetry
@@ -33,8 +33,8 @@ class ChatEngine:
     store: SessionStore
     client: AsyncOllamaClient
     windows: WindowRegistry
-    toolboxes: Toolboxes
-    limits: Limits
+    toolbox_factory: ToolboxFactory
+    limits: ToolLoopLimits
     retry: WriteRetry = field(default_factory=WriteRetry)
     _schedule: FlushSchedule = field(default_factory=FlushSchedule)
 
@@ -42,9 +42,9 @@ class ChatEngine:
         """Stop retrying failed writes, because the process is shutting down."""
         self.retry.close()
 
-    def expect(self) -> None:
+    def prefetch(self) -> None:
         """Ask Ollama in the background what the next turn needs to know."""
-        self.client.look_ahead()
+        self.client.prefetch_loaded()
 
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Validate a request against its session and model. Raises what a client gets as an HTTP status.
@@ -57,7 +57,7 @@ class ChatEngine:
         request = resolve_idempotent(session, request)
         if request.message is None and not request.continues and last_user_index(session.history) is None:
             raise errors.EmptyHistory(session_id)
-        toolbox = await self.toolboxes.of(session, interactive=request.interactive, tools=request.tools)
+        toolbox = await self.toolbox_factory.create(session, interactive=request.interactive, tools=request.tools)
         model, failure = None, None
         try:
             model = await self.client.find_model(session.model)
@@ -75,7 +75,7 @@ class ChatEngine:
         """
         writer = TurnWriter(self.store, turn.session, turn.request, schedule=self._schedule, retry=self.retry)
         scope = anyio.CancelScope()
-        gate = _Gate(publish, scope)
+        gate = _EventGate(publish, scope)
         model: ModelCall | None = None
         result, failure, cancelled = TurnResult(), None, False
         try:
@@ -87,7 +87,7 @@ class ChatEngine:
                 else:
                     model = self._model_call(turn, writer, gate.publish)
                     await self._answer(turn, writer, model, gate.publish)
-            await writer.begun()
+            await writer.wait_until_stored()
             failure = result.failure
         except asyncio.CancelledError:
             cancelled = True
@@ -116,13 +116,13 @@ class ChatEngine:
         if warnings := model.warnings(turn.toolbox.schemas()):
             publish(warnings)
         if turn.request.images:
-            await writer.begun()  # the prompt is built from the stored images
+            await writer.wait_until_stored()  # the prompt is built from the stored images
         await ToolLoop(model, writer, turn.toolbox, self.limits, publish).run()
         await model.window.save(self.store)
         publish([_result(writer, model).completed()])
 
 
-class _Gate:
+class _EventGate:
     """Holds events back until the message of the user is stored. If it cannot be stored, the turn is cancelled."""
 
     def __init__(self, publish: Publish, scope: anyio.CancelScope) -> None:

@@ -51,7 +51,7 @@ class EventLog:
     _lines: bytearray = field(default_factory=bytearray)
     _ends: "array[int]" = field(default_factory=lambda: array("Q"))
     """Where each line ends, its line feed included."""
-    _gone: int = 0
+    _dropped: int = 0
     """The number of the latest event that is forgotten."""
     _content: str = ""
     _thinking: str = ""
@@ -73,17 +73,17 @@ class EventLog:
             self._ends.append(len(self._lines))
         self.last += len(lines)
         if self.size > MAX_BYTES:
-            self._forget()
+            self._drop_older_half()
         return Batch(first, lines)
 
     def after(self, position: int) -> Batch | None:
         """Some of the events behind a position, those next to it; in place of forgotten ones a snapshot."""
         if position >= self.last:
             return None
-        if position < self._gone:
+        if position < self._dropped:
             snapshot = Snapshot(self._content, self._thinking)
-            return Batch(self._gone, (_KINDS[snapshot.type] + orjson.dumps(snapshot),))
-        index = position - self._gone
+            return Batch(self._dropped, (_KINDS[snapshot.type] + orjson.dumps(snapshot),))
+        index = position - self._dropped
         begin, end = self._end(index), len(self._lines)
         if end - begin > _PORTION:
             end = self._end(max(index + 1, bisect_right(self._ends, begin + _PORTION)))
@@ -96,7 +96,7 @@ class EventLog:
     def _between(self, begin: int, end: int) -> list[bytes]:
         return bytes(self._lines[begin : end - 1]).split(b"\n")
 
-    def _forget(self) -> None:
+    def _drop_older_half(self) -> None:
         """Let go of the older half, so that it is seldom done; the latest event stays."""
         count = min(bisect_right(self._ends, len(self._lines) // 2) + 1, len(self._ends) - 1)
         if count:
@@ -104,7 +104,7 @@ class EventLog:
             self._summarise(Batch(0, self._between(0, cut)))
             del self._lines[:cut]
             self._ends = array("Q", [end - cut for end in self._ends[count:]])
-            self._gone += count
+            self._dropped += count
 
     def _summarise(self, batch: Batch) -> None:
         said: dict[bytes, list[str]] = {_CONTENT: [], _THINKING: []}

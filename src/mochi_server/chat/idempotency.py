@@ -12,7 +12,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
 
 
-def digest(session_id: str, key: str) -> str:
+def key_digest(session_id: str, key: str) -> str:
     """Return the digest of an idempotency key, which a message stores. It is useless in a copy of the session."""
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
@@ -27,7 +27,7 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
     if request.key is None or position is None:
         return request
     asked, rest = session.history[position], session.history[position + 1 :]
-    if asked.get("key_digest") != digest(session.session_id, request.key):
+    if asked.get("key_digest") != key_digest(session.session_id, request.key):
         return request
     shown = [image.reference for image in request.images]
     if asked["content"] != request.message or asked.get("images", []) != shown:
@@ -35,10 +35,10 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
     left = replace(request, message=None, images=())
     last = rest[-1] if rest else asked
     is_complete = last["role"] == "assistant" and not (last.get("interrupted") or last.get("tool_calls"))
-    return replace(left, responder=_repeat(rest)) if is_complete else left
+    return replace(left, responder=_replay_stored_answer(rest)) if is_complete else left
 
 
-def _repeat(messages: Sequence[Message]) -> Responder:
+def _replay_stored_answer(messages: Sequence[Message]) -> Responder:
     """Send the texts of an earlier turn again."""
 
     async def respond(publish: Publish) -> TurnResult:

@@ -22,7 +22,7 @@ from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, Tu
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import chat_payload
-from mochi_server.ollama.request_tracker import Request
+from mochi_server.ollama.request_tracker import TrackedRequest
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowRegistry
@@ -34,7 +34,7 @@ _TRIES = 8
 """How often a refused prompt is sent in another way; each try has a larger window or a shorter prompt."""
 
 
-class _Refused(Exception):
+class _PromptRefused(Exception):
     """Ollama refused a prompt before it answered, and another try may succeed."""
 
     def __init__(self, error: OllamaError) -> None:
@@ -95,7 +95,7 @@ class ModelCall:
             if is_wanted and not self._model.can(feature)
         ]
 
-    async def ask(self, history: History, tools: list[dict[str, Any]], turn_begins: int, on_lines: OnLines) -> None:
+    async def send(self, history: History, tools: list[dict[str, Any]], turn_begins: int, on_lines: OnLines) -> None:
         """Send a history and pass the lines of the answer to ``on_lines``.
 
         ``turn_begins`` is the position of the user message being answered.
@@ -113,8 +113,8 @@ class ModelCall:
             prompt = await self._fitted(prompt, tools, forced=must_shorten)
             self._publish_compaction(prompt)
             try:
-                return await self._send(prompt, tools, on_lines)
-            except _Refused as refused:
+                return await self._attempt(prompt, tools, on_lines)
+            except _PromptRefused as refused:
                 must_shorten = not self.window.adapt(refused.error, prompt.size_with(tools))
         raise ContextOverflow(self.window.size, self.window.estimate(prompt.size_with(tools)))
 
@@ -137,8 +137,8 @@ class ModelCall:
         self._on_compacted()
         return self._checkpoint
 
-    async def _send(self, prompt: Prompt, tools: list[dict[str, Any]], on_lines: OnLines) -> None:
-        """Post a prompt. Raises ``_Refused`` where another try may succeed."""
+    async def _attempt(self, prompt: Prompt, tools: list[dict[str, Any]], on_lines: OnLines) -> None:
+        """Post a prompt. Raises ``_PromptRefused`` where another try may succeed."""
         size = prompt.size_with(tools)
         limit = self.window.answer_limit(size, self._options.get("num_predict"))
         messages, missing = await with_images(prompt.messages, self._store)
@@ -157,14 +157,14 @@ class ModelCall:
             keep_alive=self._keep_alive,
         )
         with (
-            self._client.traffic.request(self.name) as request,
+            self._client.tracker.request(self.name) as request,
             FirstTokenWait(lambda: self._state_of(request), self._publish, self._began) as waiting,
         ):
 
             def receive(lines: list[Line]) -> None:
                 if not request.answering:
                     waiting.end()
-                    self._client.traffic.answers(request)
+                    self._client.tracker.first_token(request)
                 on_lines(lines)
                 if lines[-1].get("done") and (events := self.window.record_usage(lines[-1], size, limit)):
                     self._publish(events)
@@ -174,14 +174,14 @@ class ModelCall:
             except OllamaError as error:
                 if request.answering or not (is_context_refusal(error) or is_out_of_memory(error)):
                     raise
-                raise _Refused(error) from error
+                raise _PromptRefused(error) from error
 
-    async def _state_of(self, request: Request) -> str:
+    async def _state_of(self, request: TrackedRequest) -> str:
         """Return what a request waits for. A model that was not loaded counts as loading until its first token.
 
         Ollama lists a model as soon as it begins to load it, so a request for a listed model is not queued any more.
         """
-        if not self._client.traffic.stands_in_line(request, loaded=self.window.is_loaded):
+        if not self._client.tracker.is_queued(request, loaded=self.window.is_loaded):
             return "processing_prompt" if self.window.is_loaded else "loading_model"
         if self.window.is_loaded:
             return "queued"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from mochi_server.chat.prompt_messages import wire_messages
+from mochi_server.chat.prompt_messages import to_ollama_messages
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import images_in
@@ -45,12 +45,12 @@ class EncodedMessages(NamedTuple):
     size: PromptSize
 
 
-def encoded(messages: Sequence[Message]) -> EncodedMessages:
+def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
     """Encode whole turns, all of which have been answered, for the model."""
-    sent = wire_messages(messages, len(messages))
+    sent = to_ollama_messages(messages, len(messages))
     return EncodedMessages(Encoded(b",".join(map(orjson.dumps, sent))), PromptSize.of(sent))
 
 
 def shows_images(history: History) -> bool:
     """Return whether any message names an image."""
-    return any(block.keep(encoded).size.images for block in history.blocks) or bool(images_in(history.tail))
+    return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(images_in(history.tail))

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from mochi_server.chat.prompt_cache import EncodedMessages, PromptSize, encoded
-from mochi_server.chat.prompt_messages import wire_messages
+from mochi_server.chat.prompt_cache import EncodedMessages, PromptSize, encode_messages
+from mochi_server.chat.prompt_messages import to_ollama_messages
 from mochi_server.errors import ContextOverflow
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import Block, History
@@ -101,7 +101,7 @@ class Prompt:
         """Yield the messages in order; unchanged blocks of the history are taken from the cache."""
         position = 0
         if self.covered and self.checkpoint:
-            yield self._wire(0, self.system)
+            yield self._to_ollama(0, self.system)
             yield [
                 {"role": "user", "content": HEADING + self.checkpoint.text},
                 {"role": "assistant", "content": "I remember."},
@@ -111,18 +111,18 @@ class Prompt:
             begin = end - len(block.messages)
             if position <= begin and end <= self.turn_begins and self._is_unchanged(block):
                 if position < begin:
-                    yield self._wire(position, begin)
-                yield block.keep(encoded)
+                    yield self._to_ollama(position, begin)
+                yield block.cached(encode_messages)
                 position = end
-        yield self._wire(position, len(self.history))
+        yield self._to_ollama(position, len(self.history))
 
     def _is_unchanged(self, block: Block) -> bool:
-        return not block.keep(encoded).size.images and not (self.trim and block.keep(_has_long_results))
+        return not block.cached(encode_messages).size.images and not (self.trim and block.cached(_has_long_results))
 
-    def _wire(self, start: int, end: int) -> list[ChatMessage]:
+    def _to_ollama(self, start: int, end: int) -> list[ChatMessage]:
         """Return messages of whole turns as Ollama takes them."""
         messages = [self._shortened(i) for i in range(start, end)] if self.trim else self.history[start:end]
-        sent = wire_messages(messages, self.turn_begins - start)
+        sent = to_ollama_messages(messages, self.turn_begins - start)
         if not self.shows_images:
             for message in sent:
                 message.pop("images", None)

@@ -11,7 +11,7 @@ from mochi_server.sessions.types import Message
 _SENT = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
 
 
-def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMessage]:
+def to_ollama_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMessage]:
     """Return stored messages as Ollama takes them.
 
     ``turn_begins`` is the position of the user message being answered: thinking is sent only after it, within the tool
@@ -28,7 +28,7 @@ def wire_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMes
             calls = message.get("tool_calls") or ()
             missing = {call["id"]: call["function"]["name"] for call in calls if call.get("id")}
         if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
-            sent.append(_wire(message, with_thinking=index > turn_begins))
+            sent.append(_to_ollama(message, with_thinking=index > turn_begins))
     return [*sent, *_missing_results(missing)]
 
 
@@ -38,7 +38,7 @@ def last_user_index(messages: Sequence[Message]) -> int | None:
     return next((index for index, message in backwards if message["role"] == "user"), None)
 
 
-def instructed(history: History, asked: int, instructions: str | None) -> tuple[History, int]:
+def with_instructions(history: History, asked: int, instructions: str | None) -> tuple[History, int]:
     """Return a history with instructions added to its system message, and the new position of ``asked``."""
     if not instructions:
         return history, asked
@@ -51,7 +51,7 @@ def instructed(history: History, asked: int, instructions: str | None) -> tuple[
     return History.of([told, *history[1:]]), asked
 
 
-def _wire(message: Message, *, with_thinking: bool) -> ChatMessage:
+def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
     sent: ChatMessage = {name: message[name] for name in _SENT if message.get(name) is not None}  # type: ignore[assignment, literal-required]  # a TypedDict by names
     if with_thinking and message.get("thinking"):
         sent["thinking"] = message["thinking"]

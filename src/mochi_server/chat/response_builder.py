@@ -12,7 +12,7 @@ from mochi_server.ollama.transport import Line
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall
 from mochi_server.tools.schema import TOO_DEEP
-from mochi_server.tools.toolbox import Call
+from mochi_server.tools.toolbox import ToolInvocation
 from mochi_server.util.clock import new_id, now
 
 _COUNTERS = (
@@ -86,10 +86,12 @@ class ResponseBuilder:
             message["done_reason"] = reason
         return message
 
-    def calls(self, first_index: int) -> list[Call]:
+    def calls(self, first_index: int) -> list[ToolInvocation]:
         """Return the tool calls, numbered through the turn."""
         return [
-            Call(first_index + i, c["id"], c["function"]["name"], c["function"]["arguments"], self._defects.get(i))
+            ToolInvocation(
+                first_index + i, c["id"], c["function"]["name"], c["function"]["arguments"], self._defects.get(i)
+            )
             for i, c in enumerate(self.tool_calls)
         ]
 

@@ -34,7 +34,7 @@ class Run:
     key: str | None = None
     """The idempotency key of the request."""
     began: float = field(default_factory=time.monotonic)
-    listeners: int = 0
+    subscribers: int = 0
     leaving: asyncio.TimerHandle | None = None
     """Set while no client is connected and the run is about to be cancelled for it."""
     stopped: bool = False

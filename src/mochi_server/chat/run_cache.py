@@ -7,19 +7,19 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import IdempotencyKeyReused
 
-KEPT_SECONDS = 300
+RETENTION_SECONDS = 300
 """How long the events of an ended run can still be listened to."""
 
-MAX_KEPT_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 """What the events of all ended runs together may take up in memory, in bytes; the oldest go first."""
 _RUN_BYTES = 4096
 
 
-class RunShelf:
+class RunCache:
     """The runs of all sessions, those under way and those that ended lately."""
 
-    def __init__(self, kept_seconds: float = KEPT_SECONDS) -> None:
-        self._kept_seconds = kept_seconds
+    def __init__(self, retention_seconds: float = RETENTION_SECONDS) -> None:
+        self._retention_seconds = retention_seconds
         self._runs: dict[str, dict[str, Run]] = {}
         """By session and by id, the latest last."""
         self._keys: dict[tuple[str, str], Run] = {}
@@ -42,31 +42,33 @@ class RunShelf:
         runs = self._runs.get(session_id)
         return None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
 
-    def ended(self, run: Run) -> None:
+    def retain(self, run: Run) -> None:
         """Keep an ended run for a while, unless there are too many."""
         run.task = None  # it keeps everything that the turn worked with
         size = run.log.size + _RUN_BYTES
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._kept_seconds
+        until = loop.time() + self._retention_seconds
         self._ended[run.run_id] = (run, size, until)
         self._bytes += size
         if self._sweep is None:
-            self._sweep = loop.call_at(until, self._forget_old, loop)
-        while self._bytes > MAX_KEPT_BYTES and len(self._ended) > 1:
-            self._forget(self._oldest[0])
+            self._sweep = loop.call_at(until, self._drop_expired, loop)
+        while self._bytes > MAX_BYTES and len(self._ended) > 1:
+            self._drop(self._oldest[0])
 
-    def forget_session(self, session_id: str) -> None:
+    def drop_session(self, session_id: str) -> None:
         """Forget the ended runs of a session that is gone."""
         for run in list(self._runs.get(session_id, {}).values()):
-            self._forget(run)
+            self._drop(run)
 
-    async def once(self, session_id: str, key: str, request: TurnRequest, start: Callable[[], Awaitable[Run]]) -> Run:
+    async def get_or_start(
+        self, session_id: str, key: str, request: TurnRequest, start: Callable[[], Awaitable[Run]]
+    ) -> Run:
         """The run that a key has begun, or else a new one. Raises ``IdempotencyKeyReused``, and what ``start`` does."""
         place = (session_id, key)
         while (starting := self._starting.get(place)) is not None:
             await asyncio.wait([starting])
         if (run := self._keys.get(place)) is not None:
-            if not run.request.asks_the_same_as(request):
+            if not run.request.is_same_request(request):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run
         self._starting[place] = asyncio.get_running_loop().create_future()
@@ -81,12 +83,12 @@ class RunShelf:
     def _oldest(self) -> tuple[Run, int, float]:
         return next(iter(self._ended.values()))
 
-    def _forget_old(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _drop_expired(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._ended and self._oldest[2] <= loop.time():
-            self._forget(self._oldest[0])
-        self._sweep = loop.call_at(self._oldest[2], self._forget_old, loop) if self._ended else None
+            self._drop(self._oldest[0])
+        self._sweep = loop.call_at(self._oldest[2], self._drop_expired, loop) if self._ended else None
 
-    def _forget(self, run: Run) -> None:
+    def _drop(self, run: Run) -> None:
         if run.run_id not in self._ended:
             return
         _, size, _ = self._ended.pop(run.run_id)

@@ -12,13 +12,13 @@ import anyio
 
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run, RunState
-from mochi_server.chat.run_cache import KEPT_SECONDS, RunShelf
+from mochi_server.chat.run_cache import RETENTION_SECONDS, RunCache
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.errors import InternalError, MochiError, SessionTaken, ShuttingDown
 from mochi_server.events import Done, TurnError
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
-from mochi_server.util.fair_scheduler import Turns
+from mochi_server.util.fair_scheduler import FairScheduler
 
 logger = logging.getLogger(__name__)
 
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 class RunObserver(Protocol):
     """Service that works on sessions between turns."""
 
-    def turn_begins(self, session_id: str) -> None:
+    def turn_starting(self, session_id: str) -> None:
         """A turn of the session begins."""
 
     def turn_ended(self, session_id: str) -> None:
         """The turn of the session has ended."""
 
-    def session_goes(self, session_id: str) -> None:
+    def session_deleting(self, session_id: str) -> None:
         """The session is about to be deleted."""
 
 
@@ -47,20 +47,20 @@ class RunRegistry:
         *,
         disconnect_grace: float = 0,
         shutdown_grace: float = 5,
-        ended: Callable[[Run], None] = lambda _: None,
-        kept_seconds: float = KEPT_SECONDS,
+        on_ended: Callable[[Run], None] = lambda _: None,
+        retention_seconds: float = RETENTION_SECONDS,
         shutdown: anyio.Event | None = None,
     ) -> None:
-        """``kept_seconds``: for how long the events of an ended run can be listened to."""
+        """``retention_seconds``: for how long the events of an ended run can be listened to."""
         self._store = store
         self._engine = engine
         self._observer = observer
         self._disconnect_grace = disconnect_grace
         self._shutdown_grace = shutdown_grace
-        self._ended = ended
-        self._shelf = RunShelf(kept_seconds)
-        self.running = self._shelf.running
-        self._turns = Turns()
+        self._on_ended = on_ended
+        self._cache = RunCache(retention_seconds)
+        self.running = self._cache.running
+        self._turns = FairScheduler()
         self._draining: asyncio.Task[None] | None = None
         self.shutdown = shutdown or anyio.Event()
         """Set it to begin the shutdown; ``start`` then refuses."""
@@ -69,15 +69,15 @@ class RunRegistry:
         """Begin a turn, or find the one with the same idempotency key. Raises what a client gets as an HTTP status."""
         if key is None:
             return await self._start(session_id, request)
-        return await self._shelf.once(
+        return await self._cache.get_or_start(
             session_id, key, request, lambda: self._start(session_id, replace(request, key=key))
         )
 
     async def _start(self, session_id: str, request: TurnRequest) -> Run:
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
-        self._engine.expect()
-        await self._turns.mine()  # without this, a burst of new turns would block the event loop
+        self._engine.prefetch()
+        await self._turns.wait()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
         run_id = new_id()
         hold = self._store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait")
@@ -86,17 +86,17 @@ class RunRegistry:
             turn = await self._engine.prepare(session_id, request)
             self._refuse_at_shutdown()
             run = Run(session_id, request.without_data(), turn.model_failure, run_id)
-            self._observer.turn_begins(session_id)
+            self._observer.turn_starting(session_id)
         except BaseException:
             await hold.__aexit__(*sys.exc_info())
             raise
-        self._shelf.add(run)
-        run.task = asyncio.get_running_loop().create_task(self._drive(run, turn, hold))
+        self._cache.add(run)
+        run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, hold))
         return run
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with this ID, or the running or latest one. Raises ``SessionNotFound``."""
-        run = self._shelf.find(session_id, run_id)
+        run = self._cache.find(session_id, run_id)
         if run is None or not run.running:
             await self._store.load(session_id)
         return run
@@ -110,44 +110,46 @@ class RunRegistry:
 
     async def abandon(self, session_id: str) -> None:
         """Stop the running turn of a session that is about to be deleted, and forget its ended runs."""
-        run = self._shelf.find(session_id)
+        run = self._cache.find(session_id)
         if run is not None and run.running:
             await _cancel(run, stopped=True)
-        self._shelf.forget_session(session_id)
-        self._observer.session_goes(session_id)
+        self._cache.drop_session(session_id)
+        self._observer.session_deleting(session_id)
 
     @contextmanager
-    def listening(self, run: Run) -> Iterator[None]:
+    def subscribed(self, run: Run) -> Iterator[None]:
         """Count a listener. Cancel the run when the last one disconnects, unless it may continue."""
-        run.listeners += 1
+        run.subscribers += 1
         if run.leaving is not None:
             run.leaving.cancel()
             run.leaving = None
         try:
             yield
         finally:
-            run.listeners -= 1
-            if run.listeners == 0 and run.running and run.request.on_disconnect == "cancel":
-                run.leaving = asyncio.get_running_loop().call_later(self._disconnect_grace, self._leave, run)
+            run.subscribers -= 1
+            if run.subscribers == 0 and run.running and run.request.on_disconnect == "cancel":
+                run.leaving = asyncio.get_running_loop().call_later(
+                    self._disconnect_grace, self._cancel_if_unsubscribed, run
+                )
 
     async def drain(self) -> None:
         """Refuse new turns, wait for running ones for the grace period, then end them."""
         self.shutdown.set()
-        if running := self._shelf.running():
+        if running := self._cache.running():
             await asyncio.wait([run.task for run in running if run.task], timeout=self._shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
         """End running turns now, for a shutdown, and store their partial answers."""
         self._engine.stop_retrying()
-        running = self._shelf.running()
+        running = self._cache.running()
         for run in running:
             run.ended_by = ShuttingDown()
         await asyncio.gather(*(_cancel(run) for run in running))
 
-    def lose(self, session_ids: Collection[str]) -> None:
+    def abort_all(self, session_ids: Collection[str]) -> None:
         """End the running turns of sessions that other servers have taken over."""
-        for run in self._shelf.running():
+        for run in self._cache.running():
             if run.session_id in session_ids:
                 run.ended_by = SessionTaken(run.session_id)
                 run.cancel()
@@ -159,7 +161,7 @@ class RunRegistry:
             self._draining.cancel()
         await self.end_all()
 
-    async def _drive(self, run: Run, turn: Turn, hold: AbstractAsyncContextManager[None]) -> None:
+    async def _execute(self, run: Run, turn: Turn, hold: AbstractAsyncContextManager[None]) -> None:
         result: TurnResult | None = None
         try:
             try:
@@ -189,14 +191,14 @@ class RunRegistry:
     def _end(self, run: Run, state: RunState) -> None:
         # The session is released by now: a client that reads `done` may begin the next turn at once.
         run.state = state
-        self._ended(run)
+        self._on_ended(run)
         run.publish([Done(run.session_id)])
         if not self.shutdown.is_set():
             self._observer.turn_ended(run.session_id)
-        self._shelf.ended(run)
+        self._cache.retain(run)
 
-    def _leave(self, run: Run) -> None:
-        if run.listeners == 0 and run.running:
+    def _cancel_if_unsubscribed(self, run: Run) -> None:
+        if run.subscribers == 0 and run.running:
             run.cancel()
 
     async def _wait_for_shutdown(self) -> None:

@@ -8,11 +8,11 @@ from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ToolContinuationStart, TurnWarning
 from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome, failed
+from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome, failed
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ToolLoopLimits:
     """Limits after which a model has to answer without tools."""
 
     rounds: int = 50
@@ -31,10 +31,10 @@ class ToolLoop:
     model: ModelCall
     writer: TurnWriter
     toolbox: Toolbox
-    limits: Limits
+    limits: ToolLoopLimits
     publish: Publish
     may_announce: bool = False
-    _previous: Call | None = None
+    _previous: ToolInvocation | None = None
     _repeated: int = 0
 
     async def run(self, reminders: Sequence[Message] = ()) -> None:
@@ -44,7 +44,7 @@ class ToolLoop:
         once more, without tools, so that the user gets an answer.
         """
         for rounds_left in reversed(range(self.limits.rounds)):
-            calls = await self._ask(reminders)
+            calls = await self._call_model(reminders)
             if not calls:
                 if self._only_announced(rounds_left):
                     self.publish([ContentDelta("")])
@@ -64,24 +64,24 @@ class ToolLoop:
 
     async def answer(self, reminders: Sequence[Message] = ()) -> None:
         """Ask for one answer without tools; ignore calls."""
-        await self._ask(reminders, offers_tools=False)
+        await self._call_model(reminders, offers_tools=False)
 
     def _only_announced(self, rounds_left: int) -> bool:
         """Return whether to ask again after a first answer without calls."""
         first, self.may_announce = self.may_announce and not self.writer.outcomes, False
         return first and rounds_left > 0
 
-    async def _ask(self, reminders: Sequence[Message], *, offers_tools: bool = True) -> list[Call]:
+    async def _call_model(self, reminders: Sequence[Message], *, offers_tools: bool = True) -> list[ToolInvocation]:
         """Ask the model once and store its message. Return the calls to run."""
         answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
-        self.writer.expect(answer)
+        self.writer.set_answer(answer)
         schemas = self.toolbox.schemas() if offers_tools else []
-        messages = self.writer.messages.plus(reminders)
-        await self.model.ask(messages, schemas, self.writer.turn_begins, answer.feed)
+        messages = self.writer.messages.extended(reminders)
+        await self.model.send(messages, schemas, self.writer.turn_begins, answer.feed)
         if not offers_tools:
             answer.tool_calls.clear()
         elif answer.left_out:
-            self.publish([_left_out(answer.left_out, self.limits.calls_per_round)])
+            self.publish([_skipped_calls_warning(answer.left_out, self.limits.calls_per_round)])
         # Register the calls first: a stored call must get a result.
         calls = answer.calls(len(self.writer.outcomes))
         self.writer.expect_results(calls)
@@ -92,13 +92,13 @@ class ToolLoop:
         self.writer.progressed()
         self.publish(events)
 
-    async def _run_calls(self, calls: list[Call]) -> bool:
+    async def _run_calls(self, calls: list[ToolInvocation]) -> bool:
         """Run calls in order. Return True if all of them published their own events, so no ``tool_result`` was sent."""
         is_shown = True
         for call in calls:
             outcome = await self._run_call(call)
             if outcome.handed_back:
-                self.writer.hand_back(call)
+                self.writer.return_to_client(call)
                 continue
             await self.writer.add_result(call, outcome)
             if not outcome.has_own_events:
@@ -106,7 +106,7 @@ class ToolLoop:
                 is_shown = False
         return is_shown
 
-    async def _run_call(self, call: Call) -> ToolOutcome:
+    async def _run_call(self, call: ToolInvocation) -> ToolOutcome:
         previous, self._previous = self._previous, call
         is_same = previous is not None and (previous.name, previous.arguments) == (call.name, call.arguments)
         self._repeated = self._repeated + 1 if is_same else 1
@@ -115,7 +115,7 @@ class ToolLoop:
         return await self.toolbox.run(call, self.publish)
 
 
-def _left_out(count: int, limit: int) -> TurnWarning:
+def _skipped_calls_warning(count: int, limit: int) -> TurnWarning:
     message = (
         f"The model made {limit + count} tool calls in one round; the last {count} are left out. "
         "Raise the limit with MOCHI_MAX_TOOL_CALLS_PER_ROUND."

@@ -9,7 +9,7 @@ from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import ToolSettings
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.registry import ToolLibrary
+from mochi_server.tools.registry import ToolRegistry
 from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox, JoinedToolbox, Toolbox
 
 ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | None]]
@@ -17,16 +17,16 @@ ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | Non
 
 
 @dataclass
-class Toolboxes:
+class ToolboxFactory:
     """Makes the toolbox of a turn. Names of the sources' tools are reserved while these are offered."""
 
-    library: ToolLibrary
+    library: ToolRegistry
     execution: ToolExecutionService
     broker: ConfirmationBroker
     store: SessionStore
     sources: Sequence[ToolboxSource] = ()
 
-    async def of(self, session: ChatSession, *, interactive: bool, tools: Sequence[str] | None = None) -> Toolbox:
+    async def create(self, session: ChatSession, *, interactive: bool, tools: Sequence[str] | None = None) -> Toolbox:
         """The tools of a session, or of these names. Without ``interactive`` nobody can be asked about calls."""
         enabled = EnabledTools(self.library, self.store, session.session_id)
         if tools is not None:
@@ -44,7 +44,7 @@ class Toolboxes:
 class EnabledTools:
     """The tools that a session enables. They are selected anew when its settings have changed."""
 
-    library: ToolLibrary
+    library: ToolRegistry
     store: SessionStore
     session_id: str
     _selected: tuple[list[str], str | None] | None = None

@@ -11,7 +11,7 @@ from mochi_server.services.context_window import WindowDecision
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import Call, Toolbox, ToolOutcome
+from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TurnRequest:
     responder: "Responder | None" = None
     """Answers in place of the session's model."""
 
-    def asks_the_same_as(self, other: "TurnRequest") -> bool:
+    def is_same_request(self, other: "TurnRequest") -> bool:
         """Return whether both send the same to the model, however they receive the answer."""
         return (self.message, self.images, self.generation) == (other.message, other.images, other.generation)
 
@@ -87,7 +87,7 @@ class TurnResult:
     """Messages of an earlier turn that this one sends again."""
     outcomes: Sequence[ToolOutcome] = ()
     """How each tool call ended, in order."""
-    handed_back: Sequence[Call] = ()
+    handed_back: Sequence[ToolInvocation] = ()
     """Calls that the client runs; the turn has ended with them."""
     window: WindowDecision | None = None
     failure: MochiError | None = None

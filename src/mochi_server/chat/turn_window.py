@@ -48,7 +48,7 @@ class TurnWindow:
             self._session.metadata.context_window_config,
             self._session.session_id,
             previous_model=self._previous_model,
-            need=max(self.estimate(prompt), self._counted),
+            required_tokens=max(self.estimate(prompt), self._counted),
         )
         # Keep the reason of the decision that changed the window: later ones report `no_adjustment`.
         if self.decision is None or decision.window != self.decision.window:
@@ -74,7 +74,7 @@ class TurnWindow:
         """
         counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
         events: list[ChatEvent] = []
-        if isinstance(counted, int) and self._looks_cut(counted, prompt.characters):
+        if isinstance(counted, int) and self._is_truncated(counted, prompt.characters):
             events.append(
                 TurnWarning("PROMPT_TRUNCATED", "Ollama has cut the prompt: this version ignores `truncate`.")
             )
@@ -129,7 +129,7 @@ class TurnWindow:
             return False
         return answered >= limit or (isinstance(counted, int) and counted + answered >= (self.size or 0))
 
-    def _looks_cut(self, counted: int, characters: int) -> bool:
+    def _is_truncated(self, counted: int, characters: int) -> bool:
         """Return whether a count can only be that of a cut prompt.
 
         It fills the window, or is too small for a text so long. Counts that fall from turn to turn are no sign: old

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from mochi_server.chat.flush_schedule import FlushSchedule
-from mochi_server.chat.idempotency import digest
-from mochi_server.chat.prompt_messages import instructed, last_user_index
+from mochi_server.chat.idempotency import key_digest
+from mochi_server.chat.prompt_messages import last_user_index, with_instructions
 from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.chat.write_retry import WriteRetry
@@ -19,9 +19,9 @@ from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, user_message
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import Call, ToolOutcome, failed
+from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
-from mochi_server.util.shielding import finished
+from mochi_server.util.shielding import run_shielded
 
 _INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
 
@@ -50,7 +50,7 @@ class TurnWriter:
         self._id = session.session_id
         self._client_tools = request.client_tools
         self._answer: ResponseBuilder | None = None
-        self._open_calls: dict[int, tuple[Call, ToolOutcome | None]] = {}
+        self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
         """Calls without a stored result by index, with their outcome if it is known."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -59,20 +59,20 @@ class TurnWriter:
         """The messages that the turn has added, oldest first."""
         self.outcomes: list[ToolOutcome] = []
         """How each tool call ended, in order."""
-        self.handed_back: list[Call] = []
+        self.handed_back: list[ToolInvocation] = []
         """Calls that the client runs."""
         self._new = list(request.results)
         if request.message is not None:
-            key = None if request.key is None else digest(self._id, request.key)
+            key = None if request.key is None else key_digest(self._id, request.key)
             self._new.append(user_message(request.message, request.images, key_digest=key))
-        self.history: History = session.history.plus(self._new)
+        self.history: History = session.history.extended(self._new)
         """The session's messages as of the beginning of the turn, the new ones included."""
         history, asked = self.history, last_user_index(self.history)
         self._begins = asked if asked is not None else len(history)
         end = len(history) if request.continues else self._begins + 1
         self._replaces = end < len(history)
         self._revision = session.revision if self._replaces else None
-        self.messages, self.turn_begins = instructed(history.upto(end), self._begins, request.instructions)
+        self.messages, self.turn_begins = with_instructions(history.prefix(end), self._begins, request.instructions)
         """The messages for the model, and the position of the user message being answered in them."""
 
     def begin(self, images: Sequence[Image] = (), on_end: Callable[[bool], None] = lambda _: None) -> None:
@@ -95,13 +95,13 @@ class TurnWriter:
 
         self._storing = asyncio.ensure_future(store())
 
-    async def begun(self) -> None:
+    async def wait_until_stored(self) -> None:
         """Wait until the message of the user is stored. Raises what went wrong with it, every time."""
         if self._storing is not None:
             await asyncio.shield(self._storing)
             self._storing = None
 
-    def expect(self, answer: ResponseBuilder) -> None:
+    def set_answer(self, answer: ResponseBuilder) -> None:
         """Set the answer in progress."""
         self._answer = answer
 
@@ -113,23 +113,23 @@ class TurnWriter:
 
     async def add(self, message: Message, *, last: bool = False) -> None:
         """Store a complete message; ``last`` ends the turn."""
-        await self._settle()
+        await self._finish_writes()
         if handed_back := self._handed_back(message):
             message["handed_back"] = handed_back
-        await finished(self._add(message, last=last))
+        await run_shielded(self._add(message, last=last))
 
-    def expect_results(self, calls: Sequence[Call]) -> None:
+    def expect_results(self, calls: Sequence[ToolInvocation]) -> None:
         """Set the calls that run now; each of them gets a result, also when the turn is interrupted."""
         self._open_calls = {call.index: (call, None) for call in calls}
 
-    async def add_result(self, call: Call, outcome: ToolOutcome) -> None:
+    async def add_result(self, call: ToolInvocation, outcome: ToolOutcome) -> None:
         """Store the result of a call."""
         self.outcomes.append(outcome)
         self._open_calls[call.index] = (call, outcome)  # for a turn that is cancelled before it is stored
-        await self._settle()
-        await finished(self._add(tool_message(call, outcome), result_of=call))
+        await self._finish_writes()
+        await run_shielded(self._add(tool_message(call, outcome), result_of=call))
 
-    def hand_back(self, call: Call) -> None:
+    def return_to_client(self, call: ToolInvocation) -> None:
         """Leave a call to the client, which sends the result in a later turn."""
         self.handed_back.append(call)
         del self._open_calls[call.index]
@@ -141,14 +141,14 @@ class TurnWriter:
         failed, also that of the message of the user.
         """
         try:
-            await finished(self._interrupt(is_stopped))
+            await run_shielded(self._interrupt(is_stopped))
         except MochiError as error:
             logger.error("Partial answer not stored session_id=%s: %s", self._id, error.message)
             return error
         return None
 
     async def _interrupt(self, is_stopped: Callable[[], bool]) -> None:
-        await self._settle()
+        await self._finish_writes()
         answer, self._answer = self._answer, None
         if answer is not None:  # calls need results only if the answer that made them is stored
             self._open_calls = {}
@@ -175,14 +175,14 @@ class TurnWriter:
             messages.append(interrupted(tool_message(call, self.outcomes[-1])))
         return messages
 
-    async def _add(self, message: Message, *, last: bool = False, result_of: Call | None = None) -> None:
+    async def _add(self, message: Message, *, last: bool = False, result_of: ToolInvocation | None = None) -> None:
         if not self._replaces:
             # Store the unfinished results with the calls, so that a crash never leaves a call without a result.
             await self._append([message], ends_turn=last, unfinished=self._unfinished_calls(result_of))
         elif last:
             await self._replace([*self.stored, message])
         self._answer = None
-        self.messages = self.messages.plus([message])
+        self.messages = self.messages.extended([message])
         self.stored.append(message)
         if result_of is not None:
             del self._open_calls[result_of.index]
@@ -203,7 +203,7 @@ class TurnWriter:
             message = self._answer.message(interrupted=True)
             self._flushing = asyncio.get_running_loop().create_task(self._store_partial(message))
 
-    def _unfinished_calls(self, ended: Call | None) -> Message | None:
+    def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
         """Return the message that stands for the other open calls after a crash."""
         left = [call for call, _ in self._open_calls.values() if call is not ended]
         if not left:
@@ -221,12 +221,12 @@ class TurnWriter:
 
     async def _store_partial(self, message: Message) -> None:
         try:
-            await self.begun()
+            await self.wait_until_stored()
             await self._store.checkpoint(self._id, message)
         except MochiError as error:
             logger.warning("Partial answer not stored session_id=%s: %s", self._id, error.message)
 
-    async def _settle(self) -> None:
+    async def _finish_writes(self) -> None:
         """Wait for the writes under way and begin no other flush."""
         if self._timer is not None:
             self._timer.cancel()
@@ -234,10 +234,10 @@ class TurnWriter:
         if self._flushing is not None:
             await asyncio.shield(self._flushing)
             self._flushing = None
-        await self.begun()
+        await self.wait_until_stored()
 
 
-def _interrupted_outcome(call: Call) -> ToolOutcome:
+def _interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
     """Return the outcome of a call that the end of its turn interrupts."""
     text = INTERRUPTED if call.progress.running is None else _INTERRUPTED_RUNNING
     return failed(call.progress.running or call, text, decided_by=call.progress.decided_by)
@@ -249,7 +249,7 @@ def interrupted(message: Message) -> Message:
     return message
 
 
-def tool_message(call: Call, outcome: ToolOutcome) -> Message:
+def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
     """Return the stored message of a call's result."""
     message: Message = {
         "role": "tool",

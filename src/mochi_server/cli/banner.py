@@ -18,7 +18,7 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.util.net import is_loopback
 
-_PATIENCE_SECONDS = 5
+_TIMEOUT_SECONDS = 5
 """Timeout for tools and agents that are slow to import; their import goes on."""
 
 _Found = TypeVar("_Found")
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Start:
+class StartupInfo:
     """How a server was started. ``key`` is one that was made for this run."""
 
     address: str
@@ -36,13 +36,13 @@ class Start:
     test_mode: bool = False
 
 
-async def greeting(start: Start, services: Services) -> str:
+async def startup_banner(start: StartupInfo, services: Services) -> str:
     """Return the text."""
     models, stores, catalogue, agents = await asyncio.gather(
-        _tried(services.client.list_models()),
-        _tried(services.stores.check()),
-        _in_time(services.tools.own()),
-        _in_time(services.agents.agents()),
+        _result_or_error(services.client.list_models()),
+        _result_or_error(services.stores.check()),
+        _within_timeout(services.tools.own()),
+        _within_timeout(services.agents.agents()),
     )
     if isinstance(models, MochiError):
         logger.warning("%s", models.message)
@@ -65,17 +65,17 @@ async def greeting(start: Start, services: Services) -> str:
     return "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
 
 
-async def _tried(work: Awaitable[_Found]) -> _Found | MochiError:
+async def _result_or_error(work: Awaitable[_Found]) -> _Found | MochiError:
     try:
         return await work
     except MochiError as error:
         return error
 
 
-async def _in_time(looking: Awaitable[_Found]) -> _Found | None:
+async def _within_timeout(looking: Awaitable[_Found]) -> _Found | None:
     """Return what was found, or None after a timeout."""
     task = asyncio.ensure_future(looking)
-    await asyncio.wait([task], timeout=_PATIENCE_SECONDS)
+    await asyncio.wait([task], timeout=_TIMEOUT_SECONDS)
     return task.result() if task.done() else None
 
 

@@ -119,11 +119,11 @@ def _init(directory: str, given: dict[str, Any]) -> int:
         return _complain(f"{_flag(next(iter(given)))} does not go with init")
     from pathlib import Path
 
-    from mochi_server.cli.console import say
+    from mochi_server.cli.console import print_text
     from mochi_server.cli.init import scaffold
 
     try:
-        say(str(scaffold(Path(directory))))
+        print_text(str(scaffold(Path(directory))))
     except OSError as error:
         reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
         return _complain(f"cannot make {error.filename or directory}: {reason}", code=1)
@@ -182,21 +182,21 @@ def _migrate(settings: "MochiServerSettings") -> int:
 def _copy(source: str, target: str) -> int:
     import asyncio
 
-    from mochi_server.cli.store_copy import Copied, copy, problem_of
+    from mochi_server.cli.store_copy import CopyReport, copy, find_problem
 
-    def show(so_far: Copied, total: int) -> None:
+    def show(so_far: CopyReport, total: int) -> None:
         done = so_far.sessions + len(so_far.different)
         if done % 100 == 0 or sys.stderr.isatty():
             print(f"{done} of {total} sessions", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr)
 
     try:
-        if problem := problem_of(source, target):
+        if problem := find_problem(source, target):
             return _complain(problem)
         result = asyncio.run(copy(source, target, show))
     except KeyboardInterrupt:
         return _complain("ended before everything was copied; the same command goes on from here", code=130)
     print(
-        f"copied {result.copied}, there already {result.there}, different {len(result.different)}; "
+        f"copied {result.copied}, there already {result.existing}, different {len(result.different)}; "
         f"{result.sessions} sessions with {result.messages} messages are the same in both, hash {result.hash}"
     )
     for session_id in result.different:
@@ -208,12 +208,12 @@ def _openapi() -> int:
     import json
 
     from mochi_server.app import create_app
-    from mochi_server.cli.console import say
+    from mochi_server.cli.console import print_text
     from mochi_server.config import MochiServerSettings
 
     # The document is the same for all settings, and invalid ones must not prevent it.
     app = create_app(MochiServerSettings.model_construct())
-    say(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
+    print_text(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
     return 0
 
 

@@ -17,16 +17,16 @@ import uvicorn
 from fastapi import FastAPI
 
 from mochi_server.app import create_app
-from mochi_server.cli.banner import Start, greeting
-from mochi_server.cli.console import say
+from mochi_server.cli.banner import StartupInfo, startup_banner
+from mochi_server.cli.console import print_text
 from mochi_server.cli.supervisor import supervise
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import prepare_store
-from mochi_server.ollama.payloads import endpoint
+from mochi_server.ollama.payloads import parse_endpoint
 from mochi_server.telemetry import logging as logs
-from mochi_server.util.masking import Secrets
-from mochi_server.util.net import is_loopback, url_of
-from mochi_server.web.http_protocol import Connection
+from mochi_server.util.masking import SecretMasker
+from mochi_server.util.net import is_loopback, server_url
+from mochi_server.web.http_protocol import StrictHttpProtocol
 
 _AFTER_GRACE_SECONDS = 1
 _PATIENT_SIGNALS = 2
@@ -67,10 +67,10 @@ def _serve_on(
         # Other servers reach each worker at a socket of its own, on loopback unless another host is set.
         listeners.append(listen(settings.host if settings.advertise_url else "127.0.0.1", 0))
         address, port = listeners[1].getsockname()[:2]
-        own_url = url_of(urlsplit(settings.advertise_url).hostname or address, port)
+        own_url = server_url(urlsplit(settings.advertise_url).hostname or address, port)
         settings = settings.model_copy(update={"advertise_url": own_url})
     app = create_app(settings, insecure=insecure)
-    start = Start(_address(settings.host, settings.port), settings, key, test_mode) if greets else None
+    start = StartupInfo(_address(settings.host, settings.port), settings, key, test_mode) if greets else None
     return _Server(uvicorn_config(app, settings), app, start).serve_until_signal(listeners)
 
 
@@ -78,7 +78,7 @@ def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Confi
     """Return the configuration that the command serves with."""
     return uvicorn.Config(
         app,
-        http=Connection,
+        http=StrictHttpProtocol,
         ws="none",
         log_config=None,
         access_log=False,
@@ -91,7 +91,7 @@ def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Confi
 
 def _log(settings: MochiServerSettings) -> None:
     """Set up the log, which masks the keys and passwords of this server and of Ollama."""
-    logs.configure(settings.log_level, settings.log_format, Secrets(_secrets(settings)))
+    logs.configure(settings.log_level, settings.log_format, SecretMasker(_secrets(settings)))
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
     # uvicorn's own start-up lines say less than ours.
     server = logging.getLogger("uvicorn.error")
@@ -106,14 +106,14 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
     for url in (settings.ollama_host, settings.store_url):
         password = urlsplit(url).password or ""
         yield from (password, unquote(password), *parse_qs(urlsplit(url).query).get("password", ()))
-    for value in endpoint(settings.ollama_host).headers.values():
+    for value in parse_endpoint(settings.ollama_host).headers.values():
         yield value.partition(" ")[2]
 
 
 class _Server(uvicorn.Server):
     """A uvicorn server that drains the app when a shutdown begins, and prints a greeting when it is ready."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, start: Start | None) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, start: StartupInfo | None) -> None:
         super().__init__(config)
         self._app = app
         self._start = start
@@ -134,7 +134,7 @@ class _Server(uvicorn.Server):
             self._loop = asyncio.get_running_loop()
             _tune_interpreter()
             if self._start is not None:
-                say(await greeting(self._start, self._app.state.services))
+                print_text(await startup_banner(self._start, self._app.state.services))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first signal: running turns go on and new ones are refused. The second signal ends them."""
@@ -181,4 +181,4 @@ def listen(host: str, port: int) -> socket.socket:
 
 def _address(host: str, port: int) -> str:
     """Return the URL for a user of this machine."""
-    return url_of({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - compared, not bound
+    return server_url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - compared, not bound

@@ -17,7 +17,7 @@ from mochi_server.config import MochiServerSettings, without_credentials
 from mochi_server.container import build_stores
 from mochi_server.errors import BlobNotFound, SessionNotFound
 from mochi_server.sessions.images import Image, images_in
-from mochi_server.sessions.serialization import clean
+from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
@@ -26,15 +26,15 @@ from mochi_server.util.clock import timestamp
 _TIMES = ("created_at", "updated_at")
 _PAGE = 500
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Copied:
+class CopyReport:
     """What a copy came to; ``hashes`` are of everything that was compared."""
 
     copied: int = 0
-    there: int = 0
+    existing: int = 0
     messages: int = 0
     different: list[str] = field(default_factory=list)
     """Sessions that the target has in a later state, or that did not arrive as they were; left as they are."""
@@ -43,16 +43,16 @@ class Copied:
     @property
     def sessions(self) -> int:
         """How many are the same in both."""
-        return self.copied + self.there
+        return self.copied + self.existing
 
     @property
     def hash(self) -> str:
         return sha256("".join(sorted(self.hashes)).encode()).hexdigest()[:16]
 
 
-async def copy(source: str, target: str, progress: Callable[[Copied, int], None]) -> Copied:
+async def copy(source: str, target: str, progress: Callable[[CopyReport, int], None]) -> CopyReport:
     """Copy all sessions, those of agents too. Places are data directories or URLs. Raises ``MochiError``."""
-    result = Copied()
+    result = CopyReport()
     async with _opened(source) as from_stores, _opened(target) as to_stores:
         pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
         all_ids = [await _ids(mine) for mine, _ in pairs]
@@ -63,7 +63,7 @@ async def copy(source: str, target: str, progress: Callable[[Copied, int], None]
     return result
 
 
-def problem_of(source: str, target: str) -> str | None:
+def find_problem(source: str, target: str) -> str | None:
     """Return why nothing can be copied between these places, in words."""
     for place in (source, target):
         if "://" in place and not _is_url(place):
@@ -88,10 +88,10 @@ def hash_of(session: ChatSession) -> str:
     """Names a session's content; times count as moments, however they are written."""
     data = session.to_dict()
     data["metadata"] |= {name: timestamp(data["metadata"].get(name)) for name in _TIMES}
-    return sha256(orjson.dumps(clean(data), option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return sha256(orjson.dumps(sanitize(data), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-async def _copy_one(source: SessionStore, target: SessionStore, session_id: str, result: Copied) -> None:
+async def _copy_one(source: SessionStore, target: SessionStore, session_id: str, result: CopyReport) -> None:
     try:
         session = await source.load(session_id)
     except SessionNotFound:  # deleted meanwhile
@@ -102,7 +102,7 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
         found = None
     wanted = hash_of(session)
     if found is not None and hash_of(found) == wanted:
-        result.there += 1
+        result.existing += 1
     elif found is not None and timestamp(found.metadata.updated_at) > timestamp(session.metadata.updated_at):
         result.different.append(session_id)
         return
@@ -123,7 +123,7 @@ async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
         try:
             images.append(Image.of(await store.load_image(name)))
         except (BlobNotFound, ValueError):
-            _log.warning("session %s names an image that is lost: %s", session.session_id, name)
+            logger.warning("session %s names an image that is lost: %s", session.session_id, name)
     return images
 
 

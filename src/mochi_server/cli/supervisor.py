@@ -18,14 +18,14 @@ Job = Callable[[socket.socket, bool], int]
 _SHORT_SECONDS = 5.0
 _MOST_SHORT_LIVES = 5
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def supervise(number: int, job: Job, listener: socket.socket) -> int:
     """Keep that many workers running until a signal ends them; return the exit code."""
     supervisor = _Supervisor(job, listener)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, supervisor.pass_on)
+        signal.signal(signal_number, supervisor.forward_signal)
     for index in range(number):
         supervisor.start(greets=index == 0)
     return supervisor.watch()
@@ -53,16 +53,16 @@ class _Supervisor:
                 lived = time.monotonic() - self._workers.pop(worker)
                 if self._leaving:
                     continue
-                _log.error("worker %s has died (%s)", worker.pid, worker.exitcode)
+                logger.error("worker %s has died (%s)", worker.pid, worker.exitcode)
                 self._short_lives = self._short_lives + 1 if lived < _SHORT_SECONDS else 0
                 if self._short_lives < _MOST_SHORT_LIVES:
                     self.start()
                 else:
-                    _log.critical("workers die as soon as they are started")
-                    self.pass_on(signal.SIGTERM)
+                    logger.critical("workers die as soon as they are started")
+                    self.forward_signal(signal.SIGTERM)
         return 0 if self._short_lives < _MOST_SHORT_LIVES else 1
 
-    def pass_on(self, signal_number: int, _: FrameType | None = None) -> None:
+    def forward_signal(self, signal_number: int, _: FrameType | None = None) -> None:
         self._leaving = True
         for worker in self._workers:
             if worker.pid is not None and worker.is_alive():
@@ -71,11 +71,11 @@ class _Supervisor:
 
 def _work(job: Job, listener: socket.socket, greets: bool) -> None:
     os.setsid()  # signals of the terminal are for the supervisor, which passes them on
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     sys.exit(job(listener, greets))
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     if (parent := parent_process()) is not None:
         connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)

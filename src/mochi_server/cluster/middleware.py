@@ -16,9 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mochi_server.cluster.peer_request import IDLE_SECONDS, PEER_HEADER, PeerRequest, http_session
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError, Unauthorized
-from mochi_server.storage.postgres.peers import Peer, PeerGone, Peers
-from mochi_server.web.asgi import header, refuse
-from mochi_server.web.disconnect import ClientGone, until_disconnect, whole_body
+from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
+from mochi_server.web.asgi import header, send_error
+from mochi_server.web.disconnect import ClientDisconnected, read_body, until_disconnect
 
 _CHAT = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool)/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
@@ -32,7 +32,7 @@ class ClusterMiddleware:
     The server that received a request has checked it. A request of another server is never forwarded again.
     """
 
-    def __init__(self, app: ASGIApp, guards: Sequence[Middleware], peers: Callable[[], Peers]) -> None:
+    def __init__(self, app: ASGIApp, guards: Sequence[Middleware], peers: Callable[[], PeerDirectory]) -> None:
         """``peers`` returns the queries of now: the app has new ones after each lifespan."""
         self._app = app
         self._peers = peers
@@ -50,7 +50,7 @@ class ClusterMiddleware:
         elif self._peers().accepts(token):
             await self._app(scope, receive, self._signed(send))
         else:
-            await refuse(Unauthorized(), scope, send)
+            await send_error(Unauthorized(), scope, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of a client here, at another server, or at all of them."""
@@ -67,8 +67,8 @@ class ClusterMiddleware:
             else:
                 await self._app(scope, receive, send)
         except MochiError as error:
-            await refuse(error, scope, send)
-        except ClientGone:
+            await send_error(error, scope, send)
+        except ClientDisconnected:
             return
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,7 +79,7 @@ class ClusterMiddleware:
             return await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
         if peer is None:
             return await self._app(scope, receive, send)
-        content = await whole_body(Request(scope, receive))
+        content = await read_body(Request(scope, receive))
         is_collected = scope["path"].rstrip("/").endswith(session_id)
         request = self._request(session_id, scope, send)
         request.shutdown = scope["app"].state.services.runs.shutdown
@@ -100,7 +100,7 @@ class ClusterMiddleware:
         query = unquote(scope["query_string"].decode("latin-1"))
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
         try:
-            return await self._peers().running(session_id, position[1] if position else None)
+            return await self._peers().owner_of(session_id, position[1] if position else None)
         except PeerGone:
             if method == "GET" and path.endswith("/stream"):
                 raise
@@ -109,14 +109,14 @@ class ClusterMiddleware:
     async def _reload(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reload at all servers that respond."""
         with suppress(MochiError):
-            await self._request_all(await self._peers().others(), scope)
+            await self._request_all(await self._peers().serving_peers(), scope)
         await self._app(scope, receive, send)
 
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Delete a session at the servers that have runs of it, and here."""
         responses: list[list[Message]] = []
         with suppress(MochiError):
-            responses = await self._request_all(await self._peers().with_runs(session_id), scope)
+            responses = await self._request_all(await self._peers().peers_with_runs(session_id), scope)
         own: list[Message] = []
         await self._app(scope, receive, _into(own))
         deleted = [response for response in responses if _status(response) == HTTPStatus.NO_CONTENT]
@@ -125,13 +125,13 @@ class ClusterMiddleware:
 
     async def _decide(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a decision to the server that asked for it, in any turn of the session. Raises ``StorageFailed``."""
-        content = await whole_body(Request(scope, receive))
+        content = await read_body(Request(scope, receive))
         own: list[Message] = []
         found: list[list[Message]] = []
         own_scope = {**scope}
         await self._app(own_scope, _replaying(content, receive), _into(own))
         if _status(own) == HTTPStatus.NOT_FOUND:
-            others = await self._peers().with_runs(session_id)
+            others = await self._peers().peers_with_runs(session_id)
             responses = await self._request_all(others, scope, content, session_id)
             found = [response for response in responses if _status(response) not in (0, HTTPStatus.NOT_FOUND)]
         if not found:

@@ -11,11 +11,11 @@ import aiohttp
 from starlette.types import Message, Scope, Send
 
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown
-from mochi_server.storage.postgres.peers import Peer, PeerGone, Peers
+from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
 from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
 from mochi_server.telemetry.logging import REQUEST_ID
-from mochi_server.web.asgi import refuse
-from mochi_server.web.sse import broken_off, last_id
+from mochi_server.web.asgi import send_error
+from mochi_server.web.sse import closing_events, last_id
 
 PEER_HEADER = "x-mochi-peer"
 """Carries the token of a process in a request to it, and the name of that process in its response."""
@@ -29,7 +29,7 @@ _NOT_SENT = _OF_CONNECTION | _CHECKED | {"host", "content-length", "accept-encod
 _NOT_RETURNED = _OF_CONNECTION | {"server", "x-request-id", PEER_HEADER}
 _T = TypeVar("_T")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def http_session() -> aiohttp.ClientSession:
@@ -47,7 +47,7 @@ class PeerRequest:
     """One request. An event stream always has its last events, also if the other server dies."""
 
     http: aiohttp.ClientSession
-    peers: Peers
+    peers: PeerDirectory
     session_id: str
     scope: Scope
     send: Send
@@ -77,9 +77,9 @@ class PeerRequest:
             if self._has_begun and isinstance(error, ShuttingDown):
                 await self.send(_body(b""))  # without `done`
             elif self._has_begun:
-                await self.send(_body(broken_off(self.session_id, error, self._last_id)))
+                await self.send(_body(closing_events(self.session_id, error, self._last_id)))
             else:
-                await refuse(error, self.scope, self.send)
+                await send_error(error, self.scope, self.send)
         finally:
             self._stopping.cancel()
         return True
@@ -152,7 +152,7 @@ class PeerRequest:
 
     def _unreachable(self, peer: Peer, reason: str) -> ServerLost:
         hint = "Set MOCHI_ADVERTISE_URL of that server to a URL at which the other servers reach it."
-        _log.error("peer unreachable process=%s url=%s: %s. %s", peer.name, peer.url, reason, hint)
+        logger.error("peer unreachable process=%s url=%s: %s. %s", peer.name, peer.url, reason, hint)
         return ServerLost(self.session_id, is_unreachable=True)
 
 

@@ -24,18 +24,18 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _MAX_BYTES = 1_000_000
 
 
-class TooLarge(Exception):
+class MessageTooLarge(Exception):
     """A message exceeds ``MAX_MESSAGE_BYTES``."""
 
     def __init__(self) -> None:
         super().__init__(f"it sent a message of more than {MAX_MESSAGE_BYTES // 1024 // 1024} MiB")
 
 
-class _Entry(BaseModel):
+class _ServerEntry(BaseModel):
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
 
 
-class LocalServer(_Entry):
+class LocalServer(_ServerEntry):
     """A program that is started and reached through its standard streams. ``cwd``: relative to the tools directory."""
 
     command: str = Field(min_length=1)
@@ -48,7 +48,7 @@ class LocalServer(_Entry):
         return [*self.env.values()]
 
 
-class RemoteServer(_Entry):
+class RemoteServer(_ServerEntry):
     """A server that is reached over HTTP."""
 
     url: str = Field(repr=False)
@@ -91,7 +91,7 @@ class McpConfig:
     problems: tuple[Problem, ...] = ()
 
 
-class _Unusable(Exception):
+class _InvalidEntry(Exception):
     """Describes why a file or an entry cannot be used."""
 
 
@@ -101,13 +101,13 @@ def read_config(directory: Path) -> McpConfig:
     problems = []
     try:
         entries = _entries(directory / FILE)
-    except _Unusable as error:
+    except _InvalidEntry as error:
         return McpConfig(problems=(Problem(FILE, str(error)),))
     for name, entry in entries.items():
         try:
             if not (isinstance(entry, dict) and entry.get("disabled") is True):
                 servers[name] = _server(name, entry)
-        except _Unusable as error:
+        except _InvalidEntry as error:
             problems.append(Problem(FILE, f"{name}: {error}"))
     if servers and find_spec("mcp") is None:
         return McpConfig(problems=(Problem(FILE, NEEDS_EXTRA), *problems))
@@ -119,33 +119,33 @@ def _entries(path: Path) -> dict[str, Any]:
         if not path.exists():
             return {}
         if leads_out(path, path.parent):
-            raise _Unusable(f"it is {LEADS_OUT}")
+            raise _InvalidEntry(f"it is {LEADS_OUT}")
         if not path.is_file():
-            raise _Unusable("it is no file")
+            raise _InvalidEntry("it is no file")
         if path.stat().st_size > _MAX_BYTES:
-            raise _Unusable(f"it is larger than {_MAX_BYTES:,} bytes")
+            raise _InvalidEntry(f"it is larger than {_MAX_BYTES:,} bytes")
         data = json.loads(path.read_text("utf-8-sig"))
     except OSError as error:
-        raise _Unusable(f"it cannot be read: {error.strerror}") from error
+        raise _InvalidEntry(f"it cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
-        raise _Unusable(f"it is no JSON: {error.msg} (line {error.lineno})") from error
+        raise _InvalidEntry(f"it is no JSON: {error.msg} (line {error.lineno})") from error
     except (ValueError, RecursionError) as error:
-        raise _Unusable(f"it is no JSON: {type(error).__name__}") from error
+        raise _InvalidEntry(f"it is no JSON: {type(error).__name__}") from error
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict):
-        raise _Unusable('it has no object "mcpServers"')
+        raise _InvalidEntry('it has no object "mcpServers"')
     return servers
 
 
 def _server(name: str, entry: object) -> ServerConfig:
     if not name.strip():
-        raise _Unusable("a server needs a name")
+        raise _InvalidEntry("a server needs a name")
     if not isinstance(entry, dict):
-        raise _Unusable("it must be an object")
+        raise _InvalidEntry("it must be an object")
     if not (entry.get("command") or entry.get("url")):
-        raise _Unusable('it needs a "command", or a "url"')
+        raise _InvalidEntry('it needs a "command", or a "url"')
     kind: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
     try:
         return kind.model_validate({key: value for key, value in entry.items() if value is not None})
     except ValidationError as error:
-        raise _Unusable(explain(error).replace("Value error, ", "")) from error
+        raise _InvalidEntry(explain(error).replace("Value error, ", "")) from error

@@ -16,10 +16,10 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from pydantic_core import to_json
 
 from mochi_server import __version__
-from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, RemoteServer, ServerConfig, TooLarge
+from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLarge, RemoteServer, ServerConfig
 from mochi_server.mcp.stdio import stdio
-from mochi_server.mcp.tool_mapping import Described, describe
-from mochi_server.tools.execution import Raised
+from mochi_server.mcp.tool_mapping import McpTool, map_tools
+from mochi_server.tools.execution import ToolRaised
 from mochi_server.util.net import is_loopback
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ for _name in ("mcp", "httpx2", "httpcore2"):  # they log URLs and messages; fail
 
 
 @dataclass(frozen=True)
-class Connection:
+class McpConnection:
     """An initialized connection."""
 
     client: Client
     session: "McpSession"
     is_remote: bool
 
-    async def tools(self) -> tuple[list[Described], list[str]]:
+    async def tools(self) -> tuple[list[McpTool], list[str]]:
         """Return the tools of the server, and the problems of those that cannot be used. Raises the SDK's errors."""
         listed: list[mcp_types.Tool] = []
         cursor = None
@@ -54,25 +54,25 @@ class Connection:
             cursor = page.next_cursor
             if cursor is None or len(listed) > _MAX_TOOLS:
                 break
-        usable, problems = await anyio.to_thread.run_sync(describe, listed[:_MAX_TOOLS])
+        usable, problems = await anyio.to_thread.run_sync(map_tools, listed[:_MAX_TOOLS])
         if len(listed) > _MAX_TOOLS:
             problems.append(f"it offers more than {_MAX_TOOLS} tools; the others are left out")
         return usable, problems
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool. Raises ``Raised``. Cancellation also cancels the call at the server."""
+        """Call a tool. Raises ``ToolRaised``. Cancellation also cancels the call at the server."""
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
             closed = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith(_CLOSED)
             if closed or (self.is_remote and error.code in _ENDED):
                 self.session.end()
-            raise Raised("the connection ended before there was an answer" if closed else error.message) from error
+            raise ToolRaised("the connection ended before there was an answer" if closed else error.message) from error
         except Exception as error:  # an invalid response
-            raise Raised(f"{type(error).__name__}: {error}") from error
+            raise ToolRaised(f"{type(error).__name__}: {error}") from error
         text = _text_of(result)
         if result.is_error:
-            raise Raised(text)
+            raise ToolRaised(text)
         return text
 
     async def watch_tools(self) -> None:
@@ -86,7 +86,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") -> AsyncGenerator[Connection, None]:
+async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") -> AsyncGenerator[McpConnection, None]:
     """Connect to a server. Raises any error of the transport, of the SDK or about the server's responses."""
 
     async def handle(message: object) -> None:
@@ -104,7 +104,7 @@ async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") 
         cache=None,
     )
     async with client, anyio.create_task_group() as tasks:
-        connection = Connection(client, session, is_remote=is_remote)
+        connection = McpConnection(client, session, is_remote=is_remote)
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed:
             tasks.start_soon(connection.watch_tools)
@@ -124,7 +124,7 @@ async def _http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[o
             session.refused_status = response.status_code
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - of an asynchronous client
-            response.stream = _Limited(response.stream)
+            response.stream = _SizeLimitedStream(response.stream)
 
     async with (
         httpx2.AsyncClient(
@@ -140,7 +140,7 @@ async def _http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[o
         yield streams
 
 
-class _Limited(httpx2.AsyncByteStream):
+class _SizeLimitedStream(httpx2.AsyncByteStream):
     """A response body with a size limit. The SDK limits only the events of a stream."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
@@ -151,7 +151,7 @@ class _Limited(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             size += len(chunk)
             if size > MAX_MESSAGE_BYTES:
-                raise httpx2.StreamError(str(TooLarge()))
+                raise httpx2.StreamError(str(MessageTooLarge()))
             yield chunk
 
     async def aclose(self) -> None:

@@ -15,12 +15,12 @@ import anyio
 from mochi_server.mcp.config import McpConfig, read_config
 from mochi_server.mcp.server_task import McpServer
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
-from mochi_server.tools.execution import Raised, shortened
+from mochi_server.tools.execution import ToolRaised, shortened
 from mochi_server.tools.loader import Problem
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 5
+START_TIMEOUT_SECONDS = 5
 """How long a request for the tools waits for servers that have just been started. They continue to connect."""
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME = 64
@@ -82,7 +82,7 @@ class McpServers:
         self._servers = {name: McpServer(name, server, self._directory) for name, server in config.servers.items()}
         for problem in config.problems:
             logger.warning("%s in %s: %s", problem.name, self._directory, problem.message)
-        self._patient_until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        self._patient_until = asyncio.get_running_loop().time() + START_TIMEOUT_SECONDS
         # The old servers end first: some use a file or a port exclusively.
         await asyncio.gather(*(server.retire() for server in old.values()))
         self._retired = [server for server in (*self._retired, *old.values()) if not server.closed]
@@ -111,5 +111,5 @@ class McpServers:
 
     async def _call(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         if server not in self._servers:
-            raise Raised(f"there is no MCP server {server} any more")
+            raise ToolRaised(f"there is no MCP server {server} any more")
         return await self._servers[server].call(tool, arguments)

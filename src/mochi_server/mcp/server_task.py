@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from pydantic import ValidationError
 
-from mochi_server.mcp.config import LocalServer, ServerConfig, TooLarge
-from mochi_server.tools.execution import Raised, shortened
-from mochi_server.util.masking import Secrets
+from mochi_server.mcp.config import LocalServer, MessageTooLarge, ServerConfig
+from mochi_server.tools.execution import ToolRaised, shortened
+from mochi_server.util.masking import SecretMasker
 
 if TYPE_CHECKING:
-    from mochi_server.mcp.connection import Connection
-    from mochi_server.mcp.tool_mapping import Described
+    from mochi_server.mcp.connection import McpConnection
+    from mochi_server.mcp.tool_mapping import McpTool
 
 CONNECT_SECONDS = 30
 _LIST_AGAIN_SECONDS = 0.2
@@ -39,8 +39,8 @@ class McpSession:
     """State of one connection, from the attempt to its end."""
 
     name: str
-    secrets: Secrets
-    opened: "asyncio.Future[Connection | None]" = field(
+    secrets: SecretMasker
+    opened: "asyncio.Future[McpConnection | None]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     """The connection, or None if it ended before it was open."""
@@ -51,7 +51,7 @@ class McpSession:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the tools have changed, and at the end."""
 
-    def open(self, connection: "Connection") -> None:
+    def open(self, connection: "McpConnection") -> None:
         """Make the connection available to calls."""
         self.problem = None
         if not self.opened.done():
@@ -76,7 +76,7 @@ class McpSession:
             error = inner[0]
         if isinstance(error, TimeoutError) and error.errno is None:
             return f"it did not answer within {CONNECT_SECONDS} seconds"
-        if isinstance(error, TooLarge):
+        if isinstance(error, MessageTooLarge):
             return str(error)
         if self.ended:
             return _HUNG_UP
@@ -96,12 +96,12 @@ class McpServer:
 
     def __init__(self, name: str, config: ServerConfig, directory: Path) -> None:
         self.name = name
-        self.tools: list[Described] = []
+        self.tools: list[McpTool] = []
         self.closed = False
         self._tool_problems: list[str] = []
         self._config = config
         self._cwd = str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
-        self._secrets = Secrets(value for value in config.secrets() if len(value) >= _SHORTEST_SECRET)
+        self._secrets = SecretMasker(value for value in config.secrets() if len(value) >= _SHORTEST_SECRET)
         self.session = McpSession(name, self._secrets)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._calls = 0
@@ -117,7 +117,7 @@ class McpServer:
         self._spawn(self._run(self.session))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool, over a new connection if the last one has ended. Raises ``Raised``."""
+        """Call a tool, over a new connection if the last one has ended. Raises ``ToolRaised``."""
         self._calls += 1
         try:
             if self.session.ended:
@@ -126,10 +126,10 @@ class McpServer:
             session = self.session
             connection = await asyncio.shield(session.opened)
             if connection is None:
-                raise Raised(f"the MCP server {self.name} cannot be reached: {session.problem}")
+                raise ToolRaised(f"the MCP server {self.name} cannot be reached: {session.problem}")
             return await connection.call(tool, arguments)
-        except Raised as error:
-            raise Raised(self._secrets.mask(str(error))) from None
+        except ToolRaised as error:
+            raise ToolRaised(self._secrets.mask(str(error))) from None
         finally:
             self._calls -= 1
             if self._is_retired and not self._calls:
@@ -184,6 +184,6 @@ class McpServer:
                     with anyio.fail_after(CONNECT_SECONDS):
                         await self._list_tools(connection)
 
-    async def _list_tools(self, connection: "Connection") -> None:
+    async def _list_tools(self, connection: "McpConnection") -> None:
         self.tools, self._tool_problems = await connection.tools()
         logger.info("MCP server %s: %d tools", self.name, len(self.tools))

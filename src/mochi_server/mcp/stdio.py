@@ -15,10 +15,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, TooLarge
+from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLarge
 from mochi_server.util import platform
 
-LEAVES_SECONDS = 1
+EXIT_GRACE_SECONDS = 1
 """Time for a server to end after its input was closed, and again after SIGTERM."""
 _REAP_SECONDS = 1
 """Time for the event loop to observe the end of a killed server."""
@@ -35,11 +35,11 @@ async def stdio(
 ) -> AsyncGenerator[Streams, None]:
     """Start a server and yield the streams to it. ``log`` gets each line of its stderr.
 
-    Raises ``OSError`` and ``ValueError`` when it cannot be started, and ``TooLarge``.
+    Raises ``OSError`` and ``ValueError`` when it cannot be started, and ``MessageTooLarge``.
     """
     process = await _start(server, cwd)
     assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - they are pipes
-    guard = platform.guard_group(process.pid)
+    guard = platform.start_group_guard(process.pid)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     try:
@@ -54,7 +54,7 @@ async def stdio(
             with anyio.CancelScope(shield=True):
                 await _end(process)
         finally:
-            platform.dismiss(guard)
+            platform.stop_group_guard(guard)
 
 
 async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Process:
@@ -85,7 +85,7 @@ async def _read(stdout: asyncio.StreamReader, incoming: Incoming, on_end: Callab
             try:
                 line = await stdout.readline()
             except ValueError as error:
-                raise TooLarge from error
+                raise MessageTooLarge from error
             if not line:
                 break
             try:
@@ -116,12 +116,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     assert process.stdin is not None  # noqa: S101 - it is a pipe
     process.stdin.close()
     try:
-        with anyio.move_on_after(LEAVES_SECONDS):
+        with anyio.move_on_after(EXIT_GRACE_SECONDS):
             await process.wait()
-        platform.end_group(process.pid)
-        with anyio.move_on_after(LEAVES_SECONDS):
+        platform.terminate_group(process.pid)
+        with anyio.move_on_after(EXIT_GRACE_SECONDS):
             await process.wait()
     finally:
-        platform.end_group(process.pid, kill=True)
+        platform.terminate_group(process.pid, kill=True)
     with anyio.move_on_after(_REAP_SECONDS):
         await process.wait()

@@ -12,7 +12,7 @@ from jsonschema.validators import extend, validator_for
 from mcp_types import Tool as ListedTool
 
 from mochi_server.tools.execution import shortened
-from mochi_server.tools.schema import NotATool, ToolSchema, WrongArguments, for_models, inlined
+from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchema, for_models, inlined
 
 _LONGEST_DESCRIPTION = 10_000
 _PYTHON = {
@@ -27,7 +27,7 @@ _PYTHON = {
 
 
 @dataclass(frozen=True)
-class Described:
+class McpTool:
     """A tool under the name that its server uses."""
 
     name: str
@@ -35,18 +35,18 @@ class Described:
     read_only: bool
 
 
-def describe(listed: Iterable[ListedTool]) -> tuple[list[Described], list[str]]:
+def map_tools(listed: Iterable[ListedTool]) -> tuple[list[McpTool], list[str]]:
     """Return the valid tools and the problems of the others. Takes milliseconds for each tool."""
     usable, problems = [], []
     for tool in listed:
         try:
-            usable.append(_described(tool))
-        except (NotATool, RecursionError) as error:
+            usable.append(_map_tool(tool))
+        except (InvalidTool, RecursionError) as error:
             problems.append(f"its tool {shortened(tool.name, 100)!r} cannot be used: {error}")
     return usable, problems
 
 
-def _described(tool: ListedTool) -> Described:
+def _map_tool(tool: ListedTool) -> McpTool:
     bind = _binder(tool.input_schema)
     plain = inlined(tool.input_schema)
     hints = tool.annotations
@@ -61,7 +61,7 @@ def _described(tool: ListedTool) -> Described:
         bind=bind,
     )
     read_only = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
-    return Described(tool.name, schema, read_only)
+    return McpTool(tool.name, schema, read_only)
 
 
 def python_type(node: Mapping[str, Any]) -> str:
@@ -83,7 +83,7 @@ def _binder(schema: dict[str, Any]) -> Callable[[Mapping[str, Any]], inspect.Bou
     try:
         draft.check_schema(schema)
     except (SchemaError, RecursionError) as error:
-        raise NotATool("its input schema is no JSON schema") from error
+        raise InvalidTool("its input schema is no JSON schema") from error
     # Patterns of a server may take forever to match, and external references would be fetched. The server checks both.
     no_check = {keyword: lambda *_: () for keyword in ("pattern", "patternProperties")}
     validator = extend(draft, no_check)(schema, registry=referencing.Registry())
@@ -95,7 +95,7 @@ def _binder(schema: dict[str, Any]) -> Callable[[Mapping[str, Any]], inspect.Bou
             errors = []
         if errors:
             texts = [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
-            raise WrongArguments("; ".join(text.removeprefix(": ") for text in texts))
+            raise InvalidArguments("; ".join(text.removeprefix(": ") for text in texts))
         return _SIGNATURE.bind(dict(arguments))
 
     return bind

@@ -115,7 +115,7 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def whole(value: object) -> object:
+def integral(value: object) -> object:
     """Convert a float without a fraction, such as 8192.0, to an integer, as in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
-from mochi_server.models.common import StrictBody, whole
+from mochi_server.models.common import StrictBody, integral
 from mochi_server.models.events import REFERENCE
 from mochi_server.models.sessions import SessionList
 from mochi_server.services.import_export import SessionFile
@@ -25,7 +25,7 @@ class SessionFork(StrictBody):
         }
     )
 
-    message_index: Annotated[int, BeforeValidator(whole)] | None = Field(
+    message_index: Annotated[int, BeforeValidator(integral)] | None = Field(
         default=None, description="Index of the last message to copy, starting at 0."
     )
     message_id: str | None = Field(default=None, description="ID of the last message to copy.")

@@ -15,8 +15,8 @@ from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body
 from mochi_server.models.openai_messages import AnyMessage, ImagePart, Some, UserMessage
-from mochi_server.openai.errors import invalid
-from mochi_server.openai.request_mapping import Ask
+from mochi_server.openai.errors import invalid_parameter
+from mochi_server.openai.request_mapping import CompletionInput
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 
@@ -163,14 +163,14 @@ class CompletionRequest(Body):
     function_call: _Unsupported = None
     web_search_options: _Unsupported = None
 
-    async def ask(self, headers: MochiHeaders) -> Ask:
+    async def to_input(self, headers: MochiHeaders) -> CompletionInput:
         """Return the input of the completion. Raises ``ValidationFailed`` and ``SessionNotFound``."""
         session_id = self.metadata.session_id if headers.session is None and self.metadata else headers.session
         if session_id == "":
             raise SessionNotFound("")
         tools = None if headers.tools is None else [name for part in headers.tools.split(",") if (name := part.strip())]
         names: dict[str, str] = {}
-        return Ask(
+        return CompletionInput(
             model=self.model,
             messages=[message.stored(names) for message in self.messages],
             images=await self._images(),
@@ -195,11 +195,11 @@ class CompletionRequest(Body):
             if not urls:
                 continue
             if len(urls) > MAX_IMAGES:
-                raise invalid(param, f"a message may have {MAX_IMAGES} images, and this one has {len(urls)}")
+                raise invalid_parameter(param, f"a message may have {MAX_IMAGES} images, and this one has {len(urls)}")
             try:
                 images[index] = await read_images(urls)
             except ValidationFailed as error:
-                raise invalid(param, error.message) from error
+                raise invalid_parameter(param, error.message) from error
         return images
 
     def _options(self) -> dict[str, Any]:
@@ -222,5 +222,5 @@ class CompletionRequest(Body):
             name = self.tool_choice.function.name
             tools = [tool for tool in tools if tool.function.name == name]
             if not tools:
-                raise invalid("tool_choice", f"the tool {name!r} is not in `tools`")
+                raise invalid_parameter("tool_choice", f"the tool {name!r} is not in `tools`")
         return [tool.schema_for_ollama() for tool in tools]

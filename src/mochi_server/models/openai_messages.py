@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.models.common import Body, Text
-from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid
+from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid_parameter
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall
 from mochi_server.util.clock import new_id, now
@@ -143,8 +143,8 @@ def _call(index: int, call: Call) -> ToolCall:
     except orjson.JSONDecodeError:
         arguments = None
     if not isinstance(arguments, dict):
-        raise invalid("messages", f"the arguments of call {call.id!r} are not a JSON object")
+        raise invalid_parameter("messages", f"the arguments of call {call.id!r} are not a JSON object")
     if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
         reason = f"the arguments of call {call.id!r} are nested deeper than {MAX_ARGUMENT_LEVELS} levels"
-        raise invalid("messages", reason)
+        raise invalid_parameter("messages", reason)
     return {"id": call.id, "function": {"index": index, "name": call.function.name, "arguments": arguments}}

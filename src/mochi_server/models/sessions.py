@@ -104,7 +104,7 @@ class SessionCreate(SessionDefaults):
 class WindowOverride(StrictBody):
     """Manual context window in tokens, at most the model's maximum. Null restores the automatic window."""
 
-    current_window: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(common.whole)]
+    current_window: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(common.integral)]
 
 
 class SessionPatch(SessionDefaults):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
-from mochi_server.ollama.errors import translated
+from mochi_server.ollama.errors import translating_errors
 from mochi_server.ollama.model_catalogue import ModelCatalogue, read_loaded, read_show
-from mochi_server.ollama.payloads import chat_payload, endpoint, merge, read_response
-from mochi_server.ollama.request_tracker import Traffic
+from mochi_server.ollama.payloads import chat_payload, merge_chunks, parse_endpoint, read_response
+from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 
@@ -37,15 +37,15 @@ class AsyncOllamaClient:
         *,
         connect_timeout: float = 5,
         stall_timeout: float = 600,
-        traffic: Traffic | None = None,
-        answered: Callable[[Line], None] = lambda _: None,
+        tracker: RequestTracker | None = None,
+        on_response: Callable[[Line], None] = lambda _: None,
     ) -> None:
-        """``answered`` receives the last line of each answer."""
-        self.endpoint = endpoint(host)
+        """``on_response`` receives the last line of each answer."""
+        self.endpoint = parse_endpoint(host)
         self._transport = Transport(
-            self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout, answered=answered
+            self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout, on_response=on_response
         )
-        self.traffic = traffic or Traffic()
+        self.tracker = tracker or RequestTracker()
         self._details: dict[str, ModelDetails] = {}
         self._catalogue: tuple[float, ModelCatalogue | None] = (0, None)
         self._windows: asyncio.Task[dict[str, int]] | None = None
@@ -61,7 +61,7 @@ class AsyncOllamaClient:
 
     async def is_reachable(self) -> bool:
         """Return whether Ollama responds. During an answer no request is sent."""
-        if self._transport.is_heard:
+        if self._transport.is_receiving:
             return True
         for path in ("/api/version", "/api/tags"):
             try:
@@ -110,11 +110,11 @@ class AsyncOllamaClient:
 
     async def loaded_windows(self) -> dict[str, int]:
         """Return the context length of each loaded model by qualified name; empty if Ollama does not answer."""
-        self.look_ahead()
+        self.prefetch_loaded()
         assert self._windows is not None  # noqa: S101 - it has just been set
         return self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
 
-    def look_ahead(self) -> None:
+    def prefetch_loaded(self) -> None:
         """Begin to request what ``loaded_windows`` will return."""
         is_stale = time.monotonic() - self._windows_requested > _LOADED_FRESH_SECONDS
         if self._windows is None or (is_stale and self._windows.done()):
@@ -170,7 +170,7 @@ class AsyncOllamaClient:
         lines: list[Line] = []
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         await self.post_chat(payload, lines.extend)
-        return merge([read_response(line) for line in lines])
+        return merge_chunks([read_response(line) for line in lines])
 
     async def _fetch_catalogue(self) -> ModelCatalogue:
         catalogue = ModelCatalogue(await self._transport.call("GET", "/api/tags"), self._details)
@@ -192,10 +192,10 @@ class AsyncInstructorOllamaClient:
         host: str = "http://localhost:11434",
         *,
         timeout: float = 600,
-        answered: Callable[[Line], None] = lambda _: None,
+        on_response: Callable[[Line], None] = lambda _: None,
     ) -> None:
-        self.endpoint = endpoint(host)
-        self._answered = answered
+        self.endpoint = parse_endpoint(host)
+        self._on_response = on_response
         self._timeout = timeout
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -226,8 +226,8 @@ class AsyncInstructorOllamaClient:
             self._loop = asyncio.get_running_loop()
             self._client = Instructor(self.endpoint, self._timeout)
         # The response arrives as a whole, so the timeout limits all of it. httpx would count from the last byte.
-        with translated(self.endpoint.url), anyio.fail_after(self._timeout):
+        with translating_errors(self.endpoint.url), anyio.fail_after(self._timeout):
             request = {"model": model, "messages": list(messages), "options": options, "keep_alive": keep_alive}
             answer: ChatResponse = await self._client.attempt(think, format=format, **request)
-        self._answered(asdict(answer))
+        self._on_response(asdict(answer))
         return answer

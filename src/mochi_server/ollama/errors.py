@@ -27,7 +27,7 @@ _EXCERPT = 200
 
 
 @contextmanager
-def translated(host: str) -> Iterator[None]:
+def translating_errors(host: str) -> Iterator[None]:
     """Raise the exceptions of HTTP libraries as ``MochiError``. ``host`` is the URL for messages."""
     try:
         yield
@@ -49,7 +49,7 @@ def translate(error: Exception, host: str) -> MochiError:
     return OllamaError(f"The connection to Ollama broke: {_reason(error)}")
 
 
-def refused(status: int, body: bytes, model: str | None = None) -> MochiError:
+def refusal_error(status: int, body: bytes, model: str | None = None) -> MochiError:
     """Return our error for a response with a status of 400 or more. Ollama's own text is kept."""
     text = error_text(body)
     # A page is from a proxy, or from a server that is not Ollama.
@@ -61,7 +61,7 @@ def refused(status: int, body: bytes, model: str | None = None) -> MochiError:
     return OllamaError(text, upstream_status=status)
 
 
-def redirected(status: int, location: str) -> OllamaError:
+def redirect_error(status: int, location: str) -> OllamaError:
     """Return our error for a redirect. The message has only the host of the target."""
     try:
         host = urlsplit(location).hostname or "a path on the same host"
@@ -93,7 +93,7 @@ def refused_tokens(error: OllamaError) -> int | None:
     return int(found[1] or found[2]) if found else None
 
 
-def not_json(line: bytes) -> OllamaError:
+def invalid_json_error(line: bytes) -> OllamaError:
     """Return our error for an invalid line of a stream."""
     return OllamaError(f"Ollama sent a line that is not JSON: {_excerpt(line)}")
 

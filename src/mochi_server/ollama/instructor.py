@@ -11,7 +11,7 @@ from ollama import ChatResponse as LibraryResponse
 from ollama import ResponseError
 from ollama_instructor import OllamaInstructorAsync
 
-from mochi_server.ollama.errors import redirected, refused
+from mochi_server.ollama.errors import redirect_error, refusal_error
 from mochi_server.ollama.payloads import Endpoint, read_response
 from mochi_server.ollama.types import ChatResponse
 
@@ -50,10 +50,10 @@ class Instructor(OllamaInstructorAsync):
         try:
             answer = await self.chat_completion(retries=1, **request)
         except ResponseError as error:
-            raise refused(error.status_code, error.error.encode(), request["model"]) from error
+            raise refusal_error(error.status_code, error.error.encode(), request["model"]) from error
         return read_response(answer.model_dump(exclude_none=True))
 
 
 async def _refuse_redirect(response: httpx.Response) -> None:
     if response.is_redirect:
-        raise redirected(response.status_code, response.headers.get("Location", ""))
+        raise redirect_error(response.status_code, response.headers.get("Location", ""))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from mochi_server.errors import ModelNotFound, OllamaError
-from mochi_server.ollama.payloads import qualified
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelDetails, ModelInfo
 
 _MEBIBYTE = 1024 * 1024
@@ -42,7 +42,7 @@ class ModelCatalogue:
     def find(self, name: str) -> tuple[ModelInfo, str]:
         """Return a model and its digest by its name, with or without a tag. Raises ``ModelNotFound``."""
         for entry in self._entries:
-            if qualified(_name(entry)) == qualified(name):
+            if qualified_name(_name(entry)) == qualified_name(name):
                 return self._info(entry), _digest(entry)
         raise ModelNotFound(name)
 
@@ -78,7 +78,7 @@ def read_loaded(body: object) -> dict[str, int]:
     """Read ``/api/ps`` as qualified name → context length, which older servers do not return."""
     entries = _mapping(body).get("models")
     return {
-        qualified(_name(entry)): length
+        qualified_name(_name(entry)): length
         for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, Mapping) and (length := _positive(entry.get("context_length"))) is not None
     }

@@ -23,7 +23,7 @@ class Endpoint:
     """Whether the environment's proxies apply; never for this machine."""
 
 
-def endpoint(host: str) -> Endpoint:
+def parse_endpoint(host: str) -> Endpoint:
     """Read ``OLLAMA_HOST``-style values: scheme and port optional, credentials and a path prefix allowed.
 
     ``OLLAMA_API_KEY`` of the environment is sent as a bearer token unless the URL has credentials.
@@ -80,7 +80,7 @@ def read_response(line: Mapping[str, Any]) -> ChatResponse:
     )
 
 
-def merge(pieces: Sequence[ChatResponse]) -> ChatResponse:
+def merge_chunks(pieces: Sequence[ChatResponse]) -> ChatResponse:
     """The pieces of a stream as one answer: texts joined, tool calls gathered, the rest from the last piece."""
     content = "".join(p.message.get("content") or "" for p in pieces)
     message = ReceivedMessage(role="assistant", content=content)
@@ -91,7 +91,7 @@ def merge(pieces: Sequence[ChatResponse]) -> ChatResponse:
     return replace(pieces[-1], message=message)
 
 
-def qualified(name: str) -> str:
+def qualified_name(name: str) -> str:
     """A model's name with its tag, in lower case: the form in which two names can be compared."""
     name = name.strip().lower()
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"

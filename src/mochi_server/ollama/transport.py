@@ -17,9 +17,16 @@ import anyio
 import orjson
 
 from mochi_server.errors import MochiError, OllamaError
-from mochi_server.ollama.errors import error_text, not_json, redirected, refused, translate, translated
+from mochi_server.ollama.errors import (
+    error_text,
+    invalid_json_error,
+    redirect_error,
+    refusal_error,
+    translate,
+    translating_errors,
+)
 from mochi_server.ollama.payloads import Endpoint
-from mochi_server.util.fair_scheduler import Turns
+from mochi_server.util.fair_scheduler import FairScheduler
 
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
@@ -70,10 +77,10 @@ class LineReader:
             except orjson.JSONDecodeError:
                 if not line.strip():
                     continue
-                self.failure = not_json(line)
+                self.failure = invalid_json_error(line)
                 break
             if type(value) is not dict or value.get("error"):
-                self.failure = OllamaError(error_text(line)) if isinstance(value, dict) else not_json(line)
+                self.failure = OllamaError(error_text(line)) if isinstance(value, dict) else invalid_json_error(line)
                 break
             parsed.append(value)
             if value.get("done") is True:
@@ -116,23 +123,23 @@ class Transport:
         *,
         connect_timeout: float,
         stall_timeout: float,
-        answered: Callable[[Line], None] = lambda _: None,
+        on_response: Callable[[Line], None] = lambda _: None,
     ) -> None:
         self.endpoint = endpoint
-        self._answered = answered
+        self._on_response = on_response
         self._connect = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._stall_seconds = stall_timeout
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._turns = Turns()
+        self._turns = FairScheduler()
         self._streams = 0
-        self._heard = float("-inf")
+        self._last_received = float("-inf")
 
     @property
-    def is_heard(self) -> bool:
+    def is_receiving(self) -> bool:
         """Whether an answer is under way, and something of it came within the last second."""
-        return self._streams > 0 and time.monotonic() - self._heard < _HEARD_SECONDS
+        return self._streams > 0 and time.monotonic() - self._last_received < _HEARD_SECONDS
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -143,12 +150,12 @@ class Transport:
         self, method: str, path: str, payload: Mapping[str, Any] | None = None, *, seconds: float = _SHORT_CALL_SECONDS
     ) -> Any:
         """One short request and its JSON. Raises ``OllamaUnreachable`` or ``OllamaError``."""
-        with translated(self.endpoint.url):
+        with translating_errors(self.endpoint.url):
             async with self._request(method, path, payload, self._short(seconds)) as response:
                 _refuse_redirect(response)
                 body = await response.read()
                 if response.status >= HTTPStatus.BAD_REQUEST:
-                    raise refused(response.status, body, (payload or {}).get("model"))
+                    raise refusal_error(response.status, body, (payload or {}).get("model"))
                 return orjson.loads(body)
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
@@ -162,9 +169,9 @@ class Transport:
 
         def feed(data: bytes) -> None:
             if lines := reader.feed(data) if data else reader.end():
-                self._heard = stall.progress = time.monotonic()
+                self._last_received = stall.progress = time.monotonic()
                 if reader.done:
-                    self._answered(lines[-1])
+                    self._on_response(lines[-1])
                 try:
                     on_lines(lines)
                 except Exception as error:  # an error of our own must not look like one of the connection
@@ -207,18 +214,20 @@ class Transport:
     ) -> None:
         _refuse_redirect(response)
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise refused(response.status, await response.content.read(64 * 1024), payload.get("model"))
+            raise refusal_error(response.status, await response.content.read(64 * 1024), payload.get("model"))
         while not reader.done:
             data = await response.content.readany()
             if len(data) <= _PORTION_BYTES:
                 feed(data)
             else:
-                await self._feed_slowly(response, data, feed)
+                await self._feed_in_chunks(response, data, feed)
         # The connection can be used again once the response has ended.
         with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
             await response.content.read()
 
-    async def _feed_slowly(self, response: aiohttp.ClientResponse, data: bytes, feed: Callable[[bytes], None]) -> None:
+    async def _feed_in_chunks(
+        self, response: aiohttp.ClientResponse, data: bytes, feed: Callable[[bytes], None]
+    ) -> None:
         """Feed much data in portions, and let other tasks run in between.
 
         The connection is paused meanwhile: aiohttp raises the error of a lost connection before it returns the data
@@ -227,7 +236,7 @@ class Transport:
         with _paused(response):
             for start in range(0, len(data), _PORTION_BYTES):
                 feed(data[start : start + _PORTION_BYTES])
-                await self._turns.mine()
+                await self._turns.wait()
 
     def _request(
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
@@ -255,7 +264,7 @@ class Transport:
 
 def _refuse_redirect(response: aiohttp.ClientResponse) -> None:
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
-        raise redirected(response.status, response.headers.get("Location", ""))
+        raise redirect_error(response.status, response.headers.get("Location", ""))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ _ALTERNATIVES = {"system", "developer", "user", "assistant", "tool", "str", "boo
 """In the place of an invalid field, but no part of the request: which of several forms it was read as."""
 
 
-def invalid(param: str, message: str) -> ValidationFailed:
+def invalid_parameter(param: str, message: str) -> ValidationFailed:
     """A refusal that names the field it is about."""
     return ValidationFailed(f"{param}: {message}", errors=[{"loc": ["body", param], "msg": message, "type": "value"}])
 

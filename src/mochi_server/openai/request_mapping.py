@@ -7,7 +7,7 @@ from typing import Any
 
 from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
-from mochi_server.openai.errors import invalid
+from mochi_server.openai.errors import invalid_parameter
 from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
@@ -16,7 +16,7 @@ from mochi_server.util.clock import new_id, now
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CompletionInput:
     """A request. ``messages`` are as a session stores them. None means the default of the session or of the model."""
 
     model: str
@@ -34,7 +34,7 @@ class Ask:
     session_id: str | None = None
 
     @property
-    def shown(self) -> list[Message]:
+    def messages_with_images(self) -> list[Message]:
         """The messages with references to their images."""
         return [
             {**message, "images": [image.reference for image in self.images[index]]}
@@ -44,22 +44,24 @@ class Ask:
         ]
 
     @property
-    def news(self) -> list[Message]:
+    def new_messages(self) -> list[Message]:
         """The messages after the last answer, which a session cannot have yet."""
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
         return self.messages[last + 1 :]
 
 
-def turn_of(ask: Ask) -> TurnRequest:
+def to_turn_request(request: CompletionInput) -> TurnRequest:
     """The turn that answers the whole of a request."""
-    wrap = partial(_offered, ask.client_tools, ask.may_call)  # the whole request would be remembered with the turn
-    names = frozenset(tool["function"]["name"] for tool in ask.client_tools) if ask.may_call else frozenset()
+    wrap = partial(
+        _wrap_client_tools, request.client_tools, request.may_call
+    )  # the whole request would be remembered with the turn
+    names = frozenset(tool["function"]["name"] for tool in request.client_tools) if request.may_call else frozenset()
     return TurnRequest(
-        generation=ask.generation, interactive=False, continues=True, client_tools=names, wrap_toolbox=wrap
+        generation=request.generation, interactive=False, continues=True, client_tools=names, wrap_toolbox=wrap
     )
 
 
-def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
+def to_session_turn_request(session: ChatSession, request: CompletionInput) -> TurnRequest:
     """Create the turn for a request in a session. The history of the session counts, not that of the request.
 
     New are the last user message after the last answer, and results of calls without a result. If the session already
@@ -67,27 +69,31 @@ def turn_in(session: ChatSession, ask: Ask) -> TurnRequest:
     requests after a timeout. Its tool calls are not repeated either.
     """
     turn = replace(
-        turn_of(ask),
-        results=_results(session, ask.news),
-        instructions="\n\n".join(m["content"] for m in ask.messages if m["role"] == "system") or None,
-        tools=ask.tools,
+        to_turn_request(request),
+        results=_results(session, request.new_messages),
+        instructions="\n\n".join(m["content"] for m in request.messages if m["role"] == "system") or None,
+        tools=request.tools,
         revision=session.revision,
     )
-    first = len(ask.messages) - len(ask.news)
-    position = next((i for i in reversed(range(first, len(ask.messages))) if ask.messages[i]["role"] == "user"), None)
+    first = len(request.messages) - len(request.new_messages)
+    position = next(
+        (i for i in reversed(range(first, len(request.messages))) if request.messages[i]["role"] == "user"), None
+    )
     if position is None:
         if not turn.results and (not session.history or session.history[-1]["role"] != "tool"):
-            raise invalid("messages", "the last of them must be the user's, or results that the session waits for")
+            raise invalid_parameter(
+                "messages", "the last of them must be the user's, or results that the session waits for"
+            )
         return turn
-    message, images = ask.shown[position], ask.images.get(position, ())
+    message, images = request.messages_with_images[position], request.images.get(position, ())
     if not message["content"].strip():
-        raise invalid("messages", "the user's message must not be blank")
+        raise invalid_parameter("messages", "the user's message must not be blank")
     if _is_unanswered(session, message):
         return turn if session.history[-1]["role"] == "tool" else replace(turn, continues=False)
     return replace(turn, message=message["content"], images=images, continues=False)
 
 
-def _offered(client_tools: Sequence[dict[str, Any]], may_call: bool, own: Toolbox) -> Toolbox:
+def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], may_call: bool, own: Toolbox) -> Toolbox:
     """Return the tools of a turn. Those of the client take precedence."""
     if not may_call:
         return ClosedToolbox()
@@ -115,7 +121,7 @@ def _results(session: ChatSession, news: Sequence[Message]) -> list[Message]:
             continue
         call_id = message.get("tool_call_id", "")
         if call_id not in names:
-            raise invalid("messages", f"no call of the session has the id {call_id!r}")
+            raise invalid_parameter("messages", f"no call of the session has the id {call_id!r}")
         if call_id in waiting:
             waiting.discard(call_id)
             name = names[call_id]

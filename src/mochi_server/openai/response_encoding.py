@@ -19,15 +19,15 @@ DONE = b"[DONE]"
 Kind = Literal["content", "reasoning"]
 Piece = tuple[Kind, str]
 
-_SAID: dict[str, Kind] = {events.ContentDelta.type: "content", events.ThinkingDelta.type: "reasoning"}
+_DELTA_KINDS: dict[str, Kind] = {events.ContentDelta.type: "content", events.ThinkingDelta.type: "reasoning"}
 _NEXT_ROUNDS = {events.ToolContinuationStart.type, events.AgentStart.type, events.AgentToolResult.type}
 _SNAPSHOT_FIELDS: dict[Kind, str] = {"reasoning": "thinking", "content": "content"}
 _NOTICES = {events.TurnWarning.type: "warning", events.ContextCompacted.type: "context_compacted"}
-_NOBODY = ""
+_NO_SPEAKER = ""
 
 
 @dataclass
-class Telling:
+class DeltaReader:
     """Reads the log of one run, batch by batch. Texts of different rounds or speakers are set apart by a blank line.
 
     What agents say is reasoning, unless one answers in the model's place.
@@ -36,7 +36,7 @@ class Telling:
     agent_answers: bool = False
     notices: list[dict[str, Any]] = field(default_factory=list)
     """Warnings, and what was left out of the history, for the end."""
-    _told: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
+    _emitted_characters: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
     """Characters of the model's, so that a snapshot is told from where it is new."""
     _speakers: dict[Kind, str] = field(default_factory=dict)
     """Whose text was the last of its kind, by the type of the event; nobody's behind the end of a round."""
@@ -45,32 +45,35 @@ class Telling:
         """What the batch says."""
         for _, name, payload in batch.events():
             event = name.decode()
-            if (kind := _SAID.get(event)) is not None:
-                yield from self._say_new(kind, event, orjson.loads(payload)["content"])
+            if (kind := _DELTA_KINDS.get(event)) is not None:
+                yield from self._emit_new(kind, event, orjson.loads(payload)["content"])
             elif event in (events.AgentPlanning.type, events.AgentExecution.type):
                 text = orjson.loads(payload)["content"]
                 if not text:
                     self._end_round()
                 is_answer = self.agent_answers and event == events.AgentExecution.type
-                yield from self._say("content" if is_answer else "reasoning", event, text)
+                yield from self._emit("content" if is_answer else "reasoning", event, text)
             elif event in _NEXT_ROUNDS:
                 self._end_round()
             elif event == events.Snapshot.type:
                 snapshot = orjson.loads(payload)
                 for kind, said in _SNAPSHOT_FIELDS.items():
-                    speaker, new = self._speakers.get(kind, _NOBODY), snapshot[said][self._told[kind] :]
-                    yield from self._say_new(kind, speaker, new)
+                    speaker, new = (
+                        self._speakers.get(kind, _NO_SPEAKER),
+                        snapshot[said][self._emitted_characters[kind] :],
+                    )
+                    yield from self._emit_new(kind, speaker, new)
             elif event in _NOTICES:
                 self.notices.append({"type": _NOTICES[event], **orjson.loads(payload)})
 
-    def _say_new(self, kind: Kind, speaker: str, text: str) -> Iterator[Piece]:
-        self._told[kind] += len(text)
-        yield from self._say(kind, speaker, text)
+    def _emit_new(self, kind: Kind, speaker: str, text: str) -> Iterator[Piece]:
+        self._emitted_characters[kind] += len(text)
+        yield from self._emit(kind, speaker, text)
 
     def _end_round(self) -> None:
-        self._speakers = dict.fromkeys(self._speakers, _NOBODY)
+        self._speakers = dict.fromkeys(self._speakers, _NO_SPEAKER)
 
-    def _say(self, kind: Kind, speaker: str, text: str) -> Iterator[Piece]:
+    def _emit(self, kind: Kind, speaker: str, text: str) -> Iterator[Piece]:
         if not text:
             return
         apart = self._speakers.setdefault(kind, speaker) != speaker
@@ -78,21 +81,21 @@ class Telling:
         yield kind, f"\n\n{text}" if apart else text
 
 
-class Chunks:
+class ChunkEncoder:
     """A run as chunks, each as JSON. With ``wants_usage`` the last of them counts the tokens."""
 
     def __init__(self, run: Run, model: str, *, wants_usage: bool) -> None:
         self._head = _head(run, model, "chat.completion.chunk") | ({"usage": None} if wants_usage else {})
-        self._telling = Telling(agent_answers=run.request.responder is not None)
+        self._reader = DeltaReader(agent_answers=run.request.responder is not None)
         self._wants_usage = wants_usage
 
     def opening(self) -> Iterator[bytes]:
         """Before anything is said."""
         yield self._chunk({"role": "assistant", "content": ""})
 
-    def of(self, batch: Batch) -> Iterator[bytes]:
+    def encode(self, batch: Batch) -> Iterator[bytes]:
         """What a batch of events says."""
-        for kind, text in self._telling.pieces(batch):
+        for kind, text in self._reader.pieces(batch):
             yield self._chunk(_delta(kind, text))
 
     def closing(self, run: Run) -> Iterator[bytes]:
@@ -102,7 +105,7 @@ class Chunks:
         else:
             for index, call in enumerate(_tool_calls(run.result)):
                 yield self._chunk({"tool_calls": [{"index": index, **call}]})
-            yield self._chunk({}, _finish_reason(run.result), mochi=_besides(run.result, self._telling))
+            yield self._chunk({}, _finish_reason(run.result), mochi=_extra_fields(run.result, self._reader))
             if self._wants_usage:
                 yield orjson.dumps(self._head | {"choices": [], "usage": _usage(run.result)})
         yield DONE
@@ -112,9 +115,9 @@ class Chunks:
         return orjson.dumps(self._head | {"choices": choices} | more)
 
 
-async def whole(run: Run, model: str) -> bytes:
+async def encode_completion(run: Run, model: str) -> bytes:
     """Wait for a run's end; the completion as JSON. Raises the error that ended the run, if one did."""
-    head, telling = _head(run, model, "chat.completion"), Telling(agent_answers=run.request.responder is not None)
+    head, telling = _head(run, model, "chat.completion"), DeltaReader(agent_answers=run.request.responder is not None)
     said: dict[Kind, list[str]] = {"content": [], "reasoning": []}
 
     async def receive(batch: Batch | None) -> None:
@@ -130,7 +133,7 @@ async def whole(run: Run, model: str) -> bytes:
         "logprobs": None,
         "finish_reason": _finish_reason(run.result),
     }
-    ending = {"choices": [choice], "usage": _usage(run.result), "mochi": _besides(run.result, telling)}
+    ending = {"choices": [choice], "usage": _usage(run.result), "mochi": _extra_fields(run.result, telling)}
     return orjson.dumps(head | ending)
 
 
@@ -180,7 +183,7 @@ def _usage(turn: TurnResult) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def _besides(turn: TurnResult, telling: Telling) -> dict[str, Any]:
+def _extra_fields(turn: TurnResult, reader: DeltaReader) -> dict[str, Any]:
     """What OpenAI's API has no place for; clients skip it."""
     executed = [outcome.executed() for outcome in turn.outcomes]
-    return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": telling.notices}
+    return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": reader.notices}

@@ -9,9 +9,9 @@ from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDeta
 from mochi_server.models.sessions import SessionDetail
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.web.exception_handlers import responses
-from mochi_server.web.prefix_router import Router
+from mochi_server.web.prefix_router import PrefixRouter
 
-router = Router(prefix="/agents", tags=["agents"])
+router = PrefixRouter(prefix="/agents", tags=["agents"])
 
 
 @router.get("", response_model=AgentList)

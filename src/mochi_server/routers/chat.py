@@ -12,7 +12,7 @@ from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDec
 from mochi_server.tools.toolbox import Decision
 from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
 from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, responses
-from mochi_server.web.sse import Position, RunResponse, attached, begun_in_time, streams
+from mochi_server.web.sse import Position, RunResponse, attach_response, respond_when_started, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=BodyReleasingRoute)
 
@@ -36,7 +36,7 @@ async def chat(
     """Send a message and get the complete answer."""
     turn = await (body or ChatRequest()).turn_request(streaming=False)
     run = await until_disconnect(request, runs.start(session_id, turn, key=key))
-    with runs.listening(run):
+    with runs.subscribed(run):
         return ChatResponse.of(session_id, await until_disconnect(request, run.collect()))
 
 
@@ -48,7 +48,7 @@ async def stream_chat(
     turn = await (body or ChatRequest()).turn_request(streaming=True)
     starting = runs.start(session_id, turn, key=key)
     if turn.if_busy == "wait":
-        return await begun_in_time(request, runs, session_id, starting)
+        return await respond_when_started(request, runs, session_id, starting)
     return RunResponse(runs, await until_disconnect(request, starting))
 
 
@@ -62,7 +62,7 @@ async def attach(
 ) -> Response:
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     position = Position.of(after, last_event_id)
-    return attached(runs, await runs.find(session_id, position.run_id), position)
+    return attach_response(runs, await runs.find(session_id, position.run_id), position)
 
 
 @router.post("/stop", responses=responses(*_SESSION))
@@ -81,7 +81,7 @@ async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
 async def list_confirmations(session_id: str, store: StoreDep, confirmations: ConfirmationsDep) -> dict[str, Any]:
     """List the tool calls of a session that wait for approval."""
     await store.load(session_id)
-    return {"confirmations": confirmations.waiting(session_id)}
+    return {"confirmations": confirmations.pending(session_id)}
 
 
 @router.post(

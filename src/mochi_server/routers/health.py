@@ -40,4 +40,4 @@ async def get_ready(services: ServicesDep) -> Ready:
 @router.get("/metrics", response_class=Response, responses=_METRICS)
 async def get_metrics(services: ServicesDep) -> Response:
     """Get the metrics in the text format of Prometheus. They are also at `/metrics`."""
-    return Response(services.metrics.text(), headers={"Content-Type": _TEXT})
+    return Response(services.metrics.render(), headers={"Content-Type": _TEXT})

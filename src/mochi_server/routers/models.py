@@ -4,9 +4,9 @@ from mochi_server.dependencies import ClientDep
 from mochi_server.models.models import Model, ModelList
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.web.exception_handlers import MODEL_ERRORS, OLLAMA_ERRORS, responses
-from mochi_server.web.prefix_router import Router
+from mochi_server.web.prefix_router import PrefixRouter
 
-router = Router(prefix="/models", tags=["models"])
+router = PrefixRouter(prefix="/models", tags=["models"])
 
 
 @router.get("", response_model=ModelList, responses=responses(*OLLAMA_ERRORS))

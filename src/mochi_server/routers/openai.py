@@ -7,7 +7,7 @@ from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import CompletionsDep
 from mochi_server.models.openai import CompletionRequest, HeadersParam
 from mochi_server.models.openai_responses import Completion, OpenAIModel, OpenAIModelList
-from mochi_server.openai.response_encoding import Chunks, whole
+from mochi_server.openai.response_encoding import ChunkEncoder, encode_completion
 from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
 from mochi_server.web.exception_handlers import (
     MODEL_ERRORS,
@@ -61,11 +61,11 @@ async def create_chat_completion(
     request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
     """Answer a conversation, as a whole or as a stream. Without a session, nothing is stored."""
-    begun = await until_disconnect(request, completions.start(await body.ask(headers)))
+    begun = await until_disconnect(request, completions.start(await body.to_input(headers)))
     if body.stream and begun.run.model_failure is None:
         wants_usage = bool(body.stream_options and body.stream_options.include_usage)
-        chunks = Chunks(begun.run, body.model, wants_usage=wants_usage)
+        chunks = ChunkEncoder(begun.run, body.model, wants_usage=wants_usage)
         return RunResponse(begun.runs, begun.run, chunks=chunks)
-    with begun.runs.listening(begun.run):
-        answer = await until_disconnect(request, whole(begun.run, body.model))
+    with begun.runs.subscribed(begun.run):
+        answer = await until_disconnect(request, encode_completion(begun.run, body.model))
     return Response(answer, media_type="application/json")

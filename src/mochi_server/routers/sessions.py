@@ -12,14 +12,14 @@ from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotF
 from mochi_server.models import sessions as schemas
 from mochi_server.models.import_export import ExportFormat, SessionFork, SessionsImported
 from mochi_server.models.sessions import Session, SessionDetail
-from mochi_server.services.summarization import Summarized
+from mochi_server.services.summarization import SummaryResult
 from mochi_server.sessions.images import MEDIA_TYPES
 from mochi_server.sessions.types import SessionQuery
-from mochi_server.web.disconnect import whole_body
+from mochi_server.web.disconnect import read_body
 from mochi_server.web.exception_handlers import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
-from mochi_server.web.prefix_router import Router
+from mochi_server.web.prefix_router import PrefixRouter
 
-router = Router(prefix="/sessions", tags=["sessions"])
+router = PrefixRouter(prefix="/sessions", tags=["sessions"])
 
 SearchQuery = Annotated[
     str | None, Query(max_length=1000, description="Words to search for. Title and messages must contain all of them.")
@@ -85,7 +85,7 @@ async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> 
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
     """Import a file that this server or Open WebUI exported. Sessions get new IDs. An invalid file stores nothing."""
-    imported = await transfers.import_sessions(await whole_body(request))
+    imported = await transfers.import_sessions(await read_body(request))
     return Response(imported.encoded, 201, media_type="application/json")
 
 
@@ -178,7 +178,7 @@ async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
 )
 async def summarize_session(
     session_id: str, summaries: SummariesDep, body: schemas.SummarizeRequest | None = None
-) -> Summarized:
+) -> SummaryResult:
     """Summarize a session now."""
     return await summaries.summarize(session_id, body.model if body else None)
 

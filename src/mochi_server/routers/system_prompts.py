@@ -5,9 +5,9 @@ from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, Val
 from mochi_server.models.system_prompts import PromptContent, PromptFile, PromptList
 from mochi_server.services.system_prompts import PromptListing, SystemPrompt
 from mochi_server.web.exception_handlers import responses
-from mochi_server.web.prefix_router import Router
+from mochi_server.web.prefix_router import PrefixRouter
 
-router = Router(prefix="/system-prompts", tags=["system prompts"])
+router = PrefixRouter(prefix="/system-prompts", tags=["system prompts"])
 
 
 @router.get("", response_model=PromptList)

@@ -7,9 +7,9 @@ from mochi_server.errors import ToolNotFound
 from mochi_server.models.tools import ExecutionList, ToolDetails, ToolList
 from mochi_server.tools.discovery import Tool, ToolCatalogue
 from mochi_server.web.exception_handlers import responses
-from mochi_server.web.prefix_router import Router
+from mochi_server.web.prefix_router import PrefixRouter
 
-router = Router(prefix="/tools", tags=["tools"])
+router = PrefixRouter(prefix="/tools", tags=["tools"])
 
 
 @router.get("", response_model=ToolList)

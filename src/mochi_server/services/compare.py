@@ -13,7 +13,7 @@ from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.context_window import WindowRegistry
-from mochi_server.util.shielding import finished
+from mochi_server.util.shielding import run_shielded
 
 MAX_MODELS = 3
 
@@ -131,7 +131,7 @@ class CompareService:
             raise InvalidComparison(f"maximum {MAX_MODELS} models allowed")
         if all(model_id in (None, "") for model_id in model_ids):
             raise InvalidComparison("at least 1 model required")
-        return [(_shown(model_id), await self._model(model_id)) for model_id in model_ids]
+        return [(_display_name(model_id), await self._model(model_id)) for model_id in model_ids]
 
     async def run(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
         """Yield the events of all models in the requested order. A failed model does not affect the others."""
@@ -147,7 +147,7 @@ class CompareService:
                 task.result()
         finally:
             task.cancel()
-            await finished(asyncio.wait({task}))
+            await run_shielded(asyncio.wait({task}))
             del self._running[received]
             received.set_result(None)
 
@@ -190,7 +190,7 @@ class CompareService:
             numbered = {str(number): model for number, model in enumerate(await self._client.list_models(), 1)}
             return numbered[str(model_id).lstrip("0")]
         except (ModelNotFound, KeyError) as error:
-            raise InvalidComparison(f"Invalid model ID: {_shown(model_id)}") from error
+            raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error
 
     async def _answer(
         self, model_id: str, model: ModelInfo, comparison: Comparison, send: Callable[[CompareEvent], None]
@@ -238,5 +238,5 @@ class CompareService:
         )
 
 
-def _shown(model_id: object) -> str:
+def _display_name(model_id: object) -> str:
     return str(model_id)[:200]

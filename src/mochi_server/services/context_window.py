@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
-from mochi_server.ollama.payloads import qualified
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 
 _GROWTH = 2
@@ -49,7 +49,7 @@ class WindowDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Override:
+class ManualWindow:
     """A window that a person chose for a model, and the session they did it in."""
 
     window: int
@@ -57,13 +57,13 @@ class Override:
 
 
 @dataclass
-class _Entry:
+class _ModelWindow:
     """What is known of one model."""
 
     window: int | None = None
     ceiling: int | None = None
     """More than this did not fit into memory."""
-    override: Override | None = None
+    override: ManualWindow | None = None
     released: bool = False
     tokens_per_char: float | None = None
     before_step: tuple[int | None, int | None] | None = None
@@ -95,7 +95,7 @@ class WindowRegistry:
         """Called when a summary replaces the oldest turns of a prompt."""
         self._on_adjusted = on_adjusted
         self._loaded = loaded
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _ModelWindow] = {}
 
     async def decide(
         self,
@@ -104,15 +104,15 @@ class WindowRegistry:
         session_id: str,
         *,
         previous_model: str | None,
-        need: int = 0,
+        required_tokens: int = 0,
         ignore_override: bool = False,
     ) -> WindowDecision:
         """The window for a request of a session; with ``ignore_override``, the one without a manual window.
 
         ``config`` is the session's stored ``context_window_config``, ``previous_model`` the one that gave the
-        session's latest answer, if there is one, ``need`` what the prompt takes up.
+        session's latest answer, if there is one, ``required_tokens`` what the prompt takes up.
         """
-        loaded = (await self._loaded()).get(qualified(model.name))
+        loaded = (await self._loaded()).get(qualified_name(model.name))
         entry = self._entry(model.name)
         stored = config.get("current_window")
         if entry.override is None and not entry.released and config.get("manual_override") and isinstance(stored, int):
@@ -124,34 +124,39 @@ class WindowRegistry:
         window, reason = entry.window or self._first(entry, model), "no_adjustment"
         if loaded is not None and loaded > window:
             window, reason = loaded, "adopted_loaded"
-        if need * _GROWTH > window and (larger := self._rung(entry, model, _GROWTH * need)) > window:
+        if (
+            required_tokens * _GROWTH > window
+            and (larger := self._window_step(entry, model, _GROWTH * required_tokens)) > window
+        ):
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason == "no_adjustment":
             if previous_model is None:
                 reason = "initial_setup"
-            elif qualified(previous_model) != qualified(model.name):
+            elif qualified_name(previous_model) != qualified_name(model.name):
                 reason = "model_change"
             elif stored not in (None, window):
                 reason = "adopted_loaded"
         return WindowDecision(window, reason, model.context_length, loaded)
 
-    async def borrow(self, model: ModelInfo, need: int) -> int | None:
-        """The window for a request that belongs to no chat: the one that is loaded, wherever ``need`` fits into it."""
+    async def borrow(self, model: ModelInfo, required_tokens: int) -> int | None:
+        """The window for a request that belongs to no chat: the one that is loaded, wherever ``required_tokens`` fits
+        into it.
+        """
         if not self.dynamic and self._entry(model.name).override is None:
             return None
-        loaded = (await self._loaded()).get(qualified(model.name), 0)
-        if loaded >= need * _GROWTH:
+        loaded = (await self._loaded()).get(qualified_name(model.name), 0)
+        if loaded >= required_tokens * _GROWTH:
             return loaded
-        return (await self.decide(model, {}, "", previous_model=model.name, need=need)).window
+        return (await self.decide(model, {}, "", previous_model=model.name, required_tokens=required_tokens)).window
 
-    def grow(self, model: ModelInfo, need: int) -> bool:
-        """Take the next rung that ``need`` fits into, as far as there is one; whether the window has grown."""
+    def grow(self, model: ModelInfo, required_tokens: int) -> bool:
+        """Grow the window to the next size that fits ``required_tokens``. Return whether it has grown."""
         entry = self._entry(model.name)
         if not self.dynamic or entry.override is not None:
             return False
         window = entry.window or self._first(entry, model)
-        entry.window = max(window, self._rung(entry, model, max(need, window + 1)))
+        entry.window = max(window, self._window_step(entry, model, max(required_tokens, window + 1)))
         return entry.window > window
 
     def grow_after_refusal(self, model: ModelInfo, tokens: int) -> bool:
@@ -228,7 +233,7 @@ class WindowRegistry:
         """Set a model's window by hand, for all its sessions; returns it, capped at the model's maximum."""
         window = _within(window, model.context_length)
         entry = self._entry(model.name)
-        entry.override, entry.released = Override(window, session_id), False
+        entry.override, entry.released = ManualWindow(window, session_id), False
         return window
 
     def manual(self, model: ModelInfo, window: int) -> WindowDecision:
@@ -240,28 +245,28 @@ class WindowRegistry:
         entry = self._entry(model)
         entry.override, entry.released = None, True
 
-    def forget(self, session_id: str) -> None:
+    def clear_session(self, session_id: str) -> None:
         """A session is gone, and with it the window that it set by hand: nobody could find and clear it any more."""
         for entry in self._entries.values():
             if entry.override is not None and entry.override.session_id == session_id:
                 entry.override, entry.released = None, True
 
-    def override_of(self, model: str) -> Override | None:
+    def override_of(self, model: str) -> ManualWindow | None:
         """The window set by hand for a model, if there is one."""
         return self._entry(model).override
 
-    def _entry(self, model: str) -> _Entry:
-        return self._entries.setdefault(qualified(model), _Entry())
+    def _entry(self, model: str) -> _ModelWindow:
+        return self._entries.setdefault(qualified_name(model), _ModelWindow())
 
-    def _first(self, entry: _Entry, model: ModelInfo) -> int:
+    def _first(self, entry: _ModelWindow, model: ModelInfo) -> int:
         """The window a model starts with; its Modelfile may ask for more."""
         return _within(max(min(_safe(model), DEFAULT_WINDOW), model.num_ctx or 0), entry.ceiling)
 
-    def _rung(self, entry: _Entry, model: ModelInfo, need: int) -> int:
-        """The smallest window of the ladder that ``need`` fits into, or the largest there is."""
+    def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
+        """The smallest window of the ladder that ``required_tokens`` fits into, or the largest there is."""
         largest = _within(_safe(model), entry.ceiling)
         rung = self._first(entry, model)
-        while rung < need and rung < largest:
+        while rung < required_tokens and rung < largest:
             rung = min(rung * _GROWTH, largest)
         return rung
 

@@ -24,27 +24,27 @@ from mochi_server.util.clock import new_id
 _FILE_END = b"\n}\n"
 
 
-class _Open(BaseModel):
+class _OpenModel(BaseModel):
     """Stored files may hold more, and are read as leniently as possible; imports check what is named here."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
 
-class FileCallFunction(_Open):
+class FileCallFunction(_OpenModel):
     """What is called, with what."""
 
     name: str
     arguments: dict[str, Any]
 
 
-class FileCall(_Open):
+class FileCall(_OpenModel):
     """A tool call as Ollama writes it."""
 
     id: str
     function: FileCallFunction
 
 
-class FileMessage(_Open):
+class FileMessage(_OpenModel):
     """A message of a session file."""
 
     role: Role
@@ -54,13 +54,13 @@ class FileMessage(_Open):
     tool_calls: list[FileCall] | None = None
 
 
-class FileMetadata(_Open):
+class FileMetadata(_OpenModel):
     """The head of a session file."""
 
     model: Annotated[str, Field(min_length=1, max_length=500)]
 
 
-class SessionFile(_Open):
+class SessionFile(_OpenModel):
     """A session as it is stored and exported: `metadata`, which is what lists show of it, and its `messages`.
 
     In exports, `blobs` are the images that messages name: base64 of their bytes, by their SHA-256 in hex.
@@ -72,7 +72,7 @@ class SessionFile(_Open):
 
 
 @dataclass
-class TransferService:
+class ImportExportService:
     """Forks, exports and imports, over any store. ``shutdown`` ends imports that are not stored yet."""
 
     store: SessionStore

@@ -93,7 +93,7 @@ class OpenWebUIChat(_Lenient):
 def session_of(exported: OpenWebUIChat) -> ChatSession:
     """The branch that was shown last, as a new session."""
     chat = exported.chat
-    branch = _branch(chat.history) if chat.history else [*filter(_is_said, chat.messages or ())]
+    branch = _branch(chat.history) if chat.history else [*filter(_has_content, chat.messages or ())]
     begun = exported.created_at, branch[0].timestamp if branch else None, chat.timestamp
     created = next((time for time in map(_time, begun) if time), None) or now()
     updated = _time(exported.updated_at) or (_time(branch[-1].timestamp) if branch else None) or created
@@ -114,7 +114,7 @@ def session_of(exported: OpenWebUIChat) -> ChatSession:
 
 def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
     """From the first message to the current one, or to the latest where none is said to be the current one."""
-    messages = {name: message for name, message in history.messages.items() if _is_said(message)}
+    messages = {name: message for name, message in history.messages.items() if _has_content(message)}
     latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
     name = history.currentId if history.currentId in messages else latest
     branch: dict[str, OpenWebUIMessage] = {}
@@ -124,7 +124,7 @@ def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
     return list(branch.values())[::-1]
 
 
-def _is_said(message: OpenWebUIMessage | None) -> TypeGuard[OpenWebUIMessage]:
+def _has_content(message: OpenWebUIMessage | None) -> TypeGuard[OpenWebUIMessage]:
     return message is not None and message.role is not None
 
 

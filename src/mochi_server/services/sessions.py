@@ -8,14 +8,14 @@ from typing import Any
 from mochi_server import errors
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import Override, WindowRegistry
+from mochi_server.services.context_window import ManualWindow, WindowRegistry
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.history_edits import edited, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import SessionCreationOptions, ToolSettings
-from mochi_server.tools.registry import ToolLibrary
+from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.clock import now
 
 
@@ -25,7 +25,7 @@ class SessionState:
 
     session: ChatSession
     model: ModelInfo | None
-    override: Override | None
+    override: ManualWindow | None
     """The window set by hand for the model, whichever of its sessions it was done in."""
     active_tools: list[str]
     """Names of tools that a turn may call: those named, and those of the group."""
@@ -39,7 +39,7 @@ class SessionService:
     client: AsyncOllamaClient
     windows: WindowRegistry
     prompts: SystemPromptService
-    tools: ToolLibrary
+    tools: ToolRegistry
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
         """A new session. Raises ``ModelNotFound``, ``PromptNotFound``; ``OllamaUnreachable`` if nobody can tell."""
@@ -70,7 +70,7 @@ class SessionService:
         fields.pop("context_window", None)
         patched = await self.store.patch(session_id, fields)
         if "context_window" in changes:
-            if (chosen := _chosen(changes["context_window"])) is None:
+            if (chosen := _manual_window(changes["context_window"])) is None:
                 self.windows.release(model.name)
             else:
                 self.windows.override(model, chosen, session_id)
@@ -79,7 +79,7 @@ class SessionService:
     async def delete(self, session_id: str) -> None:
         """Remove a session, whoever holds it."""
         await self.store.delete(session_id)
-        self.windows.forget(session_id)
+        self.windows.clear_session(session_id)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """A user message with a new text; what followed it goes. Raises ``InvalidMessageIndex``, ``SessionBusy``."""
@@ -143,7 +143,7 @@ class SessionService:
         if "model" in fields:
             config["manual_override"] = False
         if "context_window" in fields:
-            chosen = _chosen(fields["context_window"])
+            chosen = _manual_window(fields["context_window"])
             config["manual_override"] = chosen is not None
             if chosen is not None:
                 return self.windows.adjusted(config, self.windows.manual(model, chosen), now())
@@ -155,6 +155,6 @@ class SessionService:
         return self.windows.adjusted(config, decision, now())
 
 
-def _chosen(context_window: Mapping[str, Any] | None) -> int | None:
+def _manual_window(context_window: Mapping[str, Any] | None) -> int | None:
     """The window that a client sets; None if the server shall choose."""
     return (context_window or {}).get("current_window")

@@ -40,7 +40,7 @@ class ConversationSummary(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Summarized:
+class SummaryResult:
     """A summary and its model."""
 
     summary: str
@@ -49,7 +49,7 @@ class Summarized:
 
 
 @dataclass
-class _Work:
+class _SummaryTask:
     """State of the background summaries of one session."""
 
     task: "asyncio.Task[None] | None" = None
@@ -75,9 +75,9 @@ class SummarizationService:
     models: SummaryModelManager
     enabled: bool = True
     interval: float = 3
-    _work: dict[str, _Work] = field(default_factory=dict, init=False)
+    _work: dict[str, _SummaryTask] = field(default_factory=dict, init=False)
 
-    def turn_begins(self, session_id: str) -> None:
+    def turn_starting(self, session_id: str) -> None:
         """Cancel the background summary of the session."""
         if (work := self._work.get(session_id)) is not None:
             work.cancel()
@@ -89,28 +89,28 @@ class SummarizationService:
             work.cancel()
             work.task = asyncio.get_running_loop().create_task(self._in_background(session_id, work))
 
-    def session_goes(self, session_id: str) -> None:
+    def session_deleting(self, session_id: str) -> None:
         """Forget a session that is about to be deleted."""
         if (work := self._work.pop(session_id, None)) is not None:
             work.cancel()
 
-    async def summarize(self, session_id: str, model: str | None = None) -> Summarized:
+    async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
         """Summarize now. A given model is stored as the session's ``summary_model``.
 
         Raises ``SessionNotFound``; ``NothingToSummarize``; ``ModelNotFound``, ``OllamaUnreachable``; ``OllamaError``
         when the model returns no summary.
         """
-        if not any(map(_is_spoken, (await self.store.load(session_id)).history)):
+        if not any(map(_has_text, (await self.store.load(session_id)).history)):
             raise NothingToSummarize(session_id)
         if model is not None:
             await self.client.find_model(model)
             await self.store.patch(session_id, {"summary_model": model})
         session = await self.store.load(session_id)
-        self.turn_begins(session_id)
+        self.turn_starting(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
         work = self._of(session_id)
         summary = await self._renew(session, chosen, work, revision=None)
-        return Summarized(summary.summary, summary.topics, chosen)
+        return SummaryResult(summary.summary, summary.topics, chosen)
 
     async def aclose(self) -> None:
         """Cancel all background summaries."""
@@ -119,14 +119,14 @@ class SummarizationService:
             work.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _of(self, session_id: str) -> _Work:
+    def _of(self, session_id: str) -> _SummaryTask:
         """Return the state of a session. The states of the least recently used sessions are dropped."""
-        work = self._work[session_id] = self._work.pop(session_id, _Work())
+        work = self._work[session_id] = self._work.pop(session_id, _SummaryTask())
         while len(self._work) > _MAX_SESSIONS and next(iter(self._work.values())).task is None:
             del self._work[next(iter(self._work))]
         return work
 
-    async def _in_background(self, session_id: str, work: _Work) -> None:
+    async def _in_background(self, session_id: str, work: _SummaryTask) -> None:
         model: str | None = None
         try:
             await asyncio.sleep(self.interval)
@@ -148,7 +148,7 @@ class SummarizationService:
             del self._work[session_id]
 
     async def _renew(
-        self, session: ChatSession, name: str, work: _Work, *, revision: str | None
+        self, session: ChatSession, name: str, work: _SummaryTask, *, revision: str | None
     ) -> ConversationSummary:
         """Request a summary, and once more with the error if the answer is invalid. Store it."""
         model = await self.client.find_model(name)
@@ -194,7 +194,7 @@ def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bo
     start = next((i + 1 for i, m in enumerate(session.history) if m["message_id"] == covered), 0)
     earlier = session.metadata.summary if start else None
     before = f"Summary so far: {earlier.get('summary')}\n\n" if earlier else ""
-    text = "\n\n".join(f"{m['role']}: {m['content']}" for m in session.history[start:] if _is_spoken(m))
+    text = "\n\n".join(f"{m['role']}: {m['content']}" for m in session.history[start:] if _has_text(m))
     while not fits(before + text) and len(text) > 200:
         text = text[len(text) // 4 :]
     return [
@@ -203,5 +203,5 @@ def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bo
     ]
 
 
-def _is_spoken(message: Message) -> bool:
+def _has_text(message: Message) -> bool:
     return message["role"] in ("user", "assistant")

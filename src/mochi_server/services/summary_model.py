@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from mochi_server.ollama.payloads import qualified
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.session import SessionMetadata
 
 
@@ -14,7 +14,7 @@ class SummaryModelManager:
 
     def supports(self, model: str) -> bool:
         """Whether a model is known to do without structured answers; a name without a tag means all its tags."""
-        name = qualified(model)
+        name = qualified_name(model)
         return name not in self._unsupported and name.rpartition(":")[0] not in self._unsupported
 
     def choose(self, metadata: SessionMetadata) -> str | None:

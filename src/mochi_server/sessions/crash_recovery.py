@@ -11,7 +11,7 @@ from mochi_server.sessions.types import Message
 INTERRUPTED = "The turn was interrupted before this call had a result."
 
 
-def cut_off(partial: Message) -> list[Message]:
+def close_partial(partial: Message) -> list[Message]:
     """The messages that an unfinished one stands for, marked as interrupted, the same ones every time.
 
     An answer stands for itself. The result of a call stands for those of its ``tool_calls`` as well, the calls that
@@ -25,21 +25,21 @@ def cut_off(partial: Message) -> list[Message]:
     return [first, *(_like(first, call["function"]["name"], call["id"]) for call in others)]
 
 
-def with_results(history: History) -> History:
+def with_missing_results(history: History) -> History:
     """The history in which each call has a result, the same history if each has one.
 
     A call without a result gets one that is marked as interrupted. Calls that were handed back to the client get none.
     """
-    if any(block.keep(_lacks_results) for block in history.blocks) or _lacks_results(history.tail):
-        return History.of(_with_results(history))
+    if any(block.cached(_lacks_results) for block in history.blocks) or _lacks_results(history.tail):
+        return History.of(_with_missing_results(history))
     return history
 
 
 def _lacks_results(messages: Sequence[Message]) -> bool:
-    return len(_with_results(messages)) > len(messages)
+    return len(_with_missing_results(messages)) > len(messages)
 
 
-def _with_results(messages: Sequence[Message]) -> list[Message]:
+def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
     complete: list[Message] = []
     missing: dict[str, Message] = {}
     for message in messages:

@@ -31,7 +31,7 @@ class Block:
         self.kept: dict[Callable[..., Any], Any] = {}
         """What functions gave for it."""
 
-    def keep(self, of: Callable[[Sequence[Message]], _Result]) -> _Result:
+    def cached(self, of: Callable[[Sequence[Message]], _Result]) -> _Result:
         """What a function gives for these messages; it is called once."""
         if of not in self.kept:
             self.kept[of] = of(self.messages)
@@ -55,9 +55,9 @@ class History(Sequence[Message]):
     @classmethod
     def of(cls, messages: Iterable[Message]) -> "History":
         """The history of these messages, which nobody changes from now on."""
-        return messages if isinstance(messages, History) else cls().plus(messages)
+        return messages if isinstance(messages, History) else cls().extended(messages)
 
-    def plus(self, messages: Iterable[Message]) -> "History":
+    def extended(self, messages: Iterable[Message]) -> "History":
         """With these messages behind it, which nobody changes from now on."""
         blocks, ends, tail = [*self.blocks], [*self.ends], [*self.tail]
         for message in messages:
@@ -68,7 +68,7 @@ class History(Sequence[Message]):
             tail.append(message)
         return History(tuple(blocks), tuple(ends), tuple(tail))
 
-    def upto(self, length: int) -> "History":
+    def prefix(self, length: int) -> "History":
         """The first messages of it, so many."""
         if length >= len(self):
             return self
@@ -86,7 +86,7 @@ class History(Sequence[Message]):
         return result
 
     @property
-    def tail_begins(self) -> int:
+    def tail_start(self) -> int:
         """The position of the first message behind the blocks."""
         return self._closed_end(self.ends)
 
@@ -96,7 +96,7 @@ class History(Sequence[Message]):
         return [deepcopy(m) if any(type(value) in nested for value in m.values()) else m.copy() for m in self]
 
     def __len__(self) -> int:
-        return self.tail_begins + len(self.tail)
+        return self.tail_start + len(self.tail)
 
     def __iter__(self) -> Iterator[Message]:
         return chain(*(block.messages for block in self.blocks), self.tail)
@@ -112,8 +112,8 @@ class History(Sequence[Message]):
             start, stop, step = index.indices(len(self))
             return self._between(start, stop) if step == 1 else list(self)[index]
         position = index + len(self) if index < 0 else index
-        if position >= self.tail_begins:
-            return self.tail[position - self.tail_begins]
+        if position >= self.tail_start:
+            return self.tail[position - self.tail_start]
         if position < 0:
             raise IndexError(index)
         number = bisect_right(self.ends, position)

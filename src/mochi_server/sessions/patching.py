@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mochi_server.sessions.serialization import settle
-from mochi_server.sessions.session import ChatSession, SessionMetadata, complete
+from mochi_server.sessions.serialization import normalize
+from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
 from mochi_server.sessions.types import APPROVED, Message, ToolSettings
 from mochi_server.util.clock import now
 
@@ -18,7 +18,7 @@ _NOT_FOR_PATCHING = {"session_id", "created_at", "updated_at", "message_count", 
 _PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _NOT_FOR_PATCHING
 
 
-def settled_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, Any]:
+def normalized_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, Any]:
     """Metadata fields as JSON will give them back. Raises ValueError for what is no field to be set."""
     changes = changes(stored) if callable(changes) else changes
     if unknown := set(changes) - _PATCHABLE:
@@ -26,11 +26,11 @@ def settled_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, 
     if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
         raise ValueError("a session needs a model")
     models = {name: value.model_dump(mode="json") for name, value in changes.items() if isinstance(value, BaseModel)}
-    values: dict[str, Any] = settle({**changes, **models})
+    values: dict[str, Any] = normalize({**changes, **models})
     return values
 
 
-def approving(tool: str) -> FieldChanges:
+def approve_tool(tool: str) -> FieldChanges:
     """The change that adds one tool to those approved for the session, and leaves the other settings as they are."""
 
     def change(stored: SessionMetadata) -> dict[str, Any]:
@@ -43,11 +43,11 @@ def approving(tool: str) -> FieldChanges:
     return change
 
 
-def settled(session: ChatSession) -> ChatSession:
+def normalized(session: ChatSession) -> ChatSession:
     """A session as it will be read back."""
-    return ChatSession.from_dict(settle(session.to_dict()))
+    return ChatSession.from_dict(normalize(session.to_dict()))
 
 
-def settled_message(message: Message, index: int) -> Message:
+def normalized_message(message: Message, index: int) -> Message:
     """A message as it will be read back."""
-    return complete(settle(message), index, now())
+    return complete_message(normalize(message), index, now())

@@ -9,31 +9,36 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from mochi_server.sessions.serialization import clean
+from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 
 _BETWEEN_WORDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _PIECE_CHARS = 16_000
 
 
-def folded(text: str) -> str:
+def normalized_text(text: str) -> str:
     """A text as it is compared; what a database cannot hold is replaced."""
-    lower = text.lower() if text.isascii() else _composed(_composed(clean(text)).casefold())
+    lower = text.lower() if text.isascii() else _composed(_composed(sanitize(text)).casefold())
     return lower.replace("\0", " ")
 
 
 def words(query: str | None) -> list[str]:
     """The different words of a query, folded; none for a blank one, which finds everything."""
-    return sorted({word for word in _BETWEEN_WORDS.split(folded(query or "")) if word}, key=lambda w: (-len(w), w))
+    return sorted(
+        {word for word in _BETWEEN_WORDS.split(normalized_text(query or "")) if word}, key=lambda w: (-len(w), w)
+    )
 
 
-def pieces(session: ChatSession) -> list[str]:
+def searchable_texts(session: ChatSession) -> list[str]:
     """What a session is searched in, folded: its title, then its messages, short ones joined to pieces.
 
     No message is torn, and a message that is added changes the last piece only.
     """
     title = session.summary_object()["title"]
-    return [folded(title or ""), *_joined(folded(str(m.get("content") or "")) for m in session.history)]
+    return [
+        normalized_text(title or ""),
+        *_joined(normalized_text(str(m.get("content") or "")) for m in session.history),
+    ]
 
 
 def matches(texts: Sequence[str], wanted: Iterable[str]) -> bool:

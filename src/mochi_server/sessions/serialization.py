@@ -22,7 +22,7 @@ def encode(value: object) -> bytes:
         # Copied, for what is kept: the bytes of orjson keep the room that they were written in, 4 KiB at least.
         return bytes(memoryview(orjson.dumps(value)))
     except TypeError:
-        return json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(sanitize(value), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> Any:
@@ -34,7 +34,7 @@ def decode(data: bytes) -> Any:
     try:
         orjson.dumps([[[[value]]]])  # a response may nest it a few levels deeper than its file
     except TypeError:
-        return clean(value)
+        return sanitize(value)
     return value
 
 
@@ -44,7 +44,7 @@ def parse(data: bytes) -> Any:
         return orjson.loads(data)
     except ValueError:
         try:
-            return clean(json.loads(data.decode("utf-8-sig")))
+            return sanitize(json.loads(data.decode("utf-8-sig")))
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
 
@@ -60,7 +60,7 @@ def is_nested_deeper(value: object, levels: int) -> bool:
     return True
 
 
-def settle(value: object) -> Any:
+def normalize(value: object) -> Any:
     """A value as it will be read back, sharing nothing with the given one."""
     return decode(encode(value))
 
@@ -90,16 +90,16 @@ def decode_file(session_id: str, data: bytes) -> ChatSession:
     return ChatSession.from_dict(stored)
 
 
-def clean(value: object, levels: int = MAX_LEVELS) -> Any:
+def sanitize(value: object, levels: int = MAX_LEVELS) -> Any:
     """A value with everything replaced that JSON in UTF-8 cannot hold, or that is nested deeper than ``levels``."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict | list | tuple) and levels == 0:
         return None
     if isinstance(value, dict):
-        return {clean(str(key)): clean(item, levels - 1) for key, item in value.items()}
+        return {sanitize(str(key)): sanitize(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [clean(item, levels - 1) for item in value]
+        return [sanitize(item, levels - 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -109,5 +109,5 @@ def _indented(value: object) -> bytes:
     try:
         text = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     except TypeError:
-        text = json.dumps(clean(value), ensure_ascii=False, indent=2).encode()
+        text = json.dumps(sanitize(value), ensure_ascii=False, indent=2).encode()
     return text.replace(b"\n", b"\n  ")

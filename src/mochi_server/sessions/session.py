@@ -155,7 +155,7 @@ class ChatSession:
             raise ValueError("not a session: messages is not a list of objects")
         metadata = SessionMetadata.from_dict(stored["metadata"])
         metadata.message_count = len(messages)
-        whole = [complete(message, i, metadata.created_at) for i, message in enumerate(messages)]
+        whole = [complete_message(message, i, metadata.created_at) for i, message in enumerate(messages)]
         return cls(metadata, whole, {key: value for key, value in stored.items() if key not in _PARTS})
 
     def to_dict(self) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str 
     return message
 
 
-def complete(message: Message, index: int, created_at: str) -> Message:
+def complete_message(message: Message, index: int, created_at: str) -> Message:
     """A stored message with what every message has; what is missing is the same at every reading.
 
     Keys that hold something else than they should are dropped.

@@ -147,8 +147,8 @@ class Stores(Protocol):
     async def check(self) -> None:
         """See whether sessions can be stored. Raises ``StorageFailed``."""
 
-    def when_lost(self, tell: Callable[[Collection[str]], None]) -> None:
-        """Call ``tell`` with the ids of held sessions that another server has taken over."""
+    def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
+        """Call ``callback`` with the ids of held sessions that another server has taken over."""
 
     async def aclose(self) -> None:
         """Finish what was begun, and close."""

@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
 from mochi_server.sessions.images import Image, images_in
-from mochi_server.sessions.patching import FieldChanges, settled, settled_fields, settled_message
-from mochi_server.sessions.search import matches, pieces, words
+from mochi_server.sessions.patching import FieldChanges, normalized, normalized_fields, normalized_message
+from mochi_server.sessions.search import matches, searchable_texts, words
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.types import Message, SessionQuery
-from mochi_server.storage.session_locks import Holds
-from mochi_server.storage.session_record import Record
+from mochi_server.storage.session_locks import SessionLocks
+from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id, now, timestamp
 
 
@@ -20,20 +20,20 @@ class MemorySessionStore:
     """A ``SessionStore`` that writes nothing. For one event loop."""
 
     def __init__(self) -> None:
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, SessionRecord] = {}
         self._images: dict[str, bytes] = {}
-        self._holds = Holds()
+        self._locks = SessionLocks()
 
-    def forget(self, session_id: str) -> None:
+    def discard(self, session_id: str) -> None:
         """Remove a session, if it is there."""
         self._records.pop(session_id, None)
         self._sweep()
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        fresh = settled(session)
+        fresh = normalized(session)
         while fresh.session_id in self._records:
             fresh.metadata.session_id = new_id()
-        return self._keep(Record.of(fresh), images)
+        return self._put(SessionRecord.of(fresh), images)
 
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
@@ -42,7 +42,7 @@ class MemorySessionStore:
         return [await self.create(session, images=images) for session, images in sessions]
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        return self._keep(Record.of(settled(session)), images)
+        return self._put(SessionRecord.of(normalized(session)), images)
 
     async def load(self, session_id: str) -> ChatSession:
         return self._find(session_id).session()
@@ -61,8 +61,8 @@ class MemorySessionStore:
         del ends_turn, unfinished  # there is no crash recovery
         record = self._find(session_id, revision)
         start = record.position(len(record.messages) if from_index is None else from_index)
-        new = [settled_message(message, start + offset) for offset, message in enumerate(messages)]
-        return self._keep(record.with_tail(start, new, now()), images)
+        new = [normalized_message(message, start + offset) for offset, message in enumerate(messages)]
+        return self._put(record.with_tail(start, new, now()), images)
 
     async def load_image(self, sha256: str) -> bytes:
         if sha256 not in self._images:
@@ -76,7 +76,7 @@ class MemorySessionStore:
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         record = self._find(session_id, revision)
-        return self._keep(record.with_fields(settled_fields(fields, record.metadata), now()))
+        return self._put(record.with_fields(normalized_fields(fields, record.metadata), now()))
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
         del partial
@@ -84,11 +84,13 @@ class MemorySessionStore:
 
     async def delete(self, session_id: str) -> None:
         self._find(session_id)
-        self.forget(session_id)
+        self.discard(session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
         wanted = words(query.text)
-        found = [one for one in self._records.values() if not wanted or matches(pieces(one.session()), wanted)]
+        found = [
+            one for one in self._records.values() if not wanted or matches(searchable_texts(one.session()), wanted)
+        ]
         newest = sorted(found, key=lambda one: timestamp(one.metadata.updated_at), reverse=True)
         end = None if query.limit is None else query.offset + query.limit
         return SessionPage.of([encode(one.summary()) for one in newest[query.offset : end]], len(newest))
@@ -96,11 +98,11 @@ class MemorySessionStore:
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
         self._find(session_id)
-        async with self._holds.hold(session_id, run_id=run_id, wait=wait):
+        async with self._locks.lock(session_id, run_id=run_id, wait=wait):
             self._find(session_id)
             yield
 
-    def _find(self, session_id: str, revision: str | None = None) -> Record:
+    def _find(self, session_id: str, revision: str | None = None) -> SessionRecord:
         record = self._records.get(session_id)
         if record is None:
             raise SessionNotFound(session_id)
@@ -108,7 +110,7 @@ class MemorySessionStore:
             raise SessionConflict(session_id)
         return record
 
-    def _keep(self, record: Record, images: Sequence[Image] = ()) -> ChatSession:
+    def _put(self, record: SessionRecord, images: Sequence[Image] = ()) -> ChatSession:
         self._images.update({image.sha256: image.data for image in images})
         self._records[record.metadata.session_id] = record
         self._sweep()

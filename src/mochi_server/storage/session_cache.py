@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from typing import Generic, Protocol, TypeVar
 
-KEPT_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 
 
 class _Measured(Protocol):
@@ -16,36 +16,36 @@ class _Measured(Protocol):
 _T = TypeVar("_T", bound=_Measured)
 
 
-class RecentSessions(Generic[_T]):
+class SessionCache(Generic[_T]):
     """Those that were not used for the longest time go first. For any number of threads."""
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        self._kept_bytes = kept_bytes
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._used = 0
-        self._kept: OrderedDict[str, _T] = OrderedDict()
+        self._entries: OrderedDict[str, _T] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, session_id: str) -> _T | None:
         with self._lock:
-            if session_id in self._kept:
-                self._kept.move_to_end(session_id)
-            return self._kept.get(session_id)
+            if session_id in self._entries:
+                self._entries.move_to_end(session_id)
+            return self._entries.get(session_id)
 
-    def keep(self, session_id: str, stored: _T) -> None:
+    def put(self, session_id: str, stored: _T) -> None:
         """Remember a session, unless it alone is too large."""
         with self._lock:
-            self._forget(session_id)
-            if stored.memory > self._kept_bytes:
+            self._remove(session_id)
+            if stored.memory > self._max_bytes:
                 return
-            self._kept[session_id] = stored
+            self._entries[session_id] = stored
             self._used += stored.memory
-            while self._used > self._kept_bytes:
-                self._forget(next(iter(self._kept)))
+            while self._used > self._max_bytes:
+                self._remove(next(iter(self._entries)))
 
-    def forget(self, session_id: str) -> None:
+    def remove(self, session_id: str) -> None:
         with self._lock:
-            self._forget(session_id)
+            self._remove(session_id)
 
-    def _forget(self, session_id: str) -> None:
-        if forgotten := self._kept.pop(session_id, None):
+    def _remove(self, session_id: str) -> None:
+        if forgotten := self._entries.pop(session_id, None):
             self._used -= forgotten.memory

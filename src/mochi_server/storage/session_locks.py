@@ -16,22 +16,22 @@ class _Waiter:
 
 
 @dataclass
-class _Hold:
+class _Lock:
     run_id: str | None
     waiting: list[_Waiter] = field(default_factory=list)
 
 
-class Holds:
+class SessionLocks:
     """One holder per session, in the order of requests. For one event loop; free sessions leave nothing here."""
 
     def __init__(self) -> None:
-        self._holds: dict[str, _Hold] = {}
+        self._locks: dict[str, _Lock] = {}
 
     def __len__(self) -> int:
-        return len(self._holds)
+        return len(self._locks)
 
     @asynccontextmanager
-    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+    async def lock(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
         """Be the one holder inside, after those that were first. Raises SessionBusy during a turn, unless ``wait``."""
         await self._acquire(session_id, run_id, wait)
         try:
@@ -40,9 +40,9 @@ class Holds:
             self._release(session_id)
 
     async def _acquire(self, session_id: str, run_id: str | None, wait: bool) -> None:
-        hold = self._holds.get(session_id)
+        hold = self._locks.get(session_id)
         if hold is None:
-            self._holds[session_id] = _Hold(run_id)
+            self._locks[session_id] = _Lock(run_id)
             return
         if hold.run_id is not None and not wait:
             raise SessionBusy(session_id, hold.run_id)
@@ -59,10 +59,10 @@ class Holds:
 
     def _release(self, session_id: str) -> None:
         """Make the next waiter the holder; if that is a turn, refuse those that do not want to wait for one."""
-        hold = self._holds[session_id]
+        hold = self._locks[session_id]
         waiting = [waiter for waiter in hold.waiting if not waiter.turn.done()]
         if not waiting:
-            del self._holds[session_id]
+            del self._locks[session_id]
             return
         chosen, *hold.waiting = waiting
         hold.run_id = chosen.run_id

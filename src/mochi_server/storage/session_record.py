@@ -6,16 +6,16 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from mochi_server.sessions.crash_recovery import cut_off, with_results
+from mochi_server.sessions.crash_recovery import close_partial, with_missing_results
 from mochi_server.sessions.history import Block, History
-from mochi_server.sessions.serialization import BETWEEN_MESSAGES, encode, encode_file, settle
+from mochi_server.sessions.serialization import BETWEEN_MESSAGES, encode, encode_file, normalize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import timestamp
 
 
 @dataclass(frozen=True)
-class Record:
+class SessionRecord:
     """A stored session, never changed in place. ``partial`` is what a turn that has not ended is at.
 
     ``writer`` names the process that writes it, see ``presence``.
@@ -29,13 +29,13 @@ class Record:
     known_tail: tuple[bytes, ...] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, session: ChatSession) -> "Record":
+    def of(cls, session: ChatSession) -> "SessionRecord":
         return cls(session.metadata, session.history, session.extra)
 
     @property
     def lines(self) -> list[bytes]:
         """Every message encoded; those of a block of the history together."""
-        return [*(block.keep(_encoded) for block in self.messages.blocks), *self._tail]
+        return [*(block.cached(_encoded) for block in self.messages.blocks), *self._tail]
 
     @cached_property
     def mark(self) -> str:
@@ -54,7 +54,7 @@ class Record:
 
     def session(self) -> ChatSession:
         """The session for a caller, without the unfinished answer."""
-        metadata = SessionMetadata.from_dict(settle(self.metadata.to_dict()))
+        metadata = SessionMetadata.from_dict(normalize(self.metadata.to_dict()))
         metadata.message_count = len(self.messages)
         return ChatSession(metadata, self.messages, dict(self.extra))
 
@@ -65,10 +65,10 @@ class Record:
         """A position in the history, or the nearest there is."""
         return max(0, min(index, len(self.messages)))
 
-    def with_tail(self, from_index: int, messages: Sequence[Message], updated_at: str) -> "Record":
+    def with_tail(self, from_index: int, messages: Sequence[Message], updated_at: str) -> "SessionRecord":
         """The history up to a position, then these messages; ends what was unfinished."""
-        kept = self.messages.upto(self.position(from_index))
-        longer = kept.plus(messages)
+        kept = self.messages.prefix(self.position(from_index))
+        longer = kept.extended(messages)
         is_same_tail = kept is self.messages and len(kept.blocks) == len(longer.blocks)
         return replace(
             self,
@@ -79,19 +79,19 @@ class Record:
             writer=None,
         )
 
-    def with_fields(self, fields: Mapping[str, Any], updated_at: str) -> "Record":
+    def with_fields(self, fields: Mapping[str, Any], updated_at: str) -> "SessionRecord":
         """Metadata fields as JSON, set by name; null is the field's default. Raises ValueError for a null model."""
         latest = max(self.metadata.updated_at, updated_at, key=timestamp)
         changed = {**self.metadata.to_dict(), **fields, "updated_at": latest}
         return self._same_history(metadata=SessionMetadata.from_dict(changed))
 
-    def with_partial(self, partial: Message | None, writer: str | None = None) -> "Record":
+    def with_partial(self, partial: Message | None, writer: str | None = None) -> "SessionRecord":
         return self._same_history(partial=partial, writer=writer)
 
-    def after_crash(self) -> "Record":
+    def after_crash(self) -> "SessionRecord":
         """With what was unfinished as the messages it has become, and a result for each call."""
-        left = [] if self.partial is None else cut_off(self.partial)
-        messages = with_results(self.messages.plus(left) if left else self.messages)
+        left = [] if self.partial is None else close_partial(self.partial)
+        messages = with_missing_results(self.messages.extended(left) if left else self.messages)
         if messages is self.messages:
             return self
         start = len(self.messages) if len(messages) == len(self.messages) + len(left) else 0
@@ -101,7 +101,7 @@ class Record:
     def _tail(self) -> tuple[bytes, ...]:
         return tuple(map(encode, self.messages.tail)) if self.known_tail is None else self.known_tail
 
-    def _same_history(self, **changes: Any) -> "Record":
+    def _same_history(self, **changes: Any) -> "SessionRecord":
         after = replace(self, known_tail=self.__dict__.get("_tail", self.known_tail), **changes)
         if "mark" in self.__dict__:
             after.__dict__["mark"] = self.mark
@@ -116,5 +116,5 @@ def _hashed(before: blake2b | None, block: Block) -> blake2b:
     """The hash of the encoded messages of a history up to the end of a block."""
     hashed = before.copy() if before else blake2b(digest_size=8)
     hashed.update(b"\n" if before else b"")
-    hashed.update(block.keep(_encoded).replace(BETWEEN_MESSAGES, b"\n"))  # no line has any in it
+    hashed.update(block.cached(_encoded).replace(BETWEEN_MESSAGES, b"\n"))  # no line has any in it
     return hashed

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from datetime import datetime, timezone
 
 from mochi_server.constants import LogFormat
-from mochi_server.util.masking import Secrets
+from mochi_server.util.masking import SecretMasker
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """Of the request that is being answered; what a request has begun keeps it."""
@@ -22,7 +22,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 class TextFormatter(logging.Formatter):
     """A line for each record, with the request's id at its end; a traceback follows on lines of its own."""
 
-    def __init__(self, secrets: Secrets) -> None:
+    def __init__(self, secrets: SecretMasker) -> None:
         super().__init__(_TEXT)
         self._secrets = secrets
 
@@ -40,7 +40,7 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One JSON object for each record, a traceback being one of its fields."""
 
-    def __init__(self, secrets: Secrets) -> None:
+    def __init__(self, secrets: SecretMasker) -> None:
         super().__init__()
         self._secrets = secrets
 
@@ -59,9 +59,9 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(self._secrets.mask(said), default=str)
 
 
-def configure(level: str, form: LogFormat, secrets: Secrets) -> None:
+def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
     """Write the log of the whole process to standard error, Python's own warnings included."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter(secrets) if form == "json" else TextFormatter(secrets))
+    handler.setFormatter(JsonFormatter(secrets) if log_format == "json" else TextFormatter(secrets))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)

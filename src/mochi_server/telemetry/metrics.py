@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from mochi_server import __version__
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolNotFound
-from mochi_server.ollama.payloads import qualified
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -55,36 +55,38 @@ class Metrics:
         self._errors = new(Counter, "errors", text, "code", "of")
         self._answered = new(Counter, "http_requests", "Requests that were answered.", "method", "status")
         self._running = new(Gauge, "running_turns", "Turns under way.")
-        self._listeners = new(Gauge, "open_streams", "Requests that wait for what a running turn brings.")
+        self._subscribers = new(Gauge, "open_streams", "Requests that wait for what a running turn brings.")
         self._store = new(Gauge, "store_connected", "1; 0 while the database of the sessions cannot be reached.")
         new(Gauge, "build_info", "Always 1; the label says which version.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
 
-    def text(self) -> bytes:
+    def render(self) -> bytes:
         """Return all metrics in the text format."""
         return generate_latest(self.registry)
 
-    def watch(self, running: Callable[[], int], listeners: Callable[[], int], store: Callable[[], bool]) -> None:
+    def set_sources(
+        self, running: Callable[[], int], subscribers: Callable[[], int], store: Callable[[], bool]
+    ) -> None:
         """Set the functions that return current values."""
         self._running.set_function(running)
-        self._listeners.set_function(listeners)
+        self._subscribers.set_function(subscribers)
         self._store.set_function(store)
 
     def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
         """Count a turn, with the messages that it stored and the code of its error."""
         self._turns.labels(outcome).inc()
         self._turn_seconds.observe(seconds)
-        self.called(messages)
+        self.tool_calls_ended(messages)
         if error is not None:
             self._errors.labels(error, "turn").inc()
 
-    def called(self, messages: Sequence[Message]) -> None:
+    def tool_calls_ended(self, messages: Sequence[Message]) -> None:
         """Count the tool results among some messages."""
         for message in messages:
             if message["role"] == "tool":
                 self._calls.labels(*self._tool_end(message)).inc()
 
-    def answered(self, last: Mapping[str, Any]) -> None:
+    def response_ended(self, last: Mapping[str, Any]) -> None:
         """Count an answer of a model by its last line."""
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
@@ -93,7 +95,7 @@ class Metrics:
         if (seconds := _number(last.get("load_duration")) * _NANO) >= _LOAD_SECONDS:
             self._loads.labels(model).observe(seconds)
 
-    def first_words(self, model: str, seconds: float) -> None:
+    def first_token(self, model: str, seconds: float) -> None:
         """Record the time to the first token of an answer."""
         self._first_token.labels(self._model(model)).observe(seconds)
 
@@ -108,7 +110,7 @@ class Metrics:
             self._errors.labels(error, "request").inc()
 
     def _model(self, name: str) -> str:
-        return _label(qualified(name), self._models) if name else _OTHER
+        return _label(qualified_name(name), self._models) if name else _OTHER
 
     def _tool_end(self, message: Message) -> tuple[str, str]:
         code = message.get("error_code")

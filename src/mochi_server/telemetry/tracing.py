@@ -18,19 +18,19 @@ _SDK = "opentelemetry.sdk.trace"
 logger = logging.getLogger(__name__)
 
 
-def turn_ended(metrics: Metrics, run: Run) -> None:
+def record_turn(metrics: Metrics, run: Run) -> None:
     """Record a turn. Of a failure only the code is logged, because Ollama's own texts may quote a conversation."""
     failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
     if _SDK in sys.modules:
-        _trace(run, ended - int(seconds * 1e9), ended)
+        _record_spans(run, ended - int(seconds * 1e9), ended)
     if failure is not None:
         text = failure.message if isinstance(failure, OllamaUnreachable) else failure.code
         logger.warning("A turn of session %s has failed: %s", run.session_id, text)
 
 
-def _trace(run: Run, began: int, ended: int) -> None:
+def _record_spans(run: Run, began: int, ended: int) -> None:
     """Make a span for a turn, in that of the request that began it, and one for each answer. Times are in ns."""
     from opentelemetry.trace import SpanKind, StatusCode, get_tracer, set_span_in_context  # noqa: PLC0415 - optional
 

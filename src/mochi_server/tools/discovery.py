@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from mochi_server.errors import ToolNotFound
-from mochi_server.tools.loader import Problem, Unavailable, load_package
-from mochi_server.tools.schema import NotATool, ToolSchema, make_schema
+from mochi_server.tools.loader import Problem, UnavailableFunction, load_package
+from mochi_server.tools.schema import InvalidTool, ToolSchema, make_schema
 
 RESERVED_NAMES = frozenset({"executions", "reload"})
 """Routes beside ``/tools/{tool_name}``."""
@@ -77,17 +77,17 @@ class ToolDiscoveryService:
         """Return the tools, imported at the first call. Blocks during the import."""
         with self._lock:
             if self.found is None:
-                self.found = self._look()
+                self.found = self._scan()
             return self.found
 
     def reload_tools(self) -> ToolCatalogue:
         """Import the directory again. Until then the old tools stay in use."""
-        catalogue = self._look()
+        catalogue = self._scan()
         with self._lock:
             self.found = catalogue
         return catalogue
 
-    def _look(self) -> ToolCatalogue:
+    def _scan(self) -> ToolCatalogue:
         catalogue = find_tools(self._directory)
         for problem in catalogue.problems:
             logger.warning("%s in %s: %s", problem.name, self._directory, problem.message)
@@ -126,11 +126,11 @@ def _read(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
     tools = {}
     for name in exported:
         function = getattr(package, name, None)
-        if isinstance(function, Unavailable):  # its file has a problem
+        if isinstance(function, UnavailableFunction):  # its file has a problem
             continue
         try:
             tools[name] = _tool(name, function, name in marks[_READ_ONLY] and name not in marks[_DESTRUCTIVE])
-        except NotATool as error:
+        except InvalidTool as error:
             problems.append(Problem(name, str(error)))
     members = {group.strip("_"): [name for name in names if name in tools] for group, names in groups.items()}
     return ToolCatalogue(tools, members, tuple(problems))
@@ -138,8 +138,8 @@ def _read(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
 
 def _tool(name: str, function: Any, read_only: bool) -> Tool:
     if name in RESERVED_NAMES:
-        raise NotATool("the name is reserved")
+        raise InvalidTool("the name is reserved")
     if function is None:
-        raise NotATool("__all__ names it, and it does not exist")
+        raise InvalidTool("__all__ names it, and it does not exist")
     marked = getattr(function, "destructive", None)
     return Tool(name, function, make_schema(function, name), not marked if isinstance(marked, bool) else read_only)

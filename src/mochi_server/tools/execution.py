@@ -22,7 +22,7 @@ import anyio
 from pydantic_core import to_json
 
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.schema import WrongArguments
+from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.clock import now
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class ToolExecutionService:
         """Check the arguments and run the tool. Whatever the tool does wrong is in the result, never raised."""
         try:
             return await self.execute_bound(tool, tool.schema.bind(arguments))
-        except WrongArguments as wrong:
+        except InvalidArguments as wrong:
             return self._record(tool, None, f"Wrong arguments for {tool.name}: {wrong}", 0.0)
 
     async def execute_bound(self, tool: Tool, arguments: inspect.BoundArguments) -> ToolExecutionResult:
@@ -82,7 +82,7 @@ class ToolExecutionService:
         started = time.monotonic()
         try:
             text, error = await self._run(tool, arguments), None
-        except Raised as raised:
+        except ToolRaised as raised:
             text, error = None, shortened(f"{tool.name} failed: {raised}", self._limit)
         return self._record(tool, text, error, round(time.monotonic() - started, 6))
 
@@ -112,11 +112,11 @@ class ToolExecutionService:
         return await self._in_thread(lambda: finish(value), "it ran, but its result could not be read")
 
     async def _in_thread(self, work: Callable[[], str], consequence: str) -> str:
-        """Run a function in a thread, once fewer than the limit are at work. Raises ``Raised``."""
+        """Run a function in a thread, once fewer than the limit are at work. Raises ``ToolRaised``."""
         async with self._at_work:
             if self._threads.locked():
                 self._on_refused()
-                raise Raised(f"{consequence}: all {MAX_THREADS} threads are taken by calls that have not returned")
+                raise ToolRaised(f"{consequence}: all {MAX_THREADS} threads are taken by calls that have not returned")
             with self._limited():
                 return await in_thread(work, self._threads, self._on_lost)
 
@@ -126,17 +126,17 @@ class ToolExecutionService:
             with anyio.fail_after(self._timeout):
                 yield
         except TimeoutError:
-            raise Raised(f"it took longer than {self._timeout:g} seconds and was given up") from None
+            raise ToolRaised(f"it took longer than {self._timeout:g} seconds and was given up") from None
 
 
-class Raised(Exception):
+class ToolRaised(Exception):
     """The error of user code as text, so that nothing else that it raises reaches the event loop."""
 
 
 async def in_thread(
     function: Callable[[], T], slots: asyncio.Semaphore, lost: Callable[[], object] = lambda: None
 ) -> T:
-    """Run a function in a daemon thread of its own, when there is a slot. Raises ``Raised`` for what it raises.
+    """Run a function in a daemon thread of its own, when there is a slot. Raises ``ToolRaised`` for what it raises.
 
     Cancellation ends the wait, not the thread, which keeps its slot until it ends. ``lost`` is called in that case.
     """
@@ -149,7 +149,7 @@ async def in_thread(
         try:
             outcome.set_result(function())
         except BaseException as failure:  # user code may raise anything, SystemExit included
-            outcome.set_exception(_raised(failure))
+            outcome.set_exception(_to_tool_raised(failure))
         with suppress(RuntimeError):  # the server ended before the tool
             loop.call_soon_threadsafe(slots.release)
 
@@ -194,25 +194,25 @@ async def _guarded(work: Coroutine[Any, Any, T]) -> T:
         task.cancel()
         raise
     if task.cancelled():
-        raise Raised("CancelledError: it was cancelled")
+        raise ToolRaised("CancelledError: it was cancelled")
     return task.result()
 
 
 async def _contained(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
-    except (asyncio.CancelledError, Raised):
+    except (asyncio.CancelledError, ToolRaised):
         raise
     except BaseException as failure:  # as in a thread
-        raise _raised(failure) from None
+        raise _to_tool_raised(failure) from None
 
 
-def _raised(failure: BaseException) -> Raised:
+def _to_tool_raised(failure: BaseException) -> ToolRaised:
     logger.info("A tool raised %s", type(failure).__name__)
     try:
-        return Raised(as_text(f"{type(failure).__name__}: {failure}"))
+        return ToolRaised(as_text(f"{type(failure).__name__}: {failure}"))
     except Exception:  # its own __str__ may fail
-        return Raised(type(failure).__name__)
+        return ToolRaised(type(failure).__name__)
 
 
 def _statistics(runs: Collection[ToolExecutionResult]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Unavailable:
+class UnavailableFunction:
     """Placeholder for a function of a file that could not be imported."""
 
     file: str
@@ -50,7 +50,7 @@ def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
     Returns None for a package whose ``__init__.py`` fails, and a problem for each file that fails.
     """
     directory = directory.absolute()
-    load = _Load(directory)
+    load = _PackageImport(directory)
     try:
         package = load.create(load.name, directory)
         load.execute(package)
@@ -62,7 +62,7 @@ def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
     return package, load.problems
 
 
-class _Load:
+class _PackageImport:
     """One import of a directory."""
 
     def __init__(self, directory: Path) -> None:
@@ -129,7 +129,7 @@ class _SourceLoader(Loader):
     It does not use compiled files, which are compared with their sources by whole seconds.
     """
 
-    load: _Load
+    load: _PackageImport
     file: Path
 
     def exec_module(self, module: ModuleType) -> None:
@@ -142,10 +142,10 @@ class _SourceLoader(Loader):
                 del names[name]
             names["__getattr__"] = self._placeholder
 
-    def _placeholder(self, name: str) -> Unavailable:
+    def _placeholder(self, name: str) -> UnavailableFunction:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Unavailable(self.file.name)
+        return UnavailableFunction(self.file.name)
 
 
 def _modules(directory: Path) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 import anyio
 
 from mochi_server.tools.discovery import ToolCatalogue, ToolDiscoveryService
-from mochi_server.tools.execution import Raised, in_thread
+from mochi_server.tools.execution import ToolRaised, in_thread
 from mochi_server.tools.loader import Problem
 
 T = TypeVar("T")
@@ -15,12 +15,12 @@ IMPORT_SECONDS = 30
 
 
 async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seconds: float = IMPORT_SECONDS) -> T:
-    """Run a function that imports user code. Raises ``Raised``, also after the timeout."""
+    """Run a function that imports user code. Raises ``ToolRaised``, also after the timeout."""
     try:
         with anyio.fail_after(seconds):
             return await in_thread(work, slots)
     except TimeoutError:
-        raise Raised(f"importing took longer than {seconds:g} seconds") from None
+        raise ToolRaised(f"importing took longer than {seconds:g} seconds") from None
 
 
 class ToolSource(Protocol):
@@ -33,7 +33,7 @@ class ToolSource(Protocol):
         """Look for the tools again."""
 
 
-class ToolLibrary:
+class ToolRegistry:
     """The tools of a directory and those of another source."""
 
     def __init__(self, discovery: ToolDiscoveryService, more: ToolSource) -> None:
@@ -57,5 +57,5 @@ class ToolLibrary:
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
         try:
             return await import_in_thread(work, self._slots)
-        except Raised as error:
+        except ToolRaised as error:
             return ToolCatalogue(problems=(Problem("__init__.py", str(error)),))

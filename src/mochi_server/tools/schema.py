@@ -28,11 +28,11 @@ _MAX_DEPTH = 50
 TOO_DEEP = f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with flatter arguments."
 
 
-class NotATool(Exception):
+class InvalidTool(Exception):
     """A function cannot be a tool; the message is for its author."""
 
 
-class WrongArguments(Exception):
+class InvalidArguments(Exception):
     """Arguments are invalid; the message is for a model."""
 
 
@@ -46,7 +46,7 @@ class ToolSchema:
     overview: dict[str, dict[str, str]]
     """Parameter name → ``type`` (in Python notation) and ``description``, for clients."""
     bind: Callable[[Mapping[str, Any]], inspect.BoundArguments]
-    """Converts and validates arguments. Raises ``WrongArguments``."""
+    """Converts and validates arguments. Raises ``InvalidArguments``."""
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in Ollama's format."""
@@ -54,9 +54,9 @@ class ToolSchema:
         return {"type": "function", "function": function}
 
     def check(self, arguments: dict[str, Any]) -> inspect.BoundArguments:
-        """Return the arguments as the function takes them. Raises ``WrongArguments``, also for too many levels."""
+        """Return the arguments as the function takes them. Raises ``InvalidArguments``, also for too many levels."""
         if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
-            raise WrongArguments(TOO_DEEP)
+            raise InvalidArguments(TOO_DEEP)
         return self.bind(arguments)
 
 
@@ -64,17 +64,17 @@ class ToolSchemaService:
     """Schemas of functions, by default under their names."""
 
     def schema_of(self, function: Callable[..., Any], name: str | None = None) -> ToolSchema:
-        """Return the schema of a function. Raises ``NotATool``."""
+        """Return the schema of a function. Raises ``InvalidTool``."""
         return make_schema(function, name or str(getattr(function, "__name__", "")))
 
 
 def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
-    """Return the schema of a function. Raises ``NotATool``."""
+    """Return the schema of a function. Raises ``InvalidTool``."""
     if inspect.isclass(function) or not callable(function):
-        raise NotATool("it is not a function")
+        raise InvalidTool("it is not a function")
     documentation = inspect.getdoc(function) or ""
     if not documentation.strip():
-        raise NotATool("it has no docstring, and models go by that")
+        raise InvalidTool("it has no docstring, and models go by that")
     signature, hints = _typed_signature(function)
     # In the style that describes most of the parameters.
     docstring = max(
@@ -102,7 +102,7 @@ def _bind(
     try:
         values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
     except ValidationError as error:
-        raise WrongArguments(explain(error)) from error
+        raise InvalidArguments(explain(error)) from error
     bound = signature.bind_partial()
     bound.arguments = {name: values[name] for name in signature.parameters}
     return bound
@@ -131,14 +131,14 @@ def _typed_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, d
         annotated = function if hasattr(function, "__annotations__") else getattr(function, "func", function)
         hints = typing.get_type_hints(annotated, include_extras=True)
     except Exception as error:  # annotations are the author's code
-        raise NotATool(f"its annotations cannot be read: {error}") from error
+        raise InvalidTool(f"its annotations cannot be read: {error}") from error
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise NotATool(f"it takes {parameter}, and a model must know each parameter")
+            raise InvalidTool(f"it takes {parameter}, and a model must know each parameter")
         if parameter.name not in hints:
-            raise NotATool(f"its parameter {parameter.name!r} has no type")
+            raise InvalidTool(f"its parameter {parameter.name!r} has no type")
     if "return" not in hints:
-        raise NotATool("it does not say what it returns")
+        raise InvalidTool("it does not say what it returns")
     return signature, hints
 
 
@@ -155,19 +155,19 @@ def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> TypeAdap
     try:
         return TypeAdapter(cast("Any", collect))
     except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
-        raise NotATool(f"one of its types cannot come from JSON: {str(error).splitlines()[0]}") from error
+        raise InvalidTool(f"one of its types cannot come from JSON: {str(error).splitlines()[0]}") from error
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a JSON schema with its references replaced by what they refer to; a recursive one becomes any object.
 
-    Raises ``NotATool`` for a schema that becomes too large.
+    Raises ``InvalidTool`` for a schema that becomes too large.
     """
     nodes = count()
 
     def inline(node: Any, inside: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
         if next(nodes) > _MAX_NODES or depth > _MAX_DEPTH:
-            raise NotATool("its schema is too large")
+            raise InvalidTool("its schema is too large")
         if not isinstance(node, dict):  # true or false
             return {}
         pointer = node.get("$ref")
@@ -200,7 +200,7 @@ def for_models(schema: dict[str, Any], described: Mapping[str, str]) -> dict[str
     """Return what Ollama passes on of an inlined schema. Defaults become part of the descriptions."""
     properties = {}
     for name, node in schema.get("properties", {}).items():
-        kept, default = _kept(node), node.get("default")
+        kept, default = _allowed_keywords(node), node.get("default")
         text = _flat(described.get(name) or kept.get("description", ""))
         if default not in (None, "", [], {}):
             text = f"{text} (default: {default})".strip()
@@ -209,20 +209,20 @@ def for_models(schema: dict[str, Any], described: Mapping[str, str]) -> dict[str
     return {"type": "object", "properties": properties, **required}
 
 
-def _kept(node: Mapping[str, Any]) -> dict[str, Any]:
+def _allowed_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
     choices = [choice for choice in node.get("anyOf", node.get("oneOf", ())) if choice.get("type") != "null"]
     if len(choices) == 1:
-        return _kept({**choices[0], **{key: node[key] for key in _KEPT if key in node}})
+        return _allowed_keywords({**choices[0], **{key: node[key] for key in _KEPT if key in node}})
     result = {key: node[key] for key in _KEPT if key in node}
     if "const" in node:
         result["enum"] = [node["const"]]
     if choices:
-        result["anyOf"] = [_kept(choice) for choice in choices]
+        result["anyOf"] = [_allowed_keywords(choice) for choice in choices]
     if "items" in node or "prefixItems" in node:
         items = node.get("items") or next(iter(node.get("prefixItems", ())), None)
-        result["items"] = _kept(items if isinstance(items, Mapping) else {})
+        result["items"] = _allowed_keywords(items if isinstance(items, Mapping) else {})
     if "properties" in node:
-        result["properties"] = {name: _kept(value) for name, value in node["properties"].items()}
+        result["properties"] = {name: _allowed_keywords(value) for name, value in node["properties"].items()}
     return result
 
 

@@ -15,22 +15,22 @@ from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, T
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.schema import WrongArguments
+from mochi_server.tools.schema import InvalidArguments
 
 DecidedBy = Literal["policy", "user", "timeout"]
 
 
 @dataclass(slots=True)
-class Progress:
+class CallProgress:
     """Progress of a call. It decides what is stored when the turn ends before the call does."""
 
     decided_by: DecidedBy = "policy"
-    running: "Call | None" = None
+    running: "ToolInvocation | None" = None
     """The call as it runs, with the arguments that the user may have edited; None before it starts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolInvocation:
     """One tool call of a model. ``index`` counts the calls of a turn."""
 
     index: int
@@ -39,14 +39,14 @@ class Call:
     arguments: dict[str, Any]
     defect: str | None = None
     """The fault of a call that the model wrote badly."""
-    progress: Progress = field(default_factory=Progress, compare=False, repr=False)
+    progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
     """How a call ended. ``content`` is the text for the model; ``execution_time`` is in seconds."""
 
-    call: Call
+    call: ToolInvocation
     content: str
     success: bool
     error_code: str | None = None
@@ -79,19 +79,19 @@ class ToolOutcome:
 class BoundCall:
     """A call with its tool and its validated arguments, or with the outcome of a call that cannot run."""
 
-    call: Call
+    call: ToolInvocation
     tool: Tool | None = None
     arguments: inspect.BoundArguments | None = None
     refusal: ToolOutcome | None = None
 
     @classmethod
-    def of(cls, call: Call, tool: Tool) -> "BoundCall":
+    def of(cls, call: ToolInvocation, tool: Tool) -> "BoundCall":
         """Validate the arguments of a call against the signature of its tool."""
         if call.defect is not None:
             return cls(call, tool, refusal=failed(call, call.defect))
         try:
             return cls(call, tool, tool.schema.check(call.arguments))
-        except WrongArguments as wrong:
+        except InvalidArguments as wrong:
             return cls(call, tool, refusal=failed(call, f"Wrong arguments for {call.name}: {wrong}"))
 
 
@@ -102,7 +102,7 @@ class Toolbox(Protocol):
         """Return the tools as Ollama takes them; empty when there are none."""
         ...
 
-    async def run(self, call: Call, publish: Publish) -> ToolOutcome:
+    async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         """Run a call and publish the events that show it. Faults of the model, the user or the tool never raise."""
         ...
 
@@ -119,7 +119,7 @@ class JoinedToolbox:
             named = {schema["function"]["name"]: schema for schema in toolbox.schemas()} | named
         return list(named.values())
 
-    async def run(self, call: Call, publish: Publish) -> ToolOutcome:
+    async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         """Run a call. The last toolbox refuses a name that none of them offers."""
         offering = (t for t in self._toolboxes if any(s["function"]["name"] == call.name for s in t.schemas()))
         return await next(offering, self._toolboxes[-1]).run(call, publish)
@@ -134,7 +134,7 @@ class ClientToolbox:
     def schemas(self) -> list[dict[str, Any]]:
         return self._schemas
 
-    async def run(self, call: Call, _: Publish) -> ToolOutcome:
+    async def run(self, call: ToolInvocation, _: Publish) -> ToolOutcome:
         return ToolOutcome(call, content="", success=True, handed_back=True)
 
 
@@ -144,7 +144,7 @@ class ClosedToolbox:
     def schemas(self) -> list[dict[str, Any]]:
         return []
 
-    async def run(self, call: Call, _: Publish) -> ToolOutcome:
+    async def run(self, call: ToolInvocation, _: Publish) -> ToolOutcome:
         return failed(call, "No tools may be called now.", ToolNotFound.code)
 
 
@@ -159,7 +159,7 @@ class FunctionToolbox:
     def schemas(self) -> list[dict[str, Any]]:
         return [tool.schema.definition() for tool in self.tools.values()]
 
-    async def bind(self, call: Call) -> BoundCall:
+    async def bind(self, call: ToolInvocation) -> BoundCall:
         """Look the tool of a call up among those that are enabled now, and validate the arguments."""
         await self._refresh()
         if (tool := self.tools.get(call.name)) is not None:
@@ -222,15 +222,15 @@ class PendingApproval(Protocol):
 class Approver(Protocol):
     """Decides which calls need approval, and obtains it."""
 
-    def ask(self, bound: BoundCall) -> PendingApproval | None:
+    def request(self, bound: BoundCall) -> PendingApproval | None:
         """Request approval of a call; None when no client can decide."""
         ...
 
-    async def must_ask(self, tool: Tool) -> bool:
+    async def requires_approval(self, tool: Tool) -> bool:
         """Return whether a call of this tool needs approval by the current settings."""
         ...
 
-    async def remember(self, tool: Tool) -> None:
+    async def approve_for_session(self, tool: Tool) -> None:
         """Approve a tool for the rest of the session."""
         ...
 
@@ -255,12 +255,12 @@ class ConfirmingToolbox:
     def schemas(self) -> list[dict[str, Any]]:
         return self.tools.schemas()
 
-    async def run(self, call: Call, publish: Publish) -> ToolOutcome:
+    async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         bound = await self.tools.bind(call)
-        if bound.refusal is not None or bound.tool is None or not await self.approver.must_ask(bound.tool):
+        if bound.refusal is not None or bound.tool is None or not await self.approver.requires_approval(bound.tool):
             publish([ToolCalled(call.name, call.arguments, call.index)])
             return await self.tools.execute(bound)
-        pending = self.approver.ask(bound)
+        pending = self.approver.request(bound)
         if pending is None:
             return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
         try:
@@ -279,7 +279,7 @@ class ConfirmingToolbox:
         if not await self.tools.is_current(bound):  # the settings or the file changed while the call waited
             bound = await self.tools.bind(bound.call)
         if decision.remember == "session" and bound.tool is not None:
-            await self.approver.remember(bound.tool)
+            await self.approver.approve_for_session(bound.tool)
         outcome = await self.tools.execute(bound)
         notes = []
         if edited:
@@ -291,7 +291,7 @@ class ConfirmingToolbox:
 
 
 def failed(
-    call: Call, content: str, error_code: str = ToolExecutionFailed.code, decided_by: DecidedBy = "policy"
+    call: ToolInvocation, content: str, error_code: str = ToolExecutionFailed.code, decided_by: DecidedBy = "policy"
 ) -> ToolOutcome:
     """Return the outcome of a call that did not run, or failed."""
     return ToolOutcome(call, content, success=False, error_code=error_code, decided_by=decided_by)

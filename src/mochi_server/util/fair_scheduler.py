@@ -4,13 +4,13 @@ import asyncio
 from collections import deque
 
 
-class Turns:
+class FairScheduler:
     """Queue of tasks that continue in order, one in each iteration of the event loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def mine(self) -> None:
+    async def wait(self) -> None:
         """Wait for the turn of this task: one iteration if no other task waits."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)

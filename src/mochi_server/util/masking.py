@@ -7,7 +7,7 @@ from typing import Any
 MASK = "***"
 
 
-class Secrets:
+class SecretMasker:
     """Strings that are masked in the log."""
 
     def __init__(self, values: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
         return host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost")
 
 
-def url_of(host: str, port: int) -> str:
+def server_url(host: str, port: int) -> str:
     """Return the URL of a server on this machine by the address that it is bound to, for other machines as well."""
     if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         host = _host_name()

@@ -20,7 +20,7 @@ OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", 
 
 _POLL_SECONDS = 0.005
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
-_held: set[int] = set()
+_locked_descriptors: set[int] = set()
 """Descriptors of locked files, which a forked child must close."""
 
 
@@ -39,7 +39,7 @@ def sync_directory(path: Path) -> None:
 
 
 @contextmanager
-def scanning(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
+def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
     """Yield a directory's entries, by descriptor where possible: `stat` then does not walk the path. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None
     try:
@@ -50,16 +50,16 @@ def scanning(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
             os.close(descriptor)
 
 
-def hold_file(path: Path) -> int | None:
-    """Make a file and lock it until ``let_go`` or the end of this process, however it ends. Raises OSError.
+def try_lock_file(path: Path) -> int | None:
+    """Make a file and lock it until ``release_file`` or the end of this process, however it ends. Raises OSError.
 
     A forked child does not hold the lock. None on Windows, which does not show who holds a file.
     """
     # Open for reading, so that the medium can be made read-only under a process that lives.
-    return None if sys.platform == "win32" else _hold(path, os.O_RDONLY)
+    return None if sys.platform == "win32" else _lock(path, os.O_RDONLY)
 
 
-def is_held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Return whether a process holds the file; False if it is missing or cannot be read, and on Windows."""
     if sys.platform != "win32":
         try:
@@ -77,34 +77,34 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def let_go(descriptor: int) -> None:
+def release_file(descriptor: int) -> None:
     """Unlock and close a file."""
-    _held.discard(descriptor)
+    _locked_descriptors.discard(descriptor)
     os.close(descriptor)
 
 
 @contextmanager
-def alone_with(path: Path, patience: float) -> Iterator[None]:
+def exclusive_lock(path: Path, timeout: float) -> Iterator[None]:
     """Lock a file, which is made if need be, against other processes and threads. Blocks.
 
-    Raises OSError, ``TimeoutError`` when another one has held the lock for ``patience`` seconds.
+    Raises OSError, ``TimeoutError`` when another one has held the lock for ``timeout`` seconds.
     """
     if sys.platform == "win32":
-        with FileLock(path, mode=0o600).acquire(timeout=patience, poll_interval=_POLL_SECONDS):
+        with FileLock(path, mode=0o600).acquire(timeout=timeout, poll_interval=_POLL_SECONDS):
             yield
     else:
-        deadline = time.monotonic() + patience
-        while (descriptor := _locked(path)) is None:
+        deadline = time.monotonic() + timeout
+        while (descriptor := _try_lock(path)) is None:
             if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "another process does not let go of it", str(path))
             time.sleep(_POLL_SECONDS)
         try:
             yield
         finally:
-            let_go(descriptor)
+            release_file(descriptor)
 
 
-def end_group(leader: int, *, kill: bool = False) -> None:
+def terminate_group(leader: int, *, kill: bool = False) -> None:
     """Send SIGTERM, or SIGKILL, to a process and the children in its group; on Windows, end the process."""
     with suppress(OSError):
         if sys.platform == "win32":
@@ -113,7 +113,7 @@ def end_group(leader: int, *, kill: bool = False) -> None:
             os.killpg(leader, signal.SIGKILL if kill else signal.SIGTERM)
 
 
-def guard_group(leader: int) -> "subprocess.Popen[bytes] | None":
+def start_group_guard(leader: int) -> "subprocess.Popen[bytes] | None":
     """Have a group of processes killed when this process ends, however it ends; None where there is no shell.
 
     A shell of its own waits for the end of a pipe that this process holds.
@@ -131,7 +131,7 @@ def guard_group(leader: int) -> "subprocess.Popen[bytes] | None":
     return None
 
 
-def dismiss(guard: "subprocess.Popen[bytes] | None") -> None:
+def stop_group_guard(guard: "subprocess.Popen[bytes] | None") -> None:
     """End the guarding of a group."""
     if guard is not None:
         with guard:  # waits, and closes the pipe
@@ -140,33 +140,33 @@ def dismiss(guard: "subprocess.Popen[bytes] | None") -> None:
 
 if sys.platform != "win32":
 
-    def _hold(path: Path, access: int) -> int:
+    def _lock(path: Path, access: int) -> int:
         descriptor = os.open(path, access | os.O_CREAT | OPEN_SAFELY, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
             raise
-        _held.add(descriptor)
+        _locked_descriptors.add(descriptor)
         return descriptor
 
-    def _locked(path: Path) -> int | None:
+    def _try_lock(path: Path) -> int | None:
         try:
-            descriptor = _hold(path, os.O_RDWR)  # a network file system locks only what is open for writing
+            descriptor = _lock(path, os.O_RDWR)  # a network file system locks only what is open for writing
         except BlockingIOError:
             return None
         try:
             is_there = os.fstat(descriptor).st_nlink > 0
         except OSError:
-            let_go(descriptor)
+            release_file(descriptor)
             raise
         if not is_there:  # other processes would lock another file
-            let_go(descriptor)
+            release_file(descriptor)
         return descriptor if is_there else None
 
-    def _close_held() -> None:
-        for descriptor in _held:
+    def _close_locked() -> None:
+        for descriptor in _locked_descriptors:
             os.close(descriptor)
-        _held.clear()
+        _locked_descriptors.clear()
 
-    os.register_at_fork(after_in_child=_close_held)
+    os.register_at_fork(after_in_child=_close_locked)

@@ -9,7 +9,7 @@ import anyio
 _Result = TypeVar("_Result")
 
 
-async def finished(work: Awaitable[_Result]) -> _Result:
+async def run_shielded(work: Awaitable[_Result]) -> _Result:
     """The result of ``work``, or its error; when the caller is cancelled meanwhile, the work is finished first."""
     future = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

@@ -52,15 +52,15 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
     return check
 
 
-def key_check(keys: Sequence[str], *, insecure: bool, free: Collection[str] = ()) -> Check:
+def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = ()) -> Check:
     """Require an API key; without keys, admit only requests to a loopback address, unless ``insecure``.
 
-    GET of the paths in ``free`` needs none.
+    GET of the paths in ``exempt`` needs none.
     """
     digests = [_digest(key.encode()) for key in keys]
 
     def is_admitted(scope: Scope) -> bool:
-        if scope["path"] in free and scope["method"] == "GET":
+        if scope["path"] in exempt and scope["method"] == "GET":
             return True
         if not digests:
             address = _local_address(scope)

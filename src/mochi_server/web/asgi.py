@@ -20,17 +20,17 @@ ERROR = "mochi.error"
 """Name in a request's scope: the code of the error that it was answered with."""
 
 
-def worded(error: MochiError, path: str) -> tuple[int, bytes]:
+def format_error(error: MochiError, path: str) -> tuple[int, bytes]:
     """Status and body of an error, in the words of the API that was asked."""
     if path == OPENAI_PREFIX or path.startswith(f"{OPENAI_PREFIX}/"):
         return openai_status(error), openai_body(error)
     return error.status, error.body()
 
 
-async def refuse(error: MochiError, scope: Scope, send: Send) -> None:
+async def send_error(error: MochiError, scope: Scope, send: Send) -> None:
     """Answer with an error, whole."""
     scope[ERROR] = error.code
-    status, body = worded(error, scope["path"])
+    status, body = format_error(error, scope["path"])
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))

@@ -12,12 +12,12 @@ from starlette.types import Receive
 T = TypeVar("T")
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client closed the connection and reads no response."""
 
 
 async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
-    """Return the result of ``work``. Cancel it and raise ``ClientGone`` when the client disconnects."""
+    """Return the result of ``work``. Cancel it and raise ``ClientDisconnected`` when the client disconnects."""
 
     def cancel(watching: "asyncio.Future[None]") -> None:
         if not watching.cancelled():
@@ -31,7 +31,7 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
         return await working
     except asyncio.CancelledError:
         if watching.done() and not watching.cancelled():
-            raise ClientGone from None
+            raise ClientDisconnected from None
         raise
     finally:
         watching.cancel()
@@ -49,12 +49,12 @@ class BodyReleasingRoute(APIRoute):
         return handle
 
 
-async def whole_body(request: Request) -> bytes:
-    """Return the bytes of a request body. Raises ``ClientGone`` if the client disconnects before its end."""
+async def read_body(request: Request) -> bytes:
+    """Return the bytes of a request body. Raises ``ClientDisconnected`` if the client disconnects before its end."""
     try:
         return await request.body()
     except ClientDisconnect as error:
-        raise ClientGone from error
+        raise ClientDisconnected from error
 
 
 async def _disconnect(receive: Receive) -> None:

@@ -17,8 +17,8 @@ from mochi_server.errors import MochiError, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import REFERENCE
 from mochi_server.models.openai_responses import OpenAIErrorEnvelope
-from mochi_server.web.asgi import ERROR, worded
-from mochi_server.web.disconnect import ClientGone
+from mochi_server.web.asgi import ERROR, format_error
+from mochi_server.web.disconnect import ClientDisconnected
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -40,14 +40,14 @@ def responses(*kinds: type[MochiError], prefix: str = API_PREFIX) -> Responses:
     """Return the `responses` of a route with these errors, with an example of each."""
     by_status: dict[int, list[bytes]] = {}
     for kind in kinds:
-        status, body = worded(sample(kind), prefix)
+        status, body = format_error(sample(kind), prefix)
         by_status.setdefault(status, []).append(body)
     return {status: _described(bodies, prefix) for status, bodies in sorted(by_status.items())}
 
 
 def any_error(prefix: str = API_PREFIX) -> Responses:
     """Return the `responses` that all routes below a prefix share."""
-    bodies = [worded(sample(error), prefix)[1] for error in _ANY_ROUTE]
+    bodies = [format_error(sample(error), prefix)[1] for error in _ANY_ROUTE]
     return {"default": _described(bodies, prefix) | {"description": _ANY_ERROR}}
 
 
@@ -72,22 +72,22 @@ def add_handlers(app: FastAPI) -> None:
     """Register the handlers that send every error of the app in one envelope."""
     for kind in (MochiError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _on_error)
-    app.add_exception_handler(ClientGone, _on_client_gone)
+    app.add_exception_handler(ClientDisconnected, _on_client_disconnected)
 
 
-async def _on_client_gone(_: Request, __: Exception) -> Response:
+async def _on_client_disconnected(_: Request, __: Exception) -> Response:
     return Response(status_code=499)
 
 
 async def _on_error(request: Request, exception: Exception) -> Response:
-    error = _translated(request, exception)
+    error = _to_mochi_error(request, exception)
     request.scope[ERROR] = error.code
-    status, body = worded(error, request.scope["path"])
+    status, body = format_error(error, request.scope["path"])
     headers = {"Allow": ", ".join(_methods(request))} if isinstance(error, errors.MethodNotAllowed) else None
     return Response(body, status, headers, media_type="application/json")
 
 
-def _translated(request: Request, error: Exception) -> MochiError:
+def _to_mochi_error(request: Request, error: Exception) -> MochiError:
     if isinstance(error, MochiError):
         return error
     if isinstance(error, RequestValidationError):

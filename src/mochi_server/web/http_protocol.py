@@ -28,7 +28,7 @@ _CHUNKED_PIECE_BYTES = 256
 _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
 
 
-class Connection(HttpToolsProtocol):
+class StrictHttpProtocol(HttpToolsProtocol):
     """A connection that answers one request after the other, bounds what it buffers, and closes if a request stalls.
 
     Pipelined requests wait as bytes. They are parsed when the requests before them have been answered.
@@ -37,7 +37,7 @@ class Connection(HttpToolsProtocol):
     such a request as data of the other protocol. The head is therefore parsed again without them.
     """
 
-    patience_seconds = 60.0
+    stall_seconds = 60.0
     """Timeout for a request of which no data arrives."""
 
     _seen = b""
@@ -49,7 +49,7 @@ class Connection(HttpToolsProtocol):
     """Bytes since the last body data: of the head, of chunk extensions or of trailers."""
     _state: Literal["idle", "head", "body"] = "idle"
     """What of a request is being parsed."""
-    _came = 0.0
+    _received_at = 0.0
     _timer: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -58,8 +58,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
-        self._came = self.loop.time()
-        self._timer = self.loop.call_later(self.patience_seconds, self._look)
+        self._received_at = self.loop.time()
+        self._timer = self.loop.call_later(self.stall_seconds, self._check_stalled)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -73,7 +73,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._came = self.loop.time()
+        self._received_at = self.loop.time()
         self._unread += data
         self._parse_unread()
         # Not by uvicorn's flow control, which reads on whenever the application receives.
@@ -94,7 +94,7 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         super().on_message_begin()
         if self._timer is None:
-            self._timer = self.loop.call_later(self.patience_seconds, self._look)
+            self._timer = self.loop.call_later(self.stall_seconds, self._check_stalled)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Ignore trailers: a field behind the body must not become a header."""
@@ -163,16 +163,16 @@ class Connection(HttpToolsProtocol):
         first = b"%s %s HTTP/%s" % (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())
         return b"\r\n".join([first, *lines, b"", b""])
 
-    def _look(self) -> None:
+    def _check_stalled(self) -> None:
         """Close the connection if nothing arrives of a request; one timer for many pieces, none during an answer."""
         self._timer = None
-        left = self._came + self.patience_seconds - self.loop.time()
+        left = self._received_at + self.stall_seconds - self.loop.time()
         if self.transport.is_closing() or self._is_answering():
             return
         if left > 0:
-            self._timer = self.loop.call_later(left, self._look)
+            self._timer = self.loop.call_later(left, self._check_stalled)
         elif self._state != "idle":
-            self._refuse(RequestTimedOut(self.patience_seconds))
+            self._refuse(RequestTimedOut(self.stall_seconds))
         else:
             self.transport.close()
 

@@ -5,7 +5,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 
-class Router(APIRouter):
+class PrefixRouter(APIRouter):
     """A router that is skipped, and its routes not even built, for paths without its prefix."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

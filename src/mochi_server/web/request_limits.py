@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.errors import BodyTooLarge, HeadersTooLarge, MalformedRequest, MochiError, ValidationFailed
-from mochi_server.web.asgi import header, refuse
+from mochi_server.web.asgi import header, send_error
 
 MAX_HEADER_BYTES = 64 * 1024
 
@@ -18,7 +18,7 @@ Check = Callable[[Scope], MochiError | None]
 """A check of a request's head: the error to answer with, or None."""
 
 
-class Guard:
+class CheckMiddleware:
     """Middleware that sends the error of a check instead of passing the request on."""
 
     def __init__(self, app: ASGIApp, check: Check) -> None:
@@ -27,7 +27,7 @@ class Guard:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and (error := self._check(scope)) is not None:
-            return refuse(error, scope, send)
+            return send_error(error, scope, send)
         return self._app(scope, receive, send)
 
 
@@ -47,7 +47,7 @@ def json_check(scope: Scope) -> MochiError | None:
     return ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
 
 
-class BodyLimit:
+class BodyLimitMiddleware:
     """Refuse bodies over ``max_bytes``, of a declared length or not."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
@@ -59,7 +59,7 @@ class BodyLimit:
             return self._app(scope, receive, send)
         declared = header(scope, b"content-length")
         if declared.isdecimal() and int(declared) > self._limit:
-            return refuse(BodyTooLarge(self._limit), scope, send)
+            return send_error(BodyTooLarge(self._limit), scope, send)
         if declared.isdecimal() or not header(scope, b"transfer-encoding"):
             return self._app(scope, receive, send)
         return self._measured(scope, receive, send)
@@ -73,7 +73,7 @@ class BodyLimit:
             messages.append(message)
             size += len(message.get("body", b""))
             if size > self._limit:
-                return await refuse(BodyTooLarge(self._limit), scope, send)
+                return await send_error(BodyTooLarge(self._limit), scope, send)
             more = message["type"] == "http.request" and message.get("more_body", False)
 
         async def replay() -> Message:

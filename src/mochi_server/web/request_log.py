@@ -23,13 +23,13 @@ _CLIENT_CLOSED = 499
 logger = logging.getLogger(__name__)
 
 
-class RequestLog:
+class RequestLogMiddleware:
     """Outermost middleware: every response has the id, that of a failed app included."""
 
-    def __init__(self, app: ASGIApp, ended: Callable[[str, int | None, str | None], None]) -> None:
-        """``ended`` receives the method, the status and the error's code of each request."""
+    def __init__(self, app: ASGIApp, on_ended: Callable[[str, int | None, str | None], None]) -> None:
+        """``on_ended`` receives the method, the status and the error's code of each request."""
         self._app = app
-        self._ended = ended
+        self._on_ended = on_ended
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         return (self._answer if scope["type"] == "http" else self._app)(scope, receive, send)
@@ -60,7 +60,7 @@ class RequestLog:
             raise
         finally:
             client = scope.get("client")
-            self._ended(scope["method"], status, scope.get(ERROR))
+            self._on_ended(scope["method"], status, scope.get(ERROR))
             report(
                 method=scope["method"],
                 path=(scope.get("raw_path") or b"").decode("ascii", "backslashreplace"),

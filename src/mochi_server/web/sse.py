@@ -19,10 +19,10 @@ from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.events import REFERENCE, EventUnion
-from mochi_server.openai.response_encoding import Chunks
+from mochi_server.openai.response_encoding import ChunkEncoder
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
-from mochi_server.web.disconnect import ClientGone, until_disconnect
+from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
 
 PING_SECONDS = 10
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
@@ -41,7 +41,7 @@ class EventsResponse(EventSourceResponse):
     """A stream of events from a generator. The generator is closed when the client disconnects."""
 
     def __init__(self, events: AsyncGenerator[CompareEvent, None]) -> None:
-        super().__init__(_written(events), ping=PING_SECONDS, sep="\n")
+        super().__init__(_encoded(events), ping=PING_SECONDS, sep="\n")
 
 
 class _EventStream(Response):
@@ -58,7 +58,7 @@ class _EventStream(Response):
         self._runs = runs
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        with suppress(ClientGone):
+        with suppress(ClientDisconnected):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await until_disconnect(receive, self.send_events(send))
 
@@ -73,14 +73,14 @@ class RunResponse(_EventStream):
     With ``chunks``, the events are those of OpenAI's API: they have neither names nor IDs.
     """
 
-    def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: Chunks | None = None) -> None:
+    def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: ChunkEncoder | None = None) -> None:
         super().__init__(runs)
         self._run = run
         self._after = after
         self._chunks = chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._runs.listening(self._run):
+        with self._runs.subscribed(self._run):
             await super().__call__(scope, receive, send)
 
     async def send_events(self, send: Send) -> None:
@@ -98,7 +98,7 @@ class RunResponse(_EventStream):
                     frames.append(b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, number, kind, payload))
                 body = b"".join(frames)
             else:
-                body = _data(chunks.of(batch))
+                body = _data(chunks.encode(batch))
             if body:
                 await send({"type": "http.response.body", "body": body, "more_body": True})
 
@@ -128,9 +128,9 @@ class WaitingResponse(_EventStream):
             run = self._starting.result()
         except MochiError as error:
             never_begun = b"%s:0" % new_id().encode()
-            await send(_body(broken_off(self._session_id, error, never_begun), more=False))
+            await send(_body(closing_events(self._session_id, error, never_begun), more=False))
         else:
-            with self._runs.listening(run):
+            with self._runs.subscribed(run):
                 await RunResponse(self._runs, run).send_events(send)
 
 
@@ -138,7 +138,7 @@ def _body(data: bytes, *, more: bool = True) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def begun_in_time(
+async def respond_when_started(
     request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
 ) -> Response:
     """Return the stream of a new run. If the run waits long for its session, the stream starts before the run."""
@@ -158,7 +158,7 @@ async def _give_up(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
     starting.cancel()
     (run,) = await asyncio.gather(starting, return_exceptions=True)
     if isinstance(run, Run):
-        with runs.listening(run):
+        with runs.subscribed(run):
             pass
 
 
@@ -186,14 +186,14 @@ class Position:
         return min(self.number, run.log.last) if self.run_id in (None, run.run_id) else 0
 
 
-def attached(runs: RunRegistry, run: Run | None, position: Position) -> Response:
+def attach_response(runs: RunRegistry, run: Run | None, position: Position) -> Response:
     """Return the rest of a run as a stream, or 204 without further events. 204 stops an ``EventSource``."""
     if run is None or (not run.running and position.within(run) >= run.log.last):
         return Response(status_code=204)
     return RunResponse(runs, run, position.within(run))
 
 
-async def _written(events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
+async def _encoded(events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(events):
         async for event in events:
             yield _frame(event)
@@ -209,7 +209,7 @@ def last_id(data: bytes) -> bytes:
     return ids[-1] if ids else b""
 
 
-def broken_off(session_id: str, error: MochiError, after: bytes) -> bytes:
+def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
     """Return the events that end a broken stream after the event with the ID ``after``: ``error`` and ``done``."""
     run_id, _, number = after.rpartition(b":")
     frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]

@@ -80,7 +80,7 @@ def _differences(url: str, name: str) -> Iterator[str]:
             for probe in _probes(name):
                 if probe.needs and not model.can(probe.needs):
                     continue
-                there, here = _answered(real, probe), _answered(copy, probe)
+                there, here = _send_probe(real, probe), _send_probe(copy, probe)
                 for place in there | here:
                     if there.get(place) != here.get(place):
                         values = f"{there.get(place, 'nothing')} there, {here.get(place, 'nothing')} here"
@@ -188,7 +188,7 @@ def _probes(model: str) -> Iterator[Probe]:
     )
 
 
-def _answered(client: httpx.Client, probe: Probe) -> dict[str, Any]:
+def _send_probe(client: httpx.Client, probe: Probe) -> dict[str, Any]:
     """Return what can be compared of a response: status, headers, and each kind of object in order of appearance."""
     data = probe.body if probe.body is None or isinstance(probe.body, bytes) else json.dumps(probe.body).encode()
     response = client.request(probe.method, probe.path, content=data)

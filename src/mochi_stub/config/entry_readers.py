@@ -8,7 +8,16 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from mochi_stub.config.response_types import CHARACTERS, KINDS, Error, File, Manner, Message, Response, Vector
+from mochi_stub.config.response_types import (
+    CHARACTERS,
+    KINDS,
+    ErrorResponse,
+    FileResponse,
+    MessageResponse,
+    ReplySettings,
+    Response,
+    VectorResponse,
+)
 from mochi_stub.config.yaml_source import Item, Readers
 from mochi_stub.models.catalogue import MIN_CONTEXT, Model
 from mochi_stub.prompt import ToolCall
@@ -27,31 +36,31 @@ TYPES = (*KINDS, "embedding", "error", "file")
 def response(item: Item, folder: Path) -> Response:
     """Read a text, or a mapping with a type. Recorded files are relative to `folder`. Raises ConfigError."""
     if not isinstance(item.value, dict):
-        return Message(content=item.string("a text or a mapping with a type"))
+        return MessageResponse(content=item.string("a text or a mapping with a type"))
     if "type" not in item.value:
         raise item.error(f"a type: {', '.join(TYPES)}")
     kind = item.value["type"].string()
     if kind == "error":
-        return Error(_failure(item.fields(_ERROR, "an error")))
+        return ErrorResponse(_failure(item.fields(_ERROR, "an error")))
     if kind == "embedding":
-        return Vector(item.fields({"type": Item.string, "vector": _vector}, "an embedding").get("vector"))
+        return VectorResponse(item.fields({"type": Item.string, "vector": _vector}, "an embedding").get("vector"))
     if kind == "file":
         given = item.fields({**_FILE, **STREAM}, "a file", path="a path to a recorded file")
-        return File(folder / given["path"], _manner(given), item.value["path"])
+        return FileResponse(folder / given["path"], _reply_settings(given), item.value["path"])
     if kind not in KINDS:
         raise item.value["type"].error(f"a type: {', '.join(TYPES)}; found {kind!r}")
     content: Readers = {"content": _content} if kind == "message" else {}
     given = item.fields({"type": Item.string, **content, **_SAID, **STREAM}, f"a response of type {kind}")
-    return Message(given.pop("type"), manner=_manner(given), **given)
+    return MessageResponse(given.pop("type"), settings=_reply_settings(given), **given)
 
 
-def model(item: Item) -> tuple[dict[str, Any], Manner]:
+def model(item: Item) -> tuple[dict[str, Any], ReplySettings]:
     """Read `_model`: the declared fields of `Model`, and how the model streams. Raises ConfigError."""
     given = item.fields({**MODEL, **STREAM}, "_model")
-    return given, _manner(given)
+    return given, _reply_settings(given)
 
 
-def declared(name: str, given: Mapping[str, Any], position: int) -> Model:
+def model_from_fields(name: str, given: Mapping[str, Any], position: int) -> Model:
     """Return a model; without declared fields it can do everything. Those that are declared first are the newest."""
     default: dict[str, Any] = {
         "capabilities": EVERYTHING,
@@ -64,8 +73,8 @@ def declared(name: str, given: Mapping[str, Any], position: int) -> Model:
     return Model(name, **{**default, **given})
 
 
-def _manner(given: dict[str, Any]) -> Manner:
-    return Manner(**{name: given.pop(name) for name in STREAM if name in given})
+def _reply_settings(given: dict[str, Any]) -> ReplySettings:
+    return ReplySettings(**{name: given.pop(name) for name in STREAM if name in given})
 
 
 def _content(item: Item) -> Content:
@@ -167,7 +176,7 @@ STREAM: Readers = {
     "fail": _fail,
     "cut_after": _count,
 }
-"""The fields of `Manner`."""
+"""The fields of `ReplySettings`."""
 MODEL: Readers = {
     "capabilities": lambda item: tuple(one.choice(*CAPABILITIES) for one in item.items("a list of capabilities")),
     "context_length": lambda item: item.whole(4),

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from mochi_stub.config import entry_readers
-from mochi_stub.config.response_types import File, Manner, Response
+from mochi_stub.config.response_types import FileResponse, ReplySettings, Response
 from mochi_stub.config.yaml_source import ConfigError, Item, parse, unreadable
 from mochi_stub.models.catalogue import Model
 from mochi_stub.recording.files import recorded, recordings_below
 from mochi_stub.recording.translation import wire_of
 
-__all__ = ["Config", "ConfigError", "Configured", "Script", "check", "load", "packaged"]
+__all__ = ["Config", "ConfigError", "ConfiguredModel", "Script", "check", "load", "packaged_config"]
 
 PACKAGED = Path(__file__).parent / "default.yaml"
 
@@ -27,24 +27,24 @@ class Script:
     """Configured replies of a model: one for each exact text of `triggers`, and a default. `place` is for errors."""
 
     name: str
-    place: Item
+    source: Item
     triggers: dict[str, Response] = field(default_factory=dict)
     default: Response | None = None
     parent: Item | None = None
     properties: dict[str, Any] = field(default_factory=dict)
-    manner: Manner = field(default_factory=Manner)
+    settings: ReplySettings = field(default_factory=ReplySettings)
 
     @property
-    def files(self) -> list[File]:
-        return [one for one in (*self.triggers.values(), self.default) if isinstance(one, File)]
+    def files(self) -> list[FileResponse]:
+        return [one for one in (*self.triggers.values(), self.default) if isinstance(one, FileResponse)]
 
 
 @dataclass(frozen=True)
-class Configured:
+class ConfiguredModel:
     """A model, its default stream settings, and its scripts: its own first, then the inherited ones."""
 
     model: Model
-    manner: Manner
+    settings: ReplySettings
     scripts: tuple[Script, ...]
 
 
@@ -53,7 +53,7 @@ class Config:
     """Content of a configuration file. Models are stored under their normalised names."""
 
     path: Path
-    by_name: Mapping[str, Configured]
+    by_name: Mapping[str, ConfiguredModel]
     recordings: Path | None = None
 
     @cached_property
@@ -61,13 +61,13 @@ class Config:
         return tuple(one.model for one in self.by_name.values())
 
     @cached_property
-    def is_whole(self) -> bool:
+    def is_self_contained(self) -> bool:
         """Return whether all replies are in this file. Recorded files may change independently."""
         return self.recordings is None and not any(one.scripts[0].files for one in self.by_name.values())
 
-    def find(self, model: str) -> Configured | None:
+    def find(self, model: str) -> ConfiguredModel | None:
         """Return the model of a name, ignoring case, or None."""
-        return self.by_name.get(key(model))
+        return self.by_name.get(normalized_name(model))
 
 
 def load(path: Path, data: bytes | None = None) -> Config:
@@ -91,12 +91,12 @@ def check(path: Path) -> list[str]:
 
 
 @lru_cache(maxsize=1)
-def packaged() -> Config:
+def packaged_config() -> Config:
     """Return the packaged configuration."""
     return load(PACKAGED)
 
 
-def key(model: str) -> str:
+def normalized_name(model: str) -> str:
     """Return the normalised name of a model."""
     return model.lower().removeprefix("registry.ollama.ai/").removeprefix("library/").removesuffix(":latest")
 
@@ -111,18 +111,20 @@ def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
     readers = {"models": lambda models: models.mapping("models as a mapping"), "recordings": lambda folder: folder}
     top = item.fields(readers, "the configuration")
     scripts = {name: _script(name, entries, path.parent, problems) for name, entries in top.get("models", {}).items()}
-    by_name: dict[str, Configured] = {}
+    by_name: dict[str, ConfiguredModel] = {}
     for position, (name, script) in enumerate(scripts.items()):
         with _collected(problems):
             chain = _lineage(script, scripts)
-            if key(name) in by_name:
-                raise script.place.error(f"every model once, found {name!r} again")
+            if normalized_name(name) in by_name:
+                raise script.source.error(f"every model once, found {name!r} again")
             given: dict[str, Any] = {}
-            manner = Manner()
+            manner = ReplySettings()
             for one in reversed(chain):
                 given |= one.properties
-                manner = one.manner.over(manner)
-            by_name[key(name)] = Configured(entry_readers.declared(name, given, position), manner, chain)
+                manner = one.settings.merged_over(manner)
+            by_name[normalized_name(name)] = ConfiguredModel(
+                entry_readers.model_from_fields(name, given, position), manner, chain
+            )
     if "recordings" not in top:
         return Config(path, by_name), problems
     folder = path.parent / top["recordings"].string("a folder of recordings")
@@ -165,7 +167,7 @@ def _enter(script: Script, trigger: str, item: Item, folder: Path) -> None:
         item.string("the name of another model")
         script.parent = item
     elif trigger == "_model":
-        script.properties, script.manner = entry_readers.model(item)
+        script.properties, script.settings = entry_readers.model(item)
     elif trigger == "_default":
         script.default = entry_readers.response(item, folder)
     elif trigger.startswith("_") and (meant := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
@@ -182,13 +184,13 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
         problems.append(error)
 
 
-def _recorded_problem(file: File) -> str | None:
+def _recorded_problem(file: FileResponse) -> str | None:
     if not file.path.exists():
-        return str(file.place.error(f"a recorded file, found none at {file.path}"))
+        return str(file.source.error(f"a recorded file, found none at {file.path}"))
     try:
         recording = recorded(file.path)
     except ConfigError as error:
         return str(error)
     if recording.status >= 400 or wire_of(recording.path):
         return None
-    return str(file.place.error(f"the recorded reply of a model, found what is at {recording.url}"))
+    return str(file.source.error(f"the recorded reply of a model, found what is at {recording.url}"))

@@ -11,7 +11,7 @@ from mochi_stub.models.catalogue import Model
 logger = logging.getLogger("mochi_stub")
 
 
-class Library:
+class ModelRegistry:
     """Models by name, and the digests of the layers on disk. Used from the event loop only, once the server runs.
 
     The `declared` models are fixed or from a configuration that may change; they can be pulled again after they were

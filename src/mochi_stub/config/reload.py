@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mochi_stub.config.loader import Config, load
-from mochi_stub.config.yaml_source import ConfigError, Watched
+from mochi_stub.config.yaml_source import ConfigError, WatchedFile
 
 logger = logging.getLogger("mochi_stub")
 
 
-def live_config(path: Path) -> Callable[[], Config]:
+def reloading_config(path: Path) -> Callable[[], Config]:
     """Return a function that returns the configuration in a file, read again when the file changes.
 
     If the new configuration has a mistake, the last one stays. Raises ConfigError if the file cannot be used at first.
     """
-    watched = Watched(path, lambda data: load(path, data))
+    watched = WatchedFile(path, lambda data: load(path, data))
     good, logged = watched.current(), ""
 
     def current() -> Config:

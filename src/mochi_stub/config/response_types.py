@@ -11,7 +11,7 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.recording.files import reply_of
 from mochi_stub.replies.chunks import chunked
-from mochi_stub.replies.default_reply import task_answer, unscripted
+from mochi_stub.replies.default_reply import default_reply, ui_task_reply
 from mochi_stub.replies.lorem import stable_hash
 from mochi_stub.reply import Content, Cut, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
 
@@ -20,7 +20,7 @@ CHARACTERS: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 40
 
 
 @dataclass(frozen=True)
-class Manner:
+class ReplySettings:
     """Stream settings of a reply. None means not set.
 
     Attributes:
@@ -40,7 +40,7 @@ class Manner:
     fail: tuple[int, Failure] | None = None
     cut_after: int | None = None
 
-    def over(self, other: Manner) -> Manner:
+    def merged_over(self, other: ReplySettings) -> ReplySettings:
         """What is said here, and of the rest what is said there."""
         return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
 
@@ -57,7 +57,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Message:
+class MessageResponse:
     """A configured message.
 
     Attributes:
@@ -77,11 +77,11 @@ class Message:
     usage: Usage = field(default_factory=Usage)
     finish: Finish = "stop"
     think_tags: bool = False
-    manner: Manner = Manner()
+    settings: ReplySettings = ReplySettings()
 
 
 @dataclass(frozen=True)
-class Vector:
+class VectorResponse:
     """The vector of an embedding request.
 
     Attributes:
@@ -89,11 +89,11 @@ class Vector:
     """
 
     numbers: tuple[float, ...] | None = None
-    manner: Manner = Manner()
+    settings: ReplySettings = ReplySettings()
 
 
 @dataclass(frozen=True)
-class Error:
+class ErrorResponse:
     """An error instead of a reply.
 
     Attributes:
@@ -104,11 +104,11 @@ class Error:
     """
 
     failure: Failure
-    manner: Manner = Manner()
+    settings: ReplySettings = ReplySettings()
 
 
 @dataclass(frozen=True)
-class File:
+class FileResponse:
     """A recorded reply. If the file cannot be used, the reply is an error with the reason.
 
     Attributes:
@@ -116,39 +116,39 @@ class File:
     """
 
     path: Path
-    manner: Manner
-    place: Item
+    settings: ReplySettings
+    source: Item
 
 
-Response: TypeAlias = "Message | Vector | Error | File"
+Response: TypeAlias = "MessageResponse | VectorResponse | ErrorResponse | FileResponse"
 
 
 def reply_to(prompt: Prompt, response: Response, model: Model) -> Reply:
     """Return the reply that a response makes of a prompt."""
-    if isinstance(response, Vector):
+    if isinstance(response, VectorResponse):
         return Reply(embedding=response.numbers or (0.0,) * model.embedding_length)
-    if isinstance(response, Error):
+    if isinstance(response, ErrorResponse):
         return Reply([response.failure])
-    if isinstance(response, Message):
-        return _said(prompt, response)
+    if isinstance(response, MessageResponse):
+        return _message_reply(prompt, response)
     try:
         return reply_of(response.path)
     except ConfigError as error:
         return Reply([Failure(str(error))])
 
 
-def _said(prompt: Prompt, message: Message) -> Reply:
+def _message_reply(prompt: Prompt, message: MessageResponse) -> Reply:
     if message.kind == "lorem":
-        return replace(unscripted(prompt), finish=message.finish, usage=message.usage)
+        return replace(default_reply(prompt), finish=message.finish, usage=message.usage)
     content: Content | None = message.content
     if message.kind == "task":
-        content = task_answer(prompt)
+        content = ui_task_reply(prompt)
     elif message.kind == "mirror":
         content = prompt.request.decode(errors="replace")
     elif message.kind == "echo":
         content = prompt.user_text
     if content is None:
-        return unscripted(prompt)
+        return default_reply(prompt)
     reasoning = message.reasoning
     if message.think_tags and reasoning:
         content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
@@ -156,24 +156,26 @@ def _said(prompt: Prompt, message: Message) -> Reply:
     return Reply.of(content, reasoning=reasoning, tool_calls=calls, finish=finish, usage=usage)
 
 
-def in_manner(reply: Reply, manner: Manner, model: Model, prompt: Prompt) -> Reply:
+def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
     """Return the reply, cut, timed and interrupted as the manner says."""
-    if manner == Manner():
+    if settings == ReplySettings():
         return reply
-    made = replace(in_pace(reply, manner, model, prompt), frames=None)
-    if manner.pause:
-        made = _after(made, manner.pause[0], Pause(manner.pause[1]))
-    if manner.cut_after is not None:
-        made = _after(made, manner.cut_after, Cut())
-    return _after(made, *manner.fail) if manner.fail else made
+    made = replace(with_pace(reply, settings, model, prompt), frames=None)
+    if settings.pause:
+        made = _after(made, settings.pause[0], Pause(settings.pause[1]))
+    if settings.cut_after is not None:
+        made = _after(made, settings.cut_after, Cut())
+    return _after(made, *settings.fail) if settings.fail else made
 
 
-def in_pace(reply: Reply, manner: Manner, model: Model, prompt: Prompt) -> Reply:
+def with_pace(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
     """Return the reply, cut and timed as the manner says."""
-    if manner.profile is None and manner.tokens_per_second is None and manner.jitter is None:
+    if settings.profile is None and settings.tokens_per_second is None and settings.jitter is None:
         return reply
-    pace = Pace(CHARACTERS[manner.profile or "words"], jitter=manner.jitter or 0.0, seed=stable_hash(prompt.user_text))
-    rate = manner.tokens_per_second
+    pace = Pace(
+        CHARACTERS[settings.profile or "words"], jitter=settings.jitter or 0.0, seed=stable_hash(prompt.user_text)
+    )
+    rate = settings.tokens_per_second
     return replace(reply, pace=replace(pace, characters_per_second=rate * model.chars_per_token) if rate else pace)
 
 

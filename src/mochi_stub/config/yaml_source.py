@@ -125,7 +125,7 @@ class Item:
 
 
 @dataclass
-class Watched(Generic[_T]):
+class WatchedFile(Generic[_T]):
     """The value that `made` makes of a file's bytes, made again when they change. Each read looks at the file."""
 
     path: Path

@@ -31,12 +31,12 @@ _REFUSED = (
 )
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A connection, whose requests are answered one after the other. `Upgrade` headers are ignored."""
 
     transport: asyncio.Transport
 
-    def __init__(self, app: Application, connections: set[Connection]) -> None:
+    def __init__(self, app: Application, connections: set[HttpConnection]) -> None:
         self.app = app
         self.connections = connections
         self.parser = httptools.HttpRequestParser(self)
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
 class ResponseWriter:
     """A request, and what the application writes to answer it. If the client disconnects, the task is cancelled."""
 
-    connection: Connection
+    connection: HttpConnection
     request: Request
     keep_alive: bool
     chunked: bool = False

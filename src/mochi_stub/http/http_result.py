@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qsl
 
-from mochi_stub.config.model_registry import Library
+from mochi_stub.config.model_registry import ModelRegistry
 from mochi_stub.journal import Journal
 from mochi_stub.models.catalogue import Model
-from mochi_stub.models.scheduler import Lease, Need, NotLoaded, Scheduler
+from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded, Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_ids import Plan
+from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.reply import Failure, Reply
 
 
@@ -44,7 +44,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpResponse:
     """A whole response. `declared` says whether its length is (Content-Length) or whether it goes out in chunks."""
 
     status: int
@@ -66,8 +66,8 @@ class Encoder(Protocol):
     def chunk(self, pieces: list[Piece]) -> bytes: ...
     def end(self) -> bytes: ...
     def error(self, failure: Failure) -> bytes: ...
-    def refusal(self, failure: Failure, *, stream: bool) -> Answer: ...
-    def whole(self) -> Answer: ...
+    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse: ...
+    def whole(self) -> HttpResponse: ...
 
 
 @dataclass(frozen=True)
@@ -81,26 +81,26 @@ class Generation:
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class ScheduledResult:
     """A result that is made when its model is loaded, and may have to wait for that.
 
     The place on the model is held until what `then` makes has been sent; `failed` tells that there was none to be had.
     """
 
     scheduler: Scheduler
-    need: Need
-    then: Callable[[Lease], Answer | Generation]
-    failed: Callable[[NotLoaded], Answer]
+    load_request: LoadRequest
+    then: Callable[[Lease], HttpResponse | Generation]
+    failed: Callable[[NotLoaded], HttpResponse]
 
 
-Result: TypeAlias = "Answer | Generation | Scheduled"
+Result: TypeAlias = "HttpResponse | Generation | ScheduledResult"
 
 
 @dataclass(frozen=True)
 class Stub:
     """What every handler may use. `resolve` makes the reply to a prompt."""
 
-    library: Library
+    registry: ModelRegistry
     resolve: Callable[[Prompt], Reply]
     scheduler: Scheduler
     journal: Journal
@@ -108,10 +108,10 @@ class Stub:
 
     @property
     def models(self) -> tuple[Model, ...]:
-        return self.library.models
+        return self.registry.models
 
-    def plan(self, request: bytes) -> Plan:
-        return Plan.of(self.seed, request)
+    def seeded_ids(self, request: bytes) -> SeededIds:
+        return SeededIds.of(self.seed, request)
 
 
 Handler = Callable[[Stub, Request], Result]

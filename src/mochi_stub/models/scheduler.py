@@ -50,7 +50,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Need:
+class LoadRequest:
     """What a request wants of its model. `options` are those in effect; `keep_alive` in seconds, None: not given."""
 
     model: Model
@@ -60,14 +60,14 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Shape:
+class LoadSettings:
     """How a model is loaded: tokens of context, whether they are a default, and the other settings."""
 
     context: int
     automatic: bool
     settings: Mapping[str, Any]
 
-    def serves(self, wanted: Shape) -> bool:
+    def serves(self, wanted: LoadSettings) -> bool:
         """Return whether a model that is loaded like this serves the request without a reload."""
         if self.context != wanted.context and not (self.automatic and wanted.automatic):
             return False
@@ -76,7 +76,7 @@ class Shape:
 
 
 @dataclass
-class Loaded:
+class LoadedModel:
     """A model in memory.
 
     `users` is the number of requests that run or wait, `queue` has one event for each that waits for one of the
@@ -85,7 +85,7 @@ class Loaded:
     """
 
     model: Model
-    shape: Shape
+    shape: LoadSettings
     keep_alive: float
     places: int
     first: tuple[bool, int]
@@ -142,7 +142,7 @@ class Scheduler:
         self.now = now
         self.loads = self.reloads = self.truncations = self.queued = 0
         self._wait = wait
-        self._loaded: dict[str, Loaded] = {}
+        self._loaded: dict[str, LoadedModel] = {}
         self._loading = asyncio.Lock()
         self._left = asyncio.Event()
 
@@ -151,26 +151,26 @@ class Scheduler:
         """The number of requests that wait for a place on a loaded model."""
         return sum(len(loaded.queue) for loaded in self._loaded.values())
 
-    def take(self, need: Need) -> Lease | None:
+    def try_acquire(self, request: LoadRequest) -> Lease | None:
         """Return a place if there is one at once, else None; then use `acquire`. Raises NotLoaded."""
-        shape = self._shape(need)
-        loaded = self._serving(need, shape)
-        if loaded is None and not (self._loading.locked() or self.queued or need.model.load_time):
-            loaded = self._put(need, shape, reload=self._alive(need.model) is not None)
+        shape = self._settings(request)
+        loaded = self._serving(request, shape)
+        if loaded is None and not (self._loading.locked() or self.queued or request.model.load_time):
+            loaded = self._put(request, shape, reload=self._find_alive(request.model) is not None)
             if loaded is not None:
                 loaded.ready.set()
         if loaded is None or not loaded.ready.is_set() or loaded.users >= loaded.places:
             return None
         loaded.users += 1
-        return self._leased(need, shape, loaded)
+        return self._leased(request, shape, loaded)
 
-    async def acquire(self, need: Need) -> Lease:
+    async def acquire(self, request: LoadRequest) -> Lease:
         """Wait for a place. Raises NotLoaded."""
-        shape = self._shape(need)
-        while (loaded := self._serving(need, shape)) and not loaded.ready.is_set():
+        shape = self._settings(request)
+        while (loaded := self._serving(request, shape)) and not loaded.ready.is_set():
             await loaded.ready.wait()
         if loaded is None:
-            loaded = await self._load(need, shape)
+            loaded = await self._load(request, shape)
         loaded.users += 1
         if loaded.users > loaded.places:
             turn = asyncio.Event()
@@ -179,53 +179,55 @@ class Scheduler:
                 await turn.wait()
             except BaseException:  # the client has disconnected
                 if turn.is_set():
-                    self._leave(loaded)
+                    self._released(loaded)
                 else:
                     loaded.queue.remove(turn)
                     loaded.users -= 1
                 raise
-        return self._leased(need, shape, loaded)
+        return self._leased(request, shape, loaded)
 
     def unload(self, model: Model) -> None:
         """Let the model go, now or when its running requests have ended."""
         if loaded := self._loaded.get(model.blob_digest):
             loaded.keep_alive = 0.0
 
-    def loaded(self) -> list[Loaded]:
+    def loaded(self) -> list[LoadedModel]:
         """What is in memory, the longest-lived first."""
         now = self.now()
         self._loaded = {key: entry for key, entry in self._loaded.items() if entry.alive(now)}
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
 
-    def _shape(self, need: Need) -> Shape:
-        default, options = self.machine.context_length, need.options
-        context = effective_context(need.model, options, default or DEFAULT_CONTEXT)
+    def _settings(self, request: LoadRequest) -> LoadSettings:
+        default, options = self.machine.context_length, request.options
+        context = effective_context(request.model, options, default or DEFAULT_CONTEXT)
         settings = {name: options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}
-        return Shape(context, not options.get("num_ctx") and default is None, {**settings, "shift": need.shift})
+        return LoadSettings(
+            context, not options.get("num_ctx") and default is None, {**settings, "shift": request.shift}
+        )
 
-    def _leased(self, need: Need, shape: Shape, loaded: Loaded) -> Lease:
-        if need.keep_alive is not None:
-            loaded.keep_alive = need.keep_alive
+    def _leased(self, request: LoadRequest, shape: LoadSettings, loaded: LoadedModel) -> Lease:
+        if request.keep_alive is not None:
+            loaded.keep_alive = request.keep_alive
         (reload, duration), loaded.first = loaded.first, (False, LOAD_DURATION)
         context = loaded.context_length
-        return Lease(context, None if shape.automatic else context, reload, duration, partial(self._leave, loaded))
+        return Lease(context, None if shape.automatic else context, reload, duration, partial(self._released, loaded))
 
-    def _leave(self, loaded: Loaded) -> None:
+    def _released(self, loaded: LoadedModel) -> None:
         loaded.users -= 1
         if loaded.queue:
             loaded.queue.popleft().set()
         loaded.idle_since = self.now()
         self._left.set()
 
-    def _alive(self, model: Model) -> Loaded | None:
+    def _find_alive(self, model: Model) -> LoadedModel | None:
         loaded = self._loaded.get(model.blob_digest)
         return loaded if loaded and loaded.alive(self.now()) else None
 
-    def _serving(self, need: Need, shape: Shape) -> Loaded | None:
-        loaded = self._alive(need.model)
+    def _serving(self, request: LoadRequest, shape: LoadSettings) -> LoadedModel | None:
+        loaded = self._find_alive(request.model)
         return loaded if loaded and loaded.shape.serves(shape) else None
 
-    async def _load(self, need: Need, shape: Shape) -> Loaded:
+    async def _load(self, request: LoadRequest, shape: LoadSettings) -> LoadedModel:
         if (self._loading.locked() or self.queued) and self.queued >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
         self.queued += 1
@@ -234,16 +236,16 @@ class Scheduler:
         finally:
             self.queued -= 1
         try:
-            if serving := self._serving(need, shape):  # an earlier request in the queue has loaded it
+            if serving := self._serving(request, shape):  # an earlier request in the queue has loaded it
                 return serving
-            reload = self._alive(need.model) is not None
-            while (loaded := self._put(need, shape, reload)) is None:
+            reload = self._find_alive(request.model) is not None
+            while (loaded := self._put(request, shape, reload)) is None:
                 self._left.clear()
                 await self._left.wait()
             try:
-                await self._wait(need.model.load_time)
+                await self._wait(request.model.load_time)
             except BaseException:  # the client has disconnected
-                del self._loaded[need.model.blob_digest]
+                del self._loaded[request.model.blob_digest]
                 raise
             finally:
                 loaded.ready.set()
@@ -251,9 +253,9 @@ class Scheduler:
         finally:
             self._loading.release()
 
-    def _put(self, need: Need, shape: Shape, reload: bool) -> Loaded | None:
+    def _put(self, request: LoadRequest, shape: LoadSettings, reload: bool) -> LoadedModel | None:
         """Put the model into memory, or return None while what is in the way has requests. Raises NotLoaded."""
-        model, machine = need.model, self.machine
+        model, machine = request.model, self.machine
         if not self._make_room(model):
             return None
         largest = model.out_of_memory_above or sys.maxsize
@@ -264,7 +266,7 @@ class Scheduler:
         places = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
         # a load that takes no time is not reported, or replies would depend on which request came first
         duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
-        loaded = Loaded(model, replace(shape, context=context), machine.keep_alive, places, (reload, duration))
+        loaded = LoadedModel(model, replace(shape, context=context), machine.keep_alive, places, (reload, duration))
         self._loaded[model.blob_digest] = loaded
         self.loads += 1
         self.reloads += reload
@@ -279,7 +281,7 @@ class Scheduler:
             return True
         return self._evicted(min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since)))
 
-    def _evicted(self, loaded: Loaded) -> bool:
+    def _evicted(self, loaded: LoadedModel) -> bool:
         """Unload the model, now or when it is idle. Return whether it is unloaded."""
         loaded.keep_alive = 0.0
         if loaded.users:

@@ -19,9 +19,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import orjson
 
-from mochi_stub.config.yaml_source import ConfigError, Item, Watched, parse
+from mochi_stub.config.yaml_source import ConfigError, Item, WatchedFile, parse
 from mochi_stub.journal import masked_query, parsed_body
-from mochi_stub.recording.translation import get, translated, wire_of
+from mochi_stub.recording.translation import get, translate, wire_of
 from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
 from mochi_stub.wire import json_encoding
 from mochi_stub.wire.ollama import go_json
@@ -39,7 +39,7 @@ _NOT_REPLAYED = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestKey:
     """What is compared of a request: no headers, no secrets, and `stream` is not part of the body."""
 
     method: str
@@ -62,7 +62,7 @@ class Asked:
         return named[1] if named else name if isinstance(name, str) else ""
 
 
-def asked(method: str, path: str, query: str, data: bytes) -> Asked:
+def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
     """Return what is compared of a request. Secrets are masked, so that all are the same."""
     pairs = tuple(sorted(parse_qsl(masked_query(query.encode("latin-1", "replace")), keep_blank_values=True)))
     path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
@@ -72,7 +72,7 @@ def asked(method: str, path: str, query: str, data: bytes) -> Asked:
     if _STREAMED.search(path) and isinstance(body, dict):
         streamed = bool(body.get("stream", streamed))
         body = {key: value for key, value in body.items() if key != "stream"}
-    return Asked(method, path, pairs, body, streamed or path.endswith(":streamGenerateContent"))
+    return RequestKey(method, path, pairs, body, streamed or path.endswith(":streamGenerateContent"))
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ class Recording:
         return urlsplit(self.url).path
 
     @cached_property
-    def asked(self) -> Asked:
+    def request_key(self) -> RequestKey:
         """The request, as requests are compared."""
         body = self.request
         data = b"" if body is None else body.encode() if isinstance(body, str) else orjson.dumps(body)
-        return asked(self.method, unquote(self.asked_path or self.path), urlsplit(self.url).query, data)
+        return request_key(self.method, unquote(self.asked_path or self.path), urlsplit(self.url).query, data)
 
     @cached_property
     def reply(self) -> Reply:
@@ -113,7 +113,7 @@ class Recording:
         elif wire_of(self.path) is None:
             reply = Reply([Failure(f"what was recorded at {self.path} is not the reply of a model", 500)])
         else:
-            reply = translated(self.path.rstrip("/"), self.body, self.at, stream=self.stream)
+            reply = translate(self.path.rstrip("/"), self.body, self.at, stream=self.stream)
         return replace(reply, frames=self.frames)
 
     @cached_property
@@ -165,8 +165,8 @@ def recordings_below(folder: Path, besides: Path) -> tuple[list[Recording], list
 
 
 @lru_cache(maxsize=4096)
-def _watched(path: Path) -> Watched[Recording]:
-    return Watched(path, lambda data: read_recording(path, data))
+def _watched(path: Path) -> WatchedFile[Recording]:
+    return WatchedFile(path, lambda data: read_recording(path, data))
 
 
 def read_recording(path: Path, data: bytes) -> Recording:

@@ -19,11 +19,11 @@ from typing import Any
 import httpx
 import yaml
 
-from mochi_stub.app import OPEN_CORS, Conversation
+from mochi_stub.app import OPEN_CORS, ExchangeHandler
 from mochi_stub.http.connection import Application, ResponseWriter
 from mochi_stub.http.http_result import Request
-from mochi_stub.journal import Journal, Record, masked_headers, masked_query, parsed_body
-from mochi_stub.recording.files import OWN, PREFIX, asked, read_recording
+from mochi_stub.journal import Journal, JournalEntry, masked_headers, masked_query, parsed_body
+from mochi_stub.recording.files import OWN, PREFIX, read_recording, request_key
 from mochi_stub.reply import Failure
 from mochi_stub.wire.routes import failure_answer
 
@@ -59,7 +59,7 @@ class Recorder:
     folder: Path
 
     @property
-    def shown(self) -> str:
+    def masked_url(self) -> str:
         """The URL of the server without a password."""
         return str(httpx.URL(self.upstream).copy_with(userinfo=b"")).rstrip("/")
 
@@ -75,18 +75,18 @@ class Recorder:
                 await self._pass_on(writer, record, journal)
             except httpx.HTTPError as error:
                 if record.status:
-                    logger.error("%s broke off: %s", self.shown, error)
+                    logger.error("%s broke off: %s", self.masked_url, error)
                     journal.close(record, "failed")
                     raise
-                failure = Failure(f"{self.shown} cannot be reached: {error}", 502)
-                await Conversation(writer, record, journal).hold(failure_answer(request, failure))
+                failure = Failure(f"{self.masked_url} cannot be reached: {error}", 502)
+                await ExchangeHandler(writer, record, journal).send(failure_answer(request, failure))
             finally:
                 if record.outcome == "running":
                     journal.close(record, "cancelled")
 
         return recording
 
-    async def _pass_on(self, writer: ResponseWriter, record: Record, journal: Journal) -> None:
+    async def _pass_on(self, writer: ResponseWriter, record: JournalEntry, journal: Journal) -> None:
         request = writer.request
         url = self.upstream + _target(request)
         headers = [(name, value) for name, value in request.raw_headers if name not in _HOP]
@@ -100,7 +100,7 @@ class Recorder:
             kept += OPEN_CORS if "access-control-allow-origin" not in response.headers else ()
             journal.update(record, status=response.status_code)
             await writer.start(response.status_code, kept)
-            received = Received(response.headers.get("content-type", ""))
+            received = ResponseCapture(response.headers.get("content-type", ""))
             async for data in response.aiter_bytes():
                 journal.update(record, chunks=received.add(data, monotonic() - start))
                 await writer.write(data)
@@ -109,7 +109,7 @@ class Recorder:
             await writer.write(b"", last=True)
 
     def _write(
-        self, request: Request, response: httpx.Response, received: Received, moment: datetime, seconds: float
+        self, request: Request, response: httpx.Response, received: ResponseCapture, moment: datetime, seconds: float
     ) -> None:
         """Write the file atomically. A failure is logged and does not concern the client."""
         body, at = received.finished(seconds)
@@ -120,7 +120,7 @@ class Recorder:
             "duration_ms": round(seconds * 1000, 3),
             "request": {
                 "method": request.method,
-                "url": self.shown + path + question + masked_query(request.query_string),
+                "url": self.masked_url + path + question + masked_query(request.query_string),
                 **({"path": path} if httpx.URL(self.upstream).path.strip("/") else {}),
                 "headers": masked_headers(request.raw_headers),
                 **({"body": request.body.decode(errors="replace") if sent is None else sent} if request.body else {}),
@@ -133,7 +133,7 @@ class Recorder:
                 **({"at_ms": at} if received.streams else {}),
             },
         }
-        wanted = asked(request.method, request.path, query, request.body)
+        wanted = request_key(request.method, request.path, query, request.body)
         name = f"{'-'.join(filter(None, wanted.path.replace(':', '/').split('/')))[:80] or 'root'}-{wanted.stamp}.yaml"
         file = self.folder / name
         try:
@@ -141,7 +141,7 @@ class Recorder:
             fresh = file.with_suffix(".tmp")
             fresh.write_bytes(data)
             fresh.replace(file)
-            if read_recording(file, data).asked.stamp != wanted.stamp:
+            if read_recording(file, data).request_key.stamp != wanted.stamp:
                 logger.error("%s would not be found by its own request", file)
         except (OSError, ValueError, yaml.YAMLError) as error:
             logger.error("%s %s could not be recorded: %s", request.method, path, error)
@@ -154,7 +154,7 @@ def _target(request: Request) -> str:
     return path + (f"?{request.query_string.decode('latin-1')}" if request.query_string else "")
 
 
-class Received:
+class ResponseCapture:
     """A response body as it arrives. Lines of JSON and events are streams of objects, everything else is one body."""
 
     def __init__(self, content_type: str) -> None:

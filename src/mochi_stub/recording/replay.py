@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.config.entry_readers import declared
+from mochi_stub.config.entry_readers import model_from_fields
 from mochi_stub.config.loader import Config
-from mochi_stub.config.model_registry import Library
-from mochi_stub.http.http_result import Answer, Generation, Request, Result, Stub
-from mochi_stub.recording.files import OWN, Asked, Recording, asked, recordings_below
+from mochi_stub.config.model_registry import ModelRegistry
+from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
+from mochi_stub.recording.files import OWN, Recording, RequestKey, recordings_below, request_key
 from mochi_stub.recording.translation import wire_of
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
@@ -21,41 +21,41 @@ MAX_SHOWN = 5
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
-def replayed(config: Config | None, stub: Stub, request: Request) -> Result | None:
+def replay(config: Config | None, stub: Stub, request: Request) -> Result | None:
     """Return the recorded response to a request, or a refusal; None if the models of the configuration answer it.
 
     A request in the other mode (streamed or not) gets the recorded reply, translated.
     """
     if config is None or config.recordings is None or request.path.startswith(OWN):
         return None
-    wanted = asked(request.method, request.path, request.query_string.decode("latin-1"), request.body)
+    wanted = request_key(request.method, request.path, request.query_string.decode("latin-1"), request.body)
     other = replace(wanted, stream=not wanted.stream)
     known, problems = recordings_below(config.recordings, config.path)
     for one in known:
-        if one.asked.stamp == wanted.stamp:
+        if one.request_key.stamp == wanted.stamp:
             return _played(one.frames, Reply(rule=f"recording {one.file.name}"), {})
     for one in known:
-        if one.asked.stamp == other.stamp:
+        if one.request_key.stamp == other.stamp:
             reply = replace(one.reply, rule=f"recording {one.file.name}, in the other mode")
             return _translated(stub, request, wanted, reply)
     if config.models:
         return None
-    message = "; ".join([nearest(wanted, known), *problems])
+    message = "; ".join([describe_nearest(wanted, known), *problems])
     return _translated(stub, request, wanted, Reply([Failure(message, 404)], rule="no recording"))
 
 
-def _translated(stub: Stub, request: Request, wanted: Asked, reply: Reply) -> Result:
+def _translated(stub: Stub, request: Request, wanted: RequestKey, reply: Reply) -> Result:
     """Return the reply in the form of the requested wire, from a model that can do everything."""
     if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
         return failure_answer(request, next(part for part in reply.parts if isinstance(part, Failure)))
-    library = Library([declared(wanted.model or "recorded", {}, 0)])
-    return route(replace(stub, library=library, resolve=lambda _: replace(reply, unasked=True)), request)
+    library = ModelRegistry([model_from_fields(wanted.model or "recorded", {}, 0)])
+    return route(replace(stub, registry=library, resolve=lambda _: replace(reply, unasked=True)), request)
 
 
-def nearest(wanted: Asked, known: Iterable[Recording]) -> str:
+def describe_nearest(wanted: RequestKey, known: Iterable[Recording]) -> str:
     """Describe the differences between the request and the most similar recording."""
     compared = [
-        (one.asked.path != wanted.path, len(found := _differences(one.asked, wanted)), one.file.name, found)
+        (one.request_key.path != wanted.path, len(found := _differences(one.request_key, wanted)), one.file.name, found)
         for one in known
         if one.method == wanted.method
     ]
@@ -67,7 +67,7 @@ def nearest(wanted: Asked, known: Iterable[Recording]) -> str:
     return f"no recording of this request; the nearest is {name}: {shown}{rest}"
 
 
-def _differences(recorded: Asked, wanted: Asked) -> list[str]:
+def _differences(recorded: RequestKey, wanted: RequestKey) -> list[str]:
     before, after = _places(recorded), _places(wanted)
     return [
         f"{place}: recorded {before.get(place, 'nothing'):.100}, asked {after.get(place, 'nothing'):.100}"
@@ -76,7 +76,7 @@ def _differences(recorded: Asked, wanted: Asked) -> list[str]:
     ]
 
 
-def _places(request: Asked) -> dict[str, str]:
+def _places(request: RequestKey) -> dict[str, str]:
     query = {f"query {name}": repr(value) for name, value in request.query}
     return {"path": repr(request.path), **query, **_leaves(request.body), "stream": repr(request.stream)}
 
@@ -92,7 +92,7 @@ def _leaves(value: Any, place: str = "") -> dict[str, str]:
     return {where: leaf for name, item in items for where, leaf in _leaves(item, name).items()}
 
 
-def verbatim(generation: Generation, request: Request) -> Generation:
+def recorded_playback(generation: Generation, request: Request) -> Generation:
     """Return the generation, with its recorded bytes if they fit the request."""
     frames = generation.reply.frames
     if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(request.path):
@@ -132,10 +132,10 @@ class FrameEncoder:
     def error(self, failure: Failure) -> bytes:
         return failure.message.encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
+    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
         del stream
-        return Answer(failure.status, failure.message.encode())
+        return HttpResponse(failure.status, failure.message.encode())
 
-    def whole(self) -> Answer:
+    def whole(self) -> HttpResponse:
         frames = self.frames
-        return Answer(frames.status, b"".join(frames.frames), frames.content_type, frames.headers)
+        return HttpResponse(frames.status, b"".join(frames.frames), frames.content_type, frames.headers)

@@ -45,10 +45,10 @@ _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
 }
 
 
-def translated(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply:
+def translate(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply:
     """Translate the body of a response; that of a stream is a list of objects, whose times `at` are nanoseconds."""
     _, read = next(reader for end, reader in _READERS.items() if path.endswith(end))
-    into = _Gathered()
+    into = _ReplyBuilder()
     objects = body if isinstance(body, list) else [body]  # Gemini streams a list if no events are requested
     for now, one in zip(at if stream else [0] * len(objects), objects, strict=True):
         into.at = now
@@ -108,7 +108,7 @@ class _Call:
 
 
 @dataclass
-class _Gathered:
+class _ReplyBuilder:
     """The contents of a response in order. `at` is the time of the current object, in nanoseconds."""
 
     at: int = 0
@@ -119,7 +119,7 @@ class _Gathered:
     usage: dict[str, int] = field(default_factory=dict)
     durations: Durations = field(default_factory=Durations)
 
-    def say(self, kind: type[Reasoning] | type[Text], text: Any) -> None:
+    def add(self, kind: type[Reasoning] | type[Text], text: Any) -> None:
         if isinstance(text, str) and text:
             self._wait()
             self.parts.append(kind((text,)))
@@ -162,10 +162,10 @@ def _listed(value: Any, *path: str | int) -> list[Any]:
     return found if isinstance(found := get(value, *path), list) else []
 
 
-def _ollama(line: Any, into: _Gathered) -> None:
+def _ollama(line: Any, into: _ReplyBuilder) -> None:
     said = get(line, "message") or line
-    into.say(Reasoning, get(said, "thinking"))
-    into.say(Text, get(said, "content") if get(line, "message") is not None else get(said, "response"))
+    into.add(Reasoning, get(said, "thinking"))
+    into.add(Text, get(said, "content") if get(line, "message") is not None else get(said, "response"))
     for call in _listed(said, "tool_calls"):
         function = get(call, "function")
         into.call(len(into.calls), name=get(function, "name"), id=get(call, "id"), arguments=get(function, "arguments"))
@@ -175,16 +175,16 @@ def _ollama(line: Any, into: _Gathered) -> None:
         into.durations = Durations(**{name: value for name, value in given.items() if isinstance(value, int)})
 
 
-def _openai(body: Any, into: _Gathered) -> None:
+def _openai(body: Any, into: _ReplyBuilder) -> None:
     """Read a chunk of a stream, which has a `delta`, or the whole, which has a `message`."""
     into.end(None, get(body, "usage"))
     for choice in _listed(body, "choices"):
         if get(choice, "index") not in (None, 0):
             continue
         said = get(choice, "delta") or get(choice, "message")
-        into.say(Reasoning, get(said, "reasoning_content") or get(said, "reasoning"))
-        into.say(Text, get(said, "content"))
-        into.say(Text, get(choice, "text"))
+        into.add(Reasoning, get(said, "reasoning_content") or get(said, "reasoning"))
+        into.add(Text, get(said, "content"))
+        into.add(Text, get(choice, "text"))
         for at, call in enumerate(_listed(said, "tool_calls")):
             function, index = get(call, "function"), get(call, "index")
             name, arguments = get(function, "name"), get(function, "arguments")
@@ -192,16 +192,16 @@ def _openai(body: Any, into: _Gathered) -> None:
         into.end(get(choice, "finish_reason"))
 
 
-def _response(body: Any, into: _Gathered) -> None:
+def _response(body: Any, into: _ReplyBuilder) -> None:
     """Read a whole response, or an event of a stream, whose contents are in the deltas."""
     kind, whole = get(body, "type"), get(body, "response")
     if kind is None:
         for item in _listed(body, "output"):
             for summary in _listed(item, "summary"):
-                into.say(Reasoning, get(summary, "text"))
+                into.add(Reasoning, get(summary, "text"))
             for content in _listed(item, "content"):
                 said = Reasoning if get(content, "type") == "reasoning_text" else Text
-                into.say(said, get(content, "text") or get(content, "refusal"))
+                into.add(said, get(content, "text") or get(content, "refusal"))
             _response_call(item, into)
         into.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
     elif kind == "response.function_call_arguments.delta":
@@ -213,35 +213,35 @@ def _response(body: Any, into: _Gathered) -> None:
     elif kind in ("error", "response.failed"):
         into.fail(get(body, "message") or get(whole, "error", "message") or "the response failed")
     elif isinstance(kind, str) and kind in _DELTAS:
-        into.say(_DELTAS[kind], get(body, "delta"))
+        into.add(_DELTAS[kind], get(body, "delta"))
 
 
-def _response_call(item: Any, into: _Gathered) -> None:
+def _response_call(item: Any, into: _ReplyBuilder) -> None:
     if get(item, "type") == "function_call":
         name, arguments = get(item, "name"), get(item, "arguments")
         into.call(get(item, "id"), name=name, id=get(item, "call_id"), arguments=arguments)
 
 
-def _anthropic(body: Any, into: _Gathered) -> None:
+def _anthropic(body: Any, into: _ReplyBuilder) -> None:
     """Read a whole message, or an event of a stream."""
     for index, block in [(get(body, "index"), get(body, "content_block")), *enumerate(_listed(body, "content"))]:
-        into.say(Text, get(block, "text"))
-        into.say(Reasoning, get(block, "thinking"))
+        into.add(Text, get(block, "text"))
+        into.add(Reasoning, get(block, "thinking"))
         if get(block, "type") == "tool_use":
             into.call(index, name=get(block, "name"), id=get(block, "id"), arguments=get(block, "input"))
     delta = get(body, "delta")
-    into.say(Text, get(delta, "text"))
-    into.say(Reasoning, get(delta, "thinking"))
+    into.add(Text, get(delta, "text"))
+    into.add(Reasoning, get(delta, "thinking"))
     if get(delta, "type") == "input_json_delta":
         into.call(get(body, "index"), arguments=get(delta, "partial_json"))
     usage = get(body, "usage") or get(body, "message", "usage")
     into.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
 
 
-def _gemini(body: Any, into: _Gathered) -> None:
+def _gemini(body: Any, into: _ReplyBuilder) -> None:
     candidate = get(body, "candidates", 0)
     for part in _listed(candidate, "content", "parts"):
-        into.say(Reasoning if get(part, "thought") else Text, get(part, "text"))
+        into.add(Reasoning if get(part, "thought") else Text, get(part, "text"))
         call = get(part, "functionCall")
         if call is not None:
             into.call(len(into.calls), name=get(call, "name"), id=get(call, "id"), arguments=get(call, "args"))
@@ -251,7 +251,7 @@ def _gemini(body: Any, into: _Gathered) -> None:
         into.usage["output"] += thought
 
 
-_READERS: Mapping[str, tuple[str, Callable[[Any, _Gathered], None]]] = {
+_READERS: Mapping[str, tuple[str, Callable[[Any, _ReplyBuilder], None]]] = {
     "/api/chat": ("ollama.chat", _ollama),
     "/api/generate": ("ollama.generate", _ollama),
     "/chat/completions": ("openai.chat", _openai),

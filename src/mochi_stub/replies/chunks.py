@@ -35,14 +35,14 @@ class Piece(NamedTuple):
 
 def pieces(reply: Reply) -> Iterator[Piece]:
     """Cut a reply into pieces; a `Failure` or a `Cut` is the last one."""
-    tempo = _Tempo(reply.pace)
+    tempo = _Timing(reply.pace)
     planned = _planned(reply, tempo)
     return _jittered(planned, reply.pace, tempo) if reply.pace and reply.pace.jitter else planned
 
 
 def planned_end(reply: Reply) -> int:
     """Return when the last piece is due, in nanoseconds, without cutting the text."""
-    tempo, units, paused = _Tempo(reply.pace), 0, 0
+    tempo, units, paused = _Timing(reply.pace), 0, 0
     for part in _played(reply):
         if isinstance(part, (Reasoning, Text)):
             units += tempo.length(part.content)
@@ -53,14 +53,14 @@ def planned_end(reply: Reply) -> int:
     return int(units * tempo.nanoseconds) + paused
 
 
-def interrupted(reply: Reply) -> bool:
+def has_interruptions(reply: Reply) -> bool:
     """Return whether anything but contents is in the reply."""
     return any(isinstance(part, (Gate, Failure, Cut)) for part in reply.parts)
 
 
 def chunked(content: Content, pace: Pace | None) -> list[str]:
     """Return the chunks of a text at that pace."""
-    return [chunk for chunk, _ in _Tempo(pace).cut(content)]
+    return [chunk for chunk, _ in _Timing(pace).cut(content)]
 
 
 async def paced(
@@ -100,7 +100,7 @@ async def paced(
         await sleep(left)
 
 
-class _Tempo:
+class _Timing:
     """How text is cut and timed: by words or, with a pace, by characters. These are the units of time."""
 
     def __init__(self, pace: Pace | None) -> None:
@@ -127,7 +127,7 @@ class _Tempo:
         return WORDS_PER_CALL if self.by_words else len(call.name) + len(dumps(dict(call.arguments)).encode())
 
 
-def _jittered(planned: Iterator[Piece], pace: Pace, tempo: _Tempo) -> Iterator[Piece]:
+def _jittered(planned: Iterator[Piece], pace: Pace, tempo: _Timing) -> Iterator[Piece]:
     """Let chunks come early by a share of their own time, but never before the previous one; the last is on time."""
     end = Piece(Cut, None, 0)
     for index, (piece, following) in enumerate(pairwise(chain(planned, [end])), 1):
@@ -138,7 +138,7 @@ def _jittered(planned: Iterator[Piece], pace: Pace, tempo: _Tempo) -> Iterator[P
         yield piece._replace(due=piece.due - int(early))
 
 
-def _planned(reply: Reply, tempo: _Tempo) -> Iterator[Piece]:
+def _planned(reply: Reply, tempo: _Timing) -> Iterator[Piece]:
     units, paused, rate = 0, 0, tempo.nanoseconds
     for part in _played(reply):
         if isinstance(part, (Reasoning, Text)):

@@ -12,7 +12,7 @@ from typing import Any
 
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.lorem import hash_sized, lorem, stable_hash
-from mochi_stub.replies.schema_sample import instance
+from mochi_stub.replies.schema_sample import schema_sample
 from mochi_stub.reply import Part, Reasoning, Reply, Text
 
 MAX_SENTENCE = 200
@@ -45,16 +45,16 @@ _MESSAGE = re.compile(r"(?:Message|Query):\s*(.+)", re.DOTALL)
 _TOOLS = re.compile(r"Available Tools:\s*(?=\[)")
 
 
-def unscripted(prompt: Prompt) -> Reply:
+def default_reply(prompt: Prompt) -> Reply:
     """Return the reply to a prompt; an empty one to an embedding request, whose vector depends on the model alone."""
     if prompt.operation == "embed":
         return Reply(rule="built-in: the vector of the text")
     thought = _echoing(Reasoning, prompt.user_text) if prompt.thinks and "\nReason:" in prompt.user_text else []
-    rule, said = _said(prompt)
+    rule, said = _default_parts(prompt)
     return Reply([*thought, *said], rule=f"built-in: {rule}")
 
 
-def _said(prompt: Prompt) -> tuple[str, list[Part]]:
+def _default_parts(prompt: Prompt) -> tuple[str, list[Part]]:
     summary = _summarised(prompt)
     if prompt.format is not None:
         return "format", [Text(_json(_shaped(prompt, summary)))]
@@ -65,7 +65,7 @@ def _said(prompt: Prompt) -> tuple[str, list[Part]]:
     return "lorem and echo", _echoing(Text, prompt.user_text)
 
 
-def is_to_be_summarised(prompt: Prompt) -> bool:
+def is_summary_request(prompt: Prompt) -> bool:
     """Return whether a program hands over a conversation for a summary, so that it is not obeyed."""
     return _wants_summary(prompt, _system(prompt)) and bool(_turns(prompt))
 
@@ -77,7 +77,7 @@ def _echoing(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
 def _shaped(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any:
     if not isinstance(prompt.format, dict):
         return {"response": f"{hash_sized(prompt.user_text)} {prompt.user_text}".rstrip()}
-    made = instance(prompt.format, stable_hash(prompt.user_text))
+    made = schema_sample(prompt.format, stable_hash(prompt.user_text))
     if summary is None or not _has_summary(prompt.format) or not isinstance(made, dict):
         return made
     return {**made, "summary": summary[0], "topics": summary[1]}
@@ -128,7 +128,7 @@ def _first_sentence(text: str) -> str:
     return sentence if len(sentence) <= MAX_SENTENCE else f"{sentence[:MAX_SENTENCE]}..."
 
 
-def task_answer(prompt: Prompt) -> str | None:
+def ui_task_reply(prompt: Prompt) -> str | None:
     """Return the answer to a task, or None if the prompt is none. A plain text that can be completed is a task."""
     text = prompt.user_text
     whole = "\n".join(message.content for message in prompt.messages)
@@ -197,6 +197,6 @@ def _calls(tools: Any, topic: str) -> list[dict[str, Any]]:
         function = tool.get("function", tool) if isinstance(tool, dict) else None
         if isinstance(function, dict) and isinstance(name := function.get("name"), str) and name in topic:
             schema = function.get("parameters")
-            made = instance(schema, stable_hash(topic)) if isinstance(schema, dict) else {}
+            made = schema_sample(schema, stable_hash(topic)) if isinstance(schema, dict) else {}
             found.append({"name": name, "parameters": made})
     return found

@@ -34,7 +34,7 @@ class _Item(NamedTuple):
 _Branches: TypeAlias = "list[list[_Item]]"
 
 
-def matching(pattern: str, pick: Pick, longer: int = 0) -> str | None:
+def sample(pattern: str, pick: Pick, longer: int = 0) -> str | None:
     """Return a text in which the pattern is found, or None if none can be made.
 
     Each repeat at the top level repeats `longer` times more than it must, as far as the pattern allows.

@@ -13,10 +13,10 @@ from typing import Any
 
 import orjson
 
-from mochi_stub.config.loader import Config, Configured
-from mochi_stub.config.response_types import Error, Response, Vector, in_manner, in_pace, reply_to
+from mochi_stub.config.loader import Config, ConfiguredModel
+from mochi_stub.config.response_types import ErrorResponse, Response, VectorResponse, reply_to, with_pace, with_settings
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.replies.default_reply import is_to_be_summarised, unscripted
+from mochi_stub.replies.default_reply import default_reply, is_summary_request
 from mochi_stub.replies.lorem import lorem
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
 
@@ -37,9 +37,9 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
         configured = _configured(prompt, model, passed_over)
         if configured is not None:
             return configured
-        reply = unscripted(prompt)
+        reply = default_reply(prompt)
     if model is not None:
-        reply = in_pace(reply, model.manner, model.model, prompt)
+        reply = with_pace(reply, model.settings, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
 
 
@@ -71,7 +71,7 @@ def resolver(
 def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     if prompt.operation == "embed":
         return None
-    if is_to_be_summarised(prompt):
+    if is_summary_request(prompt):
         passed_over.append("instruction block: what is to be summarised instructs nobody")
         return None
     planned = _rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
@@ -117,7 +117,7 @@ def _calls_offered(parts: list[Part], prompt: Prompt) -> bool:
 
 def _rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[Part]] | None:
     """Return the replies that a message requests, or None if it has no valid block."""
-    plan = _plan(user_text)
+    plan = _parse_instructions(user_text)
     if plan is None:
         return None
     try:
@@ -129,7 +129,7 @@ def _rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list
     return _in_turn(entries)
 
 
-def _plan(text: str) -> Any:
+def _parse_instructions(text: str) -> Any:
     """Return the JSON of the first block. Its strings may contain other blocks, meant for another model."""
     _, found, rest = text.partition(_START)
     end = rest.find(_END) if found else -1
@@ -179,19 +179,19 @@ def _labelled(label: str, message: Mapping[str, Any]) -> str:
     return " ".join(filter(None, [label, words, label]))
 
 
-def _configured(prompt: Prompt, model: Configured | None, passed_over: list[str]) -> Reply | None:
+def _configured(prompt: Prompt, model: ConfiguredModel | None, passed_over: list[str]) -> Reply | None:
     if model is None:
         passed_over.append("configuration: says nothing of the model")
         return None
     for rule, response in _candidates(prompt.user_text, model, passed_over):
-        if prompt.operation == "embed" and not isinstance(response, (Vector, Error)):
+        if prompt.operation == "embed" and not isinstance(response, (VectorResponse, ErrorResponse)):
             passed_over.append(f"{rule}: is not for embeddings")
             continue
-        if prompt.operation != "embed" and isinstance(response, Vector):
+        if prompt.operation != "embed" and isinstance(response, VectorResponse):
             passed_over.append(f"{rule}: is for embeddings only")
             continue
         made = reply_to(prompt, response, model.model)
-        reply = in_manner(made, response.manner.over(model.manner), model.model, prompt)
+        reply = with_settings(made, response.settings.merged_over(model.settings), model.model, prompt)
         reply = replace(reply, unasked=True, rule=rule, passed_over=tuple(passed_over))
         if not reply.tool_calls or not prompt.after_tools:
             return reply
@@ -202,7 +202,7 @@ def _configured(prompt: Prompt, model: Configured | None, passed_over: list[str]
     return None
 
 
-def _candidates(text: str, model: Configured, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
+def _candidates(text: str, model: ConfiguredModel, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
     shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
     for script in model.scripts:
         if text in script.triggers:

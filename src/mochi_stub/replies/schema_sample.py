@@ -13,7 +13,7 @@ from itertools import chain, count, cycle, islice
 from typing import Any, TypeGuard
 
 from mochi_stub.replies.lorem import WORDS, stable_hash
-from mochi_stub.replies.regex_sample import Pick, matching
+from mochi_stub.replies.regex_sample import Pick, sample
 
 MAX_VALUES = 10_000
 MAX_LENGTH = 1_000_000
@@ -49,16 +49,16 @@ class _Impossible(Exception):
     """No value exists, or none that ends."""
 
 
-def instance(schema: Any, seed: int = 0) -> Any:
+def schema_sample(schema: Any, seed: int = 0) -> Any:
     """Return a value that the schema allows, `{}` if it is empty or if no value can be made."""
     try:
-        return _Maker(schema, seed).make(schema, "", ()) if schema not in ({}, True) else {}
+        return _Sampler(schema, seed).make(schema, "", ()) if schema not in ({}, True) else {}
     except (_Impossible, RecursionError, OverflowError, ValueError):
         return {}
 
 
 @dataclass
-class _Maker:
+class _Sampler:
     """Values of one schema. `path` is the place of a value, `refs` are the references that led to it."""
 
     root: Any
@@ -173,7 +173,7 @@ class _Maker:
         """Return a text of the pattern, the first with an allowed length: usual, shortest, then longer ones."""
         longest = min(least, MAX_REPEATED)
         lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
-        texts = (matching(pattern, pick, n) for n in lengths for pick in (self._picker(path), lambda _below: 0))
+        texts = (sample(pattern, pick, n) for n in lengths for pick in (self._picker(path), lambda _below: 0))
         usual = next(texts)
         if usual is None:
             return None

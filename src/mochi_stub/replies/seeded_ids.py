@@ -18,13 +18,13 @@ ALPHANUMERIC = string.ascii_letters + string.digits
 
 
 @dataclass(frozen=True)
-class Plan:
+class SeededIds:
     """The accidents of one exchange."""
 
     fingerprint: int
 
     @classmethod
-    def of(cls, seed: int, request: bytes) -> Plan:
+    def of(cls, seed: int, request: bytes) -> SeededIds:
         digest = hashlib.blake2b(request, digest_size=8, key=str(seed).encode()[:64])
         return cls(int.from_bytes(digest.digest(), "big"))
 

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from mochi_stub.models.catalogue import Model
-from mochi_stub.prompt import IMAGE_TOKENS, Message, Prompt, count_tokens, prompt_tokens, said, said_by
+from mochi_stub.prompt import IMAGE_TOKENS, Message, Prompt, count_tokens, counted_text, counted_text_of, prompt_tokens
 from mochi_stub.reply import Content, Reasoning, Reply, Text, joined
 
 NUM_KEEP = 4
@@ -30,7 +30,7 @@ class TooLong(ValueError):
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedPrompt:
     """The prompt that the model sees, its tokens, how many messages are missing, whether anything is."""
 
     prompt: Prompt
@@ -39,14 +39,14 @@ class Fitted:
     truncated: bool = False
 
 
-def fitted(
+def fit_prompt(
     prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
-) -> Fitted:
+) -> FittedPrompt:
     """The prompt cut to `context` tokens (None: any number), `before` of which are taken already. Raises TooLong."""
     per_token = model.chars_per_token
     tokens = prompt_tokens(prompt, per_token) + before
     if context is None or tokens <= context:
-        return Fitted(prompt, tokens)
+        return FittedPrompt(prompt, tokens)
     if not truncate:
         raise TooLong(exceeds(tokens, context))
     kept = prompt
@@ -55,7 +55,7 @@ def fitted(
         tokens = prompt_tokens(kept, per_token) + before
     dropped = len(prompt.messages) - len(kept.messages)
     if tokens <= context:
-        return Fitted(kept, tokens, dropped, truncated=True)
+        return FittedPrompt(kept, tokens, dropped, truncated=True)
     if prompt.operation == "chat" and model.habit == "native":
         raise TooLong(exceeds(tokens, context))
     if not shift:
@@ -72,7 +72,7 @@ def exceeds(tokens: int, context: int) -> str:
 
 def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
     """Drop messages from the front until the rest fits; system messages and the last message stay."""
-    length = len(said(prompt))
+    length = len(counted_text(prompt))
     images = sum(message.images for message in prompt.messages)
     kept: list[Message] = []
     for message in prompt.messages[:-1]:
@@ -80,12 +80,12 @@ def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Messa
         if fits or message.role == "system":
             kept.append(message)
         else:
-            length -= len(said_by(message))
+            length -= len(counted_text_of(message))
             images -= message.images
     return (*kept, prompt.messages[-1])
 
 
-def _cut(prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int) -> Fitted:
+def _cut(prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int) -> FittedPrompt:
     """`num_keep` tokens of the last message stay, behind them as many halves of the context go as have to."""
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
     block = max((context - keep) // 2, 1)
@@ -94,10 +94,10 @@ def _cut(prompt: Prompt, chars_per_token: float, tokens: int, context: int, drop
     *earlier, last = prompt.messages
     content = last.content[:start] + last.content[start + int(going * chars_per_token) :]
     shorter = replace(prompt, messages=(*earlier, replace(last, content=content)))
-    return Fitted(shorter, min(tokens - going, context), dropped, truncated=True)
+    return FittedPrompt(shorter, min(tokens - going, context), dropped, truncated=True)
 
 
-def limited(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
+def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
     """Return the reply up to the first stop sequence or the limit, without anything behind it."""
     stop, tokens = options.get("stop") or (), options.get("num_predict")
     stops = [stop] if isinstance(stop, str) else [one for one in stop if one]

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
-from mochi_stub.http.http_result import Answer, Encoder, Generation, Handler, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import Encoder, Generation, Handler, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.embedding import embed, normalised
-from mochi_stub.replies.seeded_ids import Plan
-from mochi_stub.replies.truncation import limited
+from mochi_stub.replies.seeded_ids import SeededIds
+from mochi_stub.replies.truncation import apply_stop_conditions
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
 from mochi_stub.wire.body_validation import Check, Problem, read, snake_case
 from mochi_stub.wire.json_encoding import dumps
@@ -30,7 +30,7 @@ EVENTS = b"text/event-stream; charset=utf-8"
 Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """A request that ends with an error. `details` are fields of the error that only some providers have."""
 
     def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = (), **details: Any) -> None:
@@ -39,13 +39,13 @@ class Refused(Exception):
         self.details = details
 
 
-def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
+def with_checked_body(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
     """Return the handler of a request that passes it the checked body."""
     return lambda stub, request: handler(stub, request, read(request.body, check))
 
 
-def refusing(
-    routes: Routes, others: Mapping[str, Handler], refusal: Callable[[Refused | Problem, Stub, Request], Answer]
+def with_refusals(
+    routes: Routes, others: Mapping[str, Handler], refusal: Callable[[HttpError | Problem, Stub, Request], HttpResponse]
 ) -> Routes:
     """Return the routes with refusals turned into answers. `others` handle all other methods of a path."""
 
@@ -53,7 +53,7 @@ def refusing(
         def answer(stub: Stub, request: Request) -> Result:
             try:
                 return handler(stub, request)
-            except (Refused, Problem) as error:
+            except (HttpError, Problem) as error:
                 return refusal(error, stub, request)
 
         return answer
@@ -72,7 +72,7 @@ class GenerationContext:
     prompt: Prompt
     reply: Reply
     usage: Counts
-    plan: Plan
+    plan: SeededIds
 
 
 class Counts(NamedTuple):
@@ -85,7 +85,7 @@ class Counts(NamedTuple):
     cache_creation: int
 
 
-def declared(models: Sequence[Model], name: str, missing: Refused) -> Model:
+def find_declared(models: Sequence[Model], name: str, missing: HttpError) -> Model:
     """Return the model of that name, with or without the tag that Ollama's clients append. Raises `missing`."""
     for wanted in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
         for model in models:
@@ -94,20 +94,20 @@ def declared(models: Sequence[Model], name: str, missing: Refused) -> Model:
     raise missing
 
 
-def listed(models: Iterable[Model]) -> list[Model]:
+def list_models(models: Iterable[Model]) -> list[Model]:
     """Return the models that a list shows. Models whose name begins with `_` are only inherited from."""
     return [model for model in models if not model.name.startswith("_")]
 
 
-def generated(stub: Stub, model: Model, prompt: Prompt, request: Request) -> GenerationContext:
+def build_context(stub: Stub, model: Model, prompt: Prompt, request: Request) -> GenerationContext:
     """Generate the reply to the prompt. IDs and times are derived from the model's name and the request's body."""
-    prompt = completed(prompt, model, request.body)
-    reply = limited(stub.resolve(prompt), prompt.options, model.chars_per_token)
-    plan = stub.plan(prompt.model.encode(errors="replace") + request.body)
-    return GenerationContext(model, prompt, reply, counted(reply, prompt, model), plan)
+    prompt = with_defaults(prompt, model, request.body)
+    reply = apply_stop_conditions(stub.resolve(prompt), prompt.options, model.chars_per_token)
+    plan = stub.seeded_ids(prompt.model.encode(errors="replace") + request.body)
+    return GenerationContext(model, prompt, reply, count_usage(reply, prompt, model), plan)
 
 
-def completed(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
+def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     """Return the prompt with the model's own system message and parameters where the request has none."""
     messages = prompt.messages
     if model.system and not any(message.role == "system" for message in messages):
@@ -131,13 +131,13 @@ def options(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name}
 
 
-def played(context: GenerationContext, encoder: Encoder) -> Generation:
+def start_generation(context: GenerationContext, encoder: Encoder) -> Generation:
     """Return the reply as that encoder writes it."""
     noted = {"model": context.prompt.model, "prompt_tokens": context.usage.input}
     return Generation(context.reply, encoder, context.prompt.stream, noted)
 
 
-def counted(reply: Reply, prompt: Prompt, model: Model) -> Counts:
+def count_usage(reply: Reply, prompt: Prompt, model: Model) -> Counts:
     """Return the token counts of the reply. Counts that the reply does not state are derived from its length."""
     given, per_token = reply.usage, model.chars_per_token
     thought = count_tokens(len(reply.reasoning), per_token)
@@ -174,7 +174,7 @@ def argument_pieces(call: ToolCall) -> list[str]:
     return [whole[at : at + ARGUMENT_PIECE] for at in range(0, len(whole), ARGUMENT_PIECE)]
 
 
-def embedded(stub: Stub, model: Model, name: str, text: str) -> tuple[list[float], int]:
+def embed_text(stub: Stub, model: Model, name: str, text: str) -> tuple[list[float], int]:
     """Return the vector of a text as the model of that name makes it, and the tokens of the text.
 
     Raises:
@@ -183,13 +183,13 @@ def embedded(stub: Stub, model: Model, name: str, text: str) -> tuple[list[float
     reply = stub.resolve(Prompt(name, "embed", (Message("user", text),)))
     for part in reply.parts:
         if isinstance(part, Failure):
-            raise Refused(part.status, part.message, part.headers)
+            raise HttpError(part.status, part.message, part.headers)
     vector = embed(text, model.embedding_length) if reply.embedding is None else list(reply.embedding)
     tokens = count_tokens(len(text), model.chars_per_token) if reply.usage.input is None else reply.usage.input
     return vector, tokens
 
 
-def shortened(vector: list[float], dimensions: int | None) -> list[float]:
+def shorten_vector(vector: list[float], dimensions: int | None) -> list[float]:
     """Return the vector at unit length, cut to `dimensions` numbers."""
     return normalised(vector[:dimensions] if dimensions else vector)
 
@@ -209,5 +209,5 @@ def headers_of(failure: Failure) -> Headers:
     )
 
 
-def json_answer(value: Any, status: int = 200, headers: Headers = (), content_type: bytes = JSON) -> Answer:
-    return Answer(status, dumps(value).encode(), content_type, headers)
+def json_answer(value: Any, status: int = 200, headers: Headers = (), content_type: bytes = JSON) -> HttpResponse:
+    return HttpResponse(status, dumps(value).encode(), content_type, headers)

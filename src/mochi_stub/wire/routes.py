@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from mochi_stub.http.http_result import ANY, Answer, Handler, Request, Result, Routes, Stub
-from mochi_stub.replies.seeded_ids import Plan
+from mochi_stub.http.http_result import ANY, Handler, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.reply import Failure
 from mochi_stub.wire.anthropic import errors as anthropic_errors
 from mochi_stub.wire.anthropic import routes as anthropic
@@ -29,7 +29,7 @@ METHODS = b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
 
 def health(_stub: Stub, _request: Request) -> Result:
     """GET /health"""
-    return Answer(200, b'{"status":"ok"}', b"application/json")
+    return HttpResponse(200, b'{"status":"ok"}', b"application/json")
 
 
 def by_client(path: str, method: str) -> Handler:
@@ -47,11 +47,11 @@ def provider(request: Request) -> str:
     return "anthropic" if "anthropic-version" in headers else "openai"
 
 
-def failure_answer(request: Request, failure: Failure) -> Answer:
+def failure_answer(request: Request, failure: Failure) -> HttpResponse:
     """Return a failure outside of any wire in the form of the wire that was requested."""
     path = request.path
     if path.startswith("/v1/messages"):
-        return anthropic_errors.failure_answer(failure, Plan.of(0, request.body))
+        return anthropic_errors.failure_answer(failure, SeededIds.of(0, request.body))
     if path.startswith(("/v1beta/", "/v1alpha/")) or (request.method == "POST" and path.startswith("/v1/models/")):
         listed = path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
         return gemini_errors.failure_answer(failure, listed=listed)
@@ -72,17 +72,17 @@ def route(stub: Stub, request: Request) -> Result:
     if handler is not None:
         return handler(stub, request)
     if methods:
-        return Answer(405, b"405 method not allowed", PLAIN, ((b"allow", ", ".join(methods).encode()),))
-    return Answer(404, b"404 page not found", PLAIN)
+        return HttpResponse(405, b"405 method not allowed", PLAIN, ((b"allow", ", ".join(methods).encode()),))
+    return HttpResponse(404, b"404 page not found", PLAIN)
 
 
-def preflight(request: Request) -> Answer | None:
+def preflight(request: Request) -> HttpResponse | None:
     """Return the response to a CORS preflight request; everything is allowed."""
     if request.method != "OPTIONS" or "origin" not in request.headers:
         return None
     wanted = request.headers.get("access-control-request-headers", "*").encode("latin-1")
     allowed = ((b"access-control-allow-methods", METHODS), (b"access-control-allow-headers", wanted))
-    return Answer(204, headers=(*allowed, (b"access-control-max-age", b"43200")), declared=False)
+    return HttpResponse(204, headers=(*allowed, (b"access-control-max-age", b"43200")), declared=False)
 
 
 def _below(path: str) -> Mapping[str, Handler]:
@@ -94,12 +94,12 @@ def _below(path: str) -> Mapping[str, Handler]:
     return {}
 
 
-def _redirect(path: str, method: str, query: bytes) -> Answer:
+def _redirect(path: str, method: str, query: bytes) -> HttpResponse:
     target = path + (f"?{query.decode('latin-1')}" if query else "")
     location = ((b"location", target.encode("latin-1", "replace")),)
     if method != "GET":
-        return Answer(307, b"", HTML if method == "HEAD" else b"", location)
-    return Answer(301, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
+        return HttpResponse(307, b"", HTML if method == "HEAD" else b"", location)
+    return HttpResponse(301, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
 
 
 HEALTH: Routes = {"/health": {"HEAD": health, "GET": health}}

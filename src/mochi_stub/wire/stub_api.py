@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from mochi_stub.http.http_result import Answer, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.journal import Exchange
 from mochi_stub.wire.provider_pipeline import JSON
 
@@ -18,13 +18,13 @@ _ROW = [field.name for field in fields(Exchange) if field.name != "duration"]
 def requests(stub: Stub, _request: Request) -> Result:
     """GET /stub/requests: the journal, newest last."""
     rows = b",".join(_row(exchange) for exchange in stub.journal.exchanges())
-    return Answer(200, b'{"requests":[' + rows + b"]}", JSON)
+    return HttpResponse(200, b'{"requests":[' + rows + b"]}", JSON)
 
 
 def clear(stub: Stub, _request: Request) -> Result:
     """DELETE /stub/requests"""
     stub.journal.clear()
-    return Answer(204)
+    return HttpResponse(204)
 
 
 def state(stub: Stub, _request: Request) -> Result:
@@ -44,7 +44,7 @@ def state(stub: Stub, _request: Request) -> Result:
         for loaded in scheduler.loaded()
     ]
     counters = {name: getattr(scheduler, name) for name in ("loads", "reloads", "truncations", "queued", "waiting")}
-    return Answer(200, orjson.dumps({"models": models, **counters, "in_flight": stub.journal.running}), JSON)
+    return HttpResponse(200, orjson.dumps({"models": models, **counters, "in_flight": stub.journal.running}), JSON)
 
 
 def _row(exchange: Exchange) -> bytes:

@@ -6,8 +6,16 @@ from dataclasses import fields
 import docstring_parser
 
 from mochi_stub import Machine, Model
-from mochi_stub.config.entry_readers import MODEL, STREAM, TYPES, declared
-from mochi_stub.config.response_types import KINDS, Error, File, Manner, Message, Response, Vector
+from mochi_stub.config.entry_readers import MODEL, STREAM, TYPES, model_from_fields
+from mochi_stub.config.response_types import (
+    KINDS,
+    ErrorResponse,
+    FileResponse,
+    MessageResponse,
+    ReplySettings,
+    Response,
+    VectorResponse,
+)
 from tests.docs_tooling.reference.markdown import page, prose
 
 INTRODUCTION = """
@@ -38,7 +46,7 @@ ENTRIES = {
     "_default": "The reply if no trigger matches.",
     "_model": "[Properties of the model](#describe-a-model) and defaults for [streaming](#stream-a-reply).",
 }
-RESPONSES: dict[str, type[Response]] = {"embedding": Vector, "error": Error, "file": File}
+RESPONSES: dict[str, type[Response]] = {"embedding": VectorResponse, "error": ErrorResponse, "file": FileResponse}
 
 
 def stub_page() -> str:
@@ -47,7 +55,7 @@ def stub_page() -> str:
 
 def keys() -> Iterator[str]:
     """Yield everything that has a heading."""
-    yield from (*TOP, *ENTRIES, *(f"type: {name}" for name in TYPES), *_attributes(Message), *MODEL, *STREAM)
+    yield from (*TOP, *ENTRIES, *(f"type: {name}" for name in TYPES), *_attributes(MessageResponse), *MODEL, *STREAM)
     yield from (f"Machine.{field.name}" for field in fields(Machine))
 
 
@@ -65,14 +73,14 @@ def _groups() -> Iterator[str]:
         "## Content of a reply\n\nThese keys belong to `message`, `echo`, `mirror`, `lorem` and `task`. Only `message` "
         "has `content`."
     )
-    yield from _described(_attributes(Message))
+    yield from _described(_attributes(MessageResponse))
     yield (
         "## Stream a reply\n\nThese keys belong to all types except `error` and `embedding`. In `_model` they are "
         "defaults."
     )
-    yield from _described({name: _attributes(Manner)[name] for name in STREAM})
+    yield from _described({name: _attributes(ReplySettings)[name] for name in STREAM})
     yield "## Describe a model\n\nThese keys of `_model` are optional and inherited."
-    default = declared("", {}, 0)
+    default = model_from_fields("", {}, 0)
     yield from _described({name: f"{text}{_default(default, name)}" for name, text in _model().items()})
     yield (
         "## Limits of the machine\n\nThese are not keys of the file. They are arguments of `Machine` in Python and "

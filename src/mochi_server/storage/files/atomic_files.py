@@ -117,7 +117,7 @@ def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
         os.close(descriptor)
 
 
-def remove_for_good(*paths: Path) -> None:
+def remove_durably(*paths: Path) -> None:
     """Remove files of one directory in this order, durably. Raises OSError."""
     for path in paths:
         path.unlink(missing_ok=True)

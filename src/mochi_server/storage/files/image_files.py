@@ -15,7 +15,7 @@ from mochi_server.errors import BlobNotFound
 from mochi_server.sessions.images import Image, images_in, is_sha256
 from mochi_server.sessions.types import Message
 from mochi_server.storage.files import atomic_files
-from mochi_server.storage.files.locks import WriteLocks
+from mochi_server.storage.files.locks import FileLocks
 from mochi_server.util.platform import sync_directory
 
 _NAMED = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
@@ -24,13 +24,13 @@ STAGED = ".import-"
 _SESSION = ".json"
 """In the name of every file that may name images: sessions, turn logs, and what was set aside as damaged."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-class BlobFolder:
+class ImageFiles:
     """The images beside the sessions of a directory. Blocks; for threads."""
 
-    def __init__(self, sessions: Path, locks: WriteLocks) -> None:
+    def __init__(self, sessions: Path, locks: FileLocks) -> None:
         self._sessions = sessions
         self._path = sessions / "blobs"
         self._locks = locks
@@ -44,7 +44,7 @@ class BlobFolder:
         return found[0]
 
     @contextmanager
-    def keeping(self, messages: Iterable[Message], images: Sequence[Image] = ()) -> Iterator[None]:
+    def storing(self, messages: Iterable[Message], images: Sequence[Image] = ()) -> Iterator[None]:
         """Store images; none goes until this ends, by when the messages that name them are written. Raises OSError."""
         if not images and not images_in(messages):
             yield
@@ -66,14 +66,14 @@ class BlobFolder:
         A medium that fails leaves them for the next time. Raises StorageBusy.
         """
         try:
-            if not self._there():
+            if not self._stored_files():
                 return
             with self._locks.blobs():
-                needed = self._needed()
-                if unneeded := [path for path in self._there() if path.name not in needed]:
-                    atomic_files.remove_for_good(*unneeded)
+                needed = self._referenced()
+                if unneeded := [path for path in self._stored_files() if path.name not in needed]:
+                    atomic_files.remove_durably(*unneeded)
         except OSError as error:
-            _log.warning("images that no session needs stay for now: %s", error.strerror or type(error).__name__)
+            logger.warning("images that no session needs stay for now: %s", error.strerror or type(error).__name__)
 
     def _store(self, images: Sequence[Image]) -> None:
         if images and not self._path.exists():
@@ -85,7 +85,7 @@ class BlobFolder:
             if stored is None or stored.size != len(image.data):
                 atomic_files.write(path, image.data)
 
-    def _there(self) -> list[Path]:
+    def _stored_files(self) -> list[Path]:
         """Return the files that this class wrote, or began to write."""
         if not self._path.is_dir():
             return []
@@ -93,7 +93,7 @@ class BlobFolder:
             path for path in self._path.iterdir() if is_sha256(path.name) or path.name.endswith(atomic_files.TEMPORARY)
         ]
 
-    def _needed(self) -> set[str]:
+    def _referenced(self) -> set[str]:
         """Return every image that a session names. Raises OSError if a file cannot be read."""
         known: dict[str, tuple[atomic_files.Signature, frozenset[str]]] = {}
         # Files move from imports to sessions, and changes from logs (whose names begin with a dot) to files: in this

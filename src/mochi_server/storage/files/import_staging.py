@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mochi_server.sessions.patching import settled
+from mochi_server.sessions.patching import normalized
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import NewSession
 from mochi_server.storage.files import atomic_files
-from mochi_server.storage.files.image_files import STAGED, BlobFolder
-from mochi_server.storage.files.locks import WriteLocks
-from mochi_server.storage.session_record import Record
+from mochi_server.storage.files.image_files import STAGED, ImageFiles
+from mochi_server.storage.files.locks import FileLocks
+from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id
 from mochi_server.util.platform import sync_directory
 
@@ -31,8 +31,8 @@ class ImportStaging:
     """Imports of one directory, one at a time among processes. Blocks; for threads."""
 
     sessions: Path
-    locks: WriteLocks
-    blobs: BlobFolder
+    locks: FileLocks
+    blobs: ImageFiles
 
     def store(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
         """Store new sessions under ids that are free; on any error none is stored.
@@ -70,11 +70,13 @@ class ImportStaging:
         stored = []
         for session, images in sessions:
             check()
-            fresh = settled(session)
+            fresh = normalized(session)
             while not self._is_free(folder, fresh.session_id):
                 fresh.metadata.session_id = new_id()
-            with self.blobs.keeping(fresh.messages, images):
-                atomic_files.write_new(folder / f"{fresh.session_id}.json", Record.of(fresh).file(), durably=False)
+            with self.blobs.storing(fresh.messages, images):
+                atomic_files.write_new(
+                    folder / f"{fresh.session_id}.json", SessionRecord.of(fresh).file(), durably=False
+                )
             stored.append(fresh)
         with ThreadPoolExecutor(_SYNCS_AT_ONCE) as threads:
             list(threads.map(atomic_files.sync, folder.iterdir()))

@@ -7,24 +7,24 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from mochi_server.errors import StorageBusy
-from mochi_server.util.platform import alone_with
+from mochi_server.util.platform import exclusive_lock
 
 SLOTS = 64
 """Lock files of a directory; sessions share them."""
 
-PATIENCE_SECONDS = 30.0
+LOCK_TIMEOUT_SECONDS = 30.0
 """How long a thread waits for a lock by default."""
 
 
-class WriteLocks:
+class FileLocks:
     """Locks among threads and processes, held for one write each. For threads.
 
     All methods raise StorageBusy after ``patience`` seconds, and OSError if the lock file cannot be opened.
     """
 
-    def __init__(self, directory: Path, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, directory: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
         self._directory = directory
-        self._patience = patience
+        self._timeout = timeout
         names = [*(f"{slot:02d}" for slot in range(SLOTS)), "blobs", "import"]
         self._threads = {name: threading.Lock() for name in names}
 
@@ -42,16 +42,18 @@ class WriteLocks:
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        threads, deadline = self._threads[name], time.monotonic() + self._patience
+        threads, deadline = self._threads[name], time.monotonic() + self._timeout
         busy = StorageBusy(f"Another process or request holds the lock file {name}.lock of the sessions directory.")
-        if not threads.acquire(timeout=self._patience):
+        if not threads.acquire(timeout=self._timeout):
             raise busy
         with ExitStack() as stack:
             stack.callback(threads.release)
             if not self._directory.is_dir():
                 self._directory.mkdir(mode=0o700, exist_ok=True)
             try:
-                stack.enter_context(alone_with(self._directory / f"{name}.lock", max(0, deadline - time.monotonic())))
+                stack.enter_context(
+                    exclusive_lock(self._directory / f"{name}.lock", max(0, deadline - time.monotonic()))
+                )
             except TimeoutError as error:
                 raise busy from error
             yield

@@ -14,15 +14,15 @@ from mochi_server.sessions.images import Image
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.files import atomic_files
-from mochi_server.storage.files.image_files import BlobFolder
+from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.import_staging import ImportStaging
-from mochi_server.storage.files.locks import PATIENCE_SECONDS, WriteLocks
-from mochi_server.storage.files.process_registry import Presence
+from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS, FileLocks
+from mochi_server.storage.files.process_registry import ProcessRegistry
 from mochi_server.storage.files.turn_log import overlay
-from mochi_server.storage.session_record import Record
-from mochi_server.util.platform import scanning, sync_directory
+from mochi_server.storage.session_record import SessionRecord
+from mochi_server.util.platform import scan_directory, sync_directory
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _FILE, _LOG = ".json", ".turn.jsonl"
 EDIT_SECONDS = 2.0
 """Age from which an unreadable file is a damaged one: until then, an editor may not have finished writing it."""
@@ -34,10 +34,10 @@ _SESSION_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
-class Stored:
+class FileSnapshot:
     """What a session's files said, and the signatures that tell whether they still do."""
 
-    record: Record
+    record: SessionRecord
     file: atomic_files.Signature
     log: atomic_files.Signature | None
 
@@ -56,43 +56,43 @@ class _Unreadable(Exception):
 
 
 @contextmanager
-def storage(doing: str) -> Iterator[None]:
+def storage_errors(operation: str) -> Iterator[None]:
     """OSError becomes StorageFailed."""
     try:
         yield
     except OSError as error:
-        raise StorageFailed(doing, error) from error
+        raise StorageFailed(operation, error) from error
 
 
-class SessionFolder:
+class SessionFiles:
     """The files of each session: ``<id>.json`` and, while a turn runs or after a crash, ``.<id>.turn.jsonl``.
 
     Raises OSError as it comes, and SessionNotFound for what is not a session.
     """
 
-    def __init__(self, path: Path, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
         self.path = path
-        self._locks = WriteLocks(path / ".locks", patience)
-        self.presence = Presence(path / ".locks")
-        self.blobs = BlobFolder(path, self._locks)
+        self._locks = FileLocks(path / ".locks", timeout)
+        self.processes = ProcessRegistry(path / ".locks")
+        self.blobs = ImageFiles(path, self._locks)
         self.imports = ImportStaging(path, self._locks, self.blobs)
         self._warned: set[tuple[str, atomic_files.Signature | None]] = set()
 
-    def make(self) -> None:
+    def create_directory(self) -> None:
         """The directory, private to its owner when it is new."""
         if not self.path.exists():
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_directory(self.path.parent)
 
     @contextmanager
-    def alone(self, session_id: str) -> Iterator[None]:
+    def locked(self, session_id: str) -> Iterator[None]:
         """Lock a session among threads and processes. Raises SessionNotFound if it does not exist."""
         self._require(session_id)  # before: a missing directory has no lock files
         with self._locks.exclusive(session_id):
             self._require(session_id)
             yield
 
-    def read(self, session_id: str) -> Stored:
+    def read(self, session_id: str) -> FileSnapshot:
         """Read a session; a damaged file is set aside, and the session not found.
 
         Raises StorageBusy while that file may still be being written.
@@ -104,12 +104,12 @@ class SessionFolder:
         except _Unreadable as error:
             try:
                 with self._locks.exclusive(session_id):
-                    return self.read_alone(session_id)
+                    return self.read_locked(session_id)
             except OSError as failure:
                 self._warn(session_id, f"{error}; it stays where it is: {failure}")
                 raise SessionNotFound(session_id) from error
 
-    def read_alone(self, session_id: str) -> Stored:
+    def read_locked(self, session_id: str) -> FileSnapshot:
         """Read a session that is locked already."""
         try:
             return self._read(session_id)
@@ -120,34 +120,36 @@ class SessionFolder:
             self._set_aside(session_id, error)
             raise SessionNotFound(session_id) from error
 
-    def is_current(self, session_id: str, stored: Stored) -> bool:
+    def is_current(self, session_id: str, stored: FileSnapshot) -> bool:
         seen = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
         return seen == (stored.file, stored.log)
 
-    def create(self, session_id: str, record: Record, images: Sequence[Image] = ()) -> Stored | None:
+    def create(self, session_id: str, record: SessionRecord, images: Sequence[Image] = ()) -> FileSnapshot | None:
         """Write a session's first file; None when the id is taken."""
         with self._locks.exclusive(session_id):
             if os.path.lexists(self._file(session_id)):
                 return None
-            with self.blobs.keeping(record.messages, images):
+            with self.blobs.storing(record.messages, images):
                 self._log(session_id).unlink(missing_ok=True)
-                return Stored(record, atomic_files.write(self._file(session_id), record.file()), None)
+                return FileSnapshot(record, atomic_files.write(self._file(session_id), record.file()), None)
 
-    def save(self, session_id: str, before: Stored, record: Record) -> Stored:
+    def save(self, session_id: str, before: FileSnapshot, record: SessionRecord) -> FileSnapshot:
         """Write the whole file. The log goes when the file is durable, and is harmless should it stay."""
         written = atomic_files.write(self._file(session_id), record.file())
         if before.log:
             self._log(session_id).unlink(missing_ok=True)
-        return Stored(record, written, None)
+        return FileSnapshot(record, written, None)
 
-    def note(self, session_id: str, before: Stored, record: Record, line: bytes, *, durably: bool = True) -> Stored:
-        return Stored(record, before.file, atomic_files.append(self._log(session_id), line, durably=durably))
+    def append_to_log(
+        self, session_id: str, before: FileSnapshot, record: SessionRecord, line: bytes, *, durably: bool = True
+    ) -> FileSnapshot:
+        return FileSnapshot(record, before.file, atomic_files.append(self._log(session_id), line, durably=durably))
 
     def delete(self, session_id: str) -> bool:
         """Remove a session's files, the log last; whether it may have needed images."""
         files = self._file(session_id), self._log(session_id)
         had_images = self.blobs.named_in(*files)
-        atomic_files.remove_for_good(*files)
+        atomic_files.remove_durably(*files)
         return had_images
 
     def scan(self, known: Mapping[str, tuple[int | None, ...]]) -> tuple[set[str], set[str]]:
@@ -158,7 +160,7 @@ class SessionFolder:
         unchanged: set[str] = set()
         changed: set[str] = set()
         logs: set[str] = set()
-        with suppress(FileNotFoundError), scanning(self.path) as entries:
+        with suppress(FileNotFoundError), scan_directory(self.path) as entries:
             # Directories are long: an unchanged file costs the stat and little else.
             for entry in entries:
                 name = entry.name
@@ -185,17 +187,17 @@ class SessionFolder:
         if not is_session_id(session_id) or atomic_files.signature(self._file(session_id)) is None:
             raise SessionNotFound(session_id)
 
-    def _read(self, session_id: str) -> Stored:
+    def _read(self, session_id: str) -> FileSnapshot:
         # The log first: should it go into the file in between, its lines find that they are there already.
         log = atomic_files.read(f"{self.path}{os.sep}.{session_id}{_LOG}")
         file = atomic_files.read(f"{self.path}{os.sep}{session_id}{_FILE}")
         if file is None:
             raise SessionNotFound(session_id)
         try:
-            record = Record.of(decode_file(session_id, file[0]))
+            record = SessionRecord.of(decode_file(session_id, file[0]))
         except ValueError as error:
             raise _Unreadable(str(error)) from error
-        return Stored(overlay(record, log[0]) if log else record, file[1], log[1] if log else None)
+        return FileSnapshot(overlay(record, log[0]) if log else record, file[1], log[1] if log else None)
 
     def _set_aside(self, session_id: str, error: _Unreadable) -> None:
         try:
@@ -205,13 +207,13 @@ class SessionFolder:
         except OSError as failure:
             self._warn(session_id, f"{error}; it stays where it is: {failure}")
         else:
-            _log.warning("session file %s cannot be read (%s); it is %s now", session_id, error, target.name)
+            logger.warning("session file %s cannot be read (%s); it is %s now", session_id, error, target.name)
 
     def _warn(self, session_id: str, reason: str) -> None:
         key = (session_id, atomic_files.signature(self._file(session_id)))
         if key not in self._warned:
             self._warned.add(key)
-            _log.warning("session file %s cannot be read: %s", session_id, reason)
+            logger.warning("session file %s cannot be read: %s", session_id, reason)
 
     def _file(self, session_id: str) -> Path:
         return self.path / f"{session_id}{_FILE}"

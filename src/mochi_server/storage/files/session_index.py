@@ -77,7 +77,7 @@ _OF_THESE = "WHERE session_id IN (SELECT value FROM json_each(?))"
 _CONTAINING = "SELECT session_id FROM texts {where} instr(text, ?)"
 _BY_TRIGRAMS = "id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?) AND"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,10 @@ class SessionIndex:
                     with self._opened() as database:
                         page = self._query(database, query, wanted)
                 except sqlite3.OperationalError as error:
-                    _log.debug("session index kept in memory: %s", error)
+                    logger.debug("session index kept in memory: %s", error)
                     break
                 except sqlite3.DatabaseError as error:
-                    _log.warning("session index rebuilt because it is damaged: %s", error)
+                    logger.warning("session index rebuilt because it is damaged: %s", error)
                     self._discard()
                 else:
                     self._memory = None

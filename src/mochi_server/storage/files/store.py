@@ -17,11 +17,11 @@ from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.store import SessionPage
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import SessionDirectory
-from mochi_server.storage.files.locks import PATIENCE_SECONDS
-from mochi_server.storage.files.session_files import Stored
-from mochi_server.storage.session_cache import RecentSessions
-from mochi_server.storage.session_locks import Holds
-from mochi_server.util.shielding import finished
+from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS
+from mochi_server.storage.files.session_files import FileSnapshot
+from mochi_server.storage.session_cache import SessionCache
+from mochi_server.storage.session_locks import SessionLocks
+from mochi_server.util.shielding import run_shielded
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -33,10 +33,10 @@ _ALSO_SERVED = (
     "between processes: let one server serve a directory."
 )
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-def _in_a_thread(
+def _in_thread(
     method: Callable[Concatenate[SessionDirectory, _Arguments], _Result],
 ) -> Callable[Concatenate["FileSessionStore", _Arguments], Coroutine[Any, Any, _Result]]:
     @wraps(method)
@@ -55,9 +55,9 @@ class FileSessionStore:
     def __init__(
         self,
         sessions_dir: str | Path,
-        recent: RecentSessions[Stored] | None = None,
+        recent: SessionCache[FileSnapshot] | None = None,
         *,
-        wait_seconds: float = PATIENCE_SECONDS,
+        wait_seconds: float = LOCK_TIMEOUT_SECONDS,
     ) -> None:
         """``recent`` is where sessions are kept in memory, perhaps together with those of other stores.
 
@@ -65,9 +65,9 @@ class FileSessionStore:
         could not serve other sessions.
         """
         self._path = Path(sessions_dir)
-        self.directory = SessionDirectory(self._path, recent, patience=0)
+        self.directory = SessionDirectory(self._path, recent, timeout=0)
         self._wait_seconds = wait_seconds
-        self._holds = Holds()
+        self._locks = SessionLocks()
         self.others: tuple[int, ...] = ()
         """Processes that served the directory already when it was opened."""
         self._searching = asyncio.Lock()
@@ -84,23 +84,23 @@ class FileSessionStore:
         """
         try:
             await self.run(self.directory.recover_imports)
-            self.others = await self.run(self.directory.join)
+            self.others = await self.run(self.directory.register)
             for process_id in self.others:
-                _log.warning(_ALSO_SERVED, process_id, self._path.absolute())
+                logger.warning(_ALSO_SERVED, process_id, self._path.absolute())
         except StorageFailed as error:
-            _log.warning("%s", error.message)
+            logger.warning("%s", error.message)
         self._threads.submit(self.directory.sweep)
 
-    check = _in_a_thread(SessionDirectory.check)
-    create = _in_a_thread(SessionDirectory.create)
-    create_all = _in_a_thread(SessionDirectory.create_all)
-    put = _in_a_thread(SessionDirectory.put)
-    load_image = _in_a_thread(SessionDirectory.load_image)
-    append = _in_a_thread(SessionDirectory.append)
-    replace_tail = _in_a_thread(SessionDirectory.replace_tail)
-    patch = _in_a_thread(SessionDirectory.patch)
-    checkpoint = _in_a_thread(SessionDirectory.checkpoint)
-    delete = _in_a_thread(SessionDirectory.delete)
+    check = _in_thread(SessionDirectory.check)
+    create = _in_thread(SessionDirectory.create)
+    create_all = _in_thread(SessionDirectory.create_all)
+    put = _in_thread(SessionDirectory.put)
+    load_image = _in_thread(SessionDirectory.load_image)
+    append = _in_thread(SessionDirectory.append)
+    replace_tail = _in_thread(SessionDirectory.replace_tail)
+    patch = _in_thread(SessionDirectory.patch)
+    checkpoint = _in_thread(SessionDirectory.checkpoint)
+    delete = _in_thread(SessionDirectory.delete)
 
     async def load(self, session_id: str) -> ChatSession:
         # A turn begins with this; a thread would take half a millisecond.
@@ -116,10 +116,10 @@ class FileSessionStore:
         """Be the one writer of the history while inside."""
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
-        async with self._holds.hold(session_id, run_id=run_id, wait=wait):
+        async with self._locks.lock(session_id, run_id=run_id, wait=wait):
             try:
                 # For a session that is known and in order, this takes microseconds; a thread takes half a millisecond.
-                if not self.directory.begin_at_once(session_id, is_turn=run_id is not None):
+                if not self.directory.try_begin_fast(session_id, is_turn=run_id is not None):
                     await self.run(self.directory.begin, session_id, is_turn=run_id is not None)
                 yield
             finally:
@@ -131,9 +131,9 @@ class FileSessionStore:
             if self.directory.has_logged(session_id):
                 await self.run(self.directory.save_logged, session_id)
         except SessionNotFound:
-            _log.debug("session %s was deleted during its turn", session_id)
+            logger.debug("session %s was deleted during its turn", session_id)
         except (StorageBusy, StorageFailed) as error:  # the log is durable, too
-            _log.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
+            logger.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
         finally:
             self.directory.turns.pop(session_id, None)
 
@@ -143,13 +143,13 @@ class FileSessionStore:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
         await anyio.to_thread.run_sync(self._threads.shutdown)
-        self.directory.leave()
+        self.directory.unregister()
 
     async def run(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Result:
         """Do blocking work in a thread; on cancellation, finish it first."""
-        result = await finished(self._tried(partial(work, *args, **kwargs)))
+        result = await run_shielded(self._retry_while_locked(partial(work, *args, **kwargs)))
         if self.directory.sweep_is_due and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.create_task(self._sweep())
         return result
@@ -157,11 +157,11 @@ class FileSessionStore:
     async def _sweep(self) -> None:
         self.directory.sweep_is_due = False
         try:
-            await self._tried(self.directory.blobs.sweep)
+            await self._retry_while_locked(self.directory.blobs.sweep)
         except StorageBusy:
             self.directory.sweep_is_due = True
 
-    async def _tried(self, work: Callable[[], _Result]) -> _Result:
+    async def _retry_while_locked(self, work: Callable[[], _Result]) -> _Result:
         """Try work until no other thread or process has its locks. Raises ``StorageBusy`` at the deadline."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self._wait_seconds, _FIRST_PAUSE_SECONDS
@@ -181,7 +181,7 @@ class FileStores:
     connected = True
 
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path, *, wait_seconds: float) -> None:
-        recent = RecentSessions[Stored]()
+        recent = SessionCache[FileSnapshot]()
         self.chats = FileSessionStore(sessions_dir, recent, wait_seconds=wait_seconds)
         self.agents = FileSessionStore(agent_chats_dir, recent, wait_seconds=wait_seconds)
 
@@ -196,7 +196,7 @@ class FileStores:
     async def check(self) -> None:
         await self.chats.check()
 
-    def when_lost(self, _: Callable[[Collection[str]], None]) -> None:
+    def on_sessions_lost(self, _: Callable[[Collection[str]], None]) -> None:
         """Nobody takes a session that this process holds."""
 
     async def aclose(self) -> None:

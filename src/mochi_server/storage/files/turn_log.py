@@ -8,25 +8,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from mochi_server.sessions.serialization import decode, encode
-from mochi_server.storage.session_record import Record
+from mochi_server.storage.session_record import SessionRecord
 
 
-def tail_line(before: Record, from_index: int, after: Record) -> bytes:
+def tail_line(before: SessionRecord, from_index: int, after: SessionRecord) -> bytes:
     head = {"at": before.mark, "from": from_index, "updated_at": after.metadata.updated_at}
     new = map(encode, after.messages[from_index:])
     return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
 
 
-def fields_line(before: Record, fields: Mapping[str, Any], updated_at: str) -> bytes:
+def fields_line(before: SessionRecord, fields: Mapping[str, Any], updated_at: str) -> bytes:
     return encode({"at": before.mark, "fields": fields, "updated_at": updated_at}) + b"\n"
 
 
-def partial_line(after: Record) -> bytes:
+def partial_line(after: SessionRecord) -> bytes:
     by = {} if after.writer is None else {"by": after.writer}
     return encode({"at": after.mark, "partial": after.partial, **by}) + b"\n"
 
 
-def overlay(record: Record, log: bytes) -> Record:
+def overlay(record: SessionRecord, log: bytes) -> SessionRecord:
     """A file's record with its turn log laid over; torn and foreign lines are passed over."""
     for encoded in log.split(b"\n")[:-1]:
         try:

@@ -47,7 +47,7 @@ _CONNECTION_CLASSES = ("08", "57")
 """Classes of SQLSTATEs: lost connections, and connections that an operator ended."""
 
 
-def reason_of(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return what is wrong, in words that may be shown to any client."""
     known = next((text for kind, text in _REASONS if isinstance(error, kind)), None)
     state = getattr(error, "sqlstate", None)
@@ -58,9 +58,9 @@ def reason_of(error: Exception) -> str:
     return known or f"the database refuses it{f' (SQLSTATE {state})' if state else ''}"
 
 
-def failure(doing: str, error: Exception) -> StorageFailed:
+def failure(operation: str, error: Exception) -> StorageFailed:
     """Return the error for clients."""
     number = errno.ENOSPC if isinstance(error, errors.DiskFull) else errno.EIO
-    reason = reason_of(error)
+    reason = describe_error(error)
     kind = StorageUnavailable if reason in _TRANSIENT else StorageFailed
-    return kind(doing, OSError(number, reason))
+    return kind(operation, OSError(number, reason))

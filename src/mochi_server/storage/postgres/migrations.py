@@ -11,7 +11,7 @@ from mochi_server.storage.postgres.pool import Database, fetch_one
 _LOCK = 0x6D6F636869  # "mochi"; servers that start together wait for each other
 _TABLE = "CREATE TABLE IF NOT EXISTS mochi_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class SchemaTooNew(StorageFailed):
@@ -46,7 +46,7 @@ async def migrate(database: Database) -> list[int]:
             await connection.execute(sql.SQL(known[number]))
             await connection.execute("INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number])
     if missing:
-        _log.info("the database's schema is version %d now", missing[-1])
+        logger.info("the database's schema is version %d now", missing[-1])
     return missing
 
 

@@ -5,7 +5,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from mochi_server.storage.postgres.pool import Database, Row, fetch_all
-from mochi_server.storage.postgres.process_locks import IS_SILENT, Process, lock_key
+from mochi_server.storage.postgres.process_locks import IS_SILENT, ServerProcess, lock_key
 
 _RUN_OF = """
 SELECT process FROM runs WHERE session_id = %(session_id)s ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
@@ -31,10 +31,10 @@ class Peer(NamedTuple):
     is_silent: bool
 
 
-class Peers:
+class PeerDirectory:
     """Queries about the other processes. Every method raises ``StorageFailed`` if the database fails."""
 
-    def __init__(self, database: Database, process: Process, held: Container[str]) -> None:
+    def __init__(self, database: Database, process: ServerProcess, held: Container[str]) -> None:
         """``held`` are the sessions that this process holds."""
         self._database = database
         self._process = process
@@ -59,7 +59,7 @@ class Peers:
         """Return whether a token is the one of this process."""
         return bool(self._secret) and hmac.compare_digest(token.encode(), self.token(self.name).encode())
 
-    async def running(self, session_id: str, run_id: str | None = None) -> Peer | None:
+    async def owner_of(self, session_id: str, run_id: str | None = None) -> Peer | None:
         """Return the process that has that run of a session, by default the latest run; None if it is this one.
 
         Raises ``PeerGone`` if the process is dead.
@@ -83,20 +83,20 @@ class Peers:
             await self._fetch(_TAKE_OVER, **values, dead=process)
         return None
 
-    async def others(self) -> list[Peer]:
+    async def serving_peers(self) -> list[Peer]:
         """Return all other live processes that serve requests."""
-        return await self._living("url <> ''")
+        return await self._live_peers("url <> ''")
 
-    async def with_runs(self, session_id: str) -> list[Peer]:
+    async def peers_with_runs(self, session_id: str) -> list[Peer]:
         """Return the other live processes that have runs of a session, ended ones included."""
-        return await self._living("name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id)
+        return await self._live_peers("name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id)
 
     async def find(self, process: str) -> Peer | None:
         """Return a process; None if it is dead."""
-        found = await self._living("name = %(name)s", name=process)
+        found = await self._live_peers("name = %(name)s", name=process)
         return found[0] if found else None
 
-    async def _living(self, condition: str, **values: str) -> list[Peer]:
+    async def _live_peers(self, condition: str, **values: str) -> list[Peer]:
         async with self._database.connection("look for other servers") as connection:
             rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
             keys = {row[0]: lock_key("processes", row[0]) for row in rows}

@@ -23,7 +23,7 @@ CONNECTIONS = 10
 STATEMENT_SECONDS = 15
 _CONNECT_SECONDS = 5
 _START_SECONDS = 5
-_PATIENCE_SECONDS = 10
+_WAIT_SECONDS = 10
 """How long a request waits for a free connection."""
 _UNREACHABLE_SECONDS = 0.3
 """The same while the database is known to be unreachable; turns retry their writes."""
@@ -66,9 +66,9 @@ class Database:
             open=False,
         )
 
-    async def open(self, patience: float = _START_SECONDS) -> None:
+    async def open(self, wait_seconds: float = _START_SECONDS) -> None:
         """Connect; wait that many seconds for a database that is just starting. Raises ``StorageFailed``."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + wait_seconds
         while True:
             try:
                 await (await self.connect()).close()
@@ -80,9 +80,9 @@ class Database:
         await self._pool.open()
 
     @asynccontextmanager
-    async def connection(self, doing: str, patience: float = _PATIENCE_SECONDS) -> AsyncIterator[Connection]:
+    async def connection(self, operation: str, wait_seconds: float = _WAIT_SECONDS) -> AsyncIterator[Connection]:
         """A connection in autocommit mode. Raises ``StorageFailed``, which says what was being done."""
-        timeout = patience if self.reachable.is_set() else min(patience, _UNREACHABLE_SECONDS)
+        timeout = wait_seconds if self.reachable.is_set() else min(wait_seconds, _UNREACHABLE_SECONDS)
         try:
             async with self._pool.connection(timeout) as connection:
                 try:
@@ -91,12 +91,12 @@ class Database:
                     await connection.close()  # or the cancellation of a statement may still hit the next one
                     raise
         except (psycopg.Error, PoolTimeout, PoolClosed, TimeoutError) as error:
-            raise failure(doing, error) from error
+            raise failure(operation, error) from error
 
     @asynccontextmanager
-    async def transaction(self, doing: str) -> AsyncIterator[Connection]:
+    async def transaction(self, operation: str) -> AsyncIterator[Connection]:
         """A connection inside a transaction, which sends statements together until a result is needed."""
-        async with self.connection(doing) as connection, connection.pipeline(), connection.transaction():
+        async with self.connection(operation) as connection, connection.pipeline(), connection.transaction():
             yield connection
 
     async def connect(self) -> Connection:

@@ -39,7 +39,7 @@ _TIDY = (
     "DELETE FROM processes WHERE name = ANY(%(dead)s)",
 )
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def lock_key(namespace: str, name: str) -> int:
@@ -47,7 +47,7 @@ def lock_key(namespace: str, name: str) -> int:
     return NAMESPACES[namespace] << 40 | int(name, 16)
 
 
-class Process:
+class ServerProcess:
     """This process and its locks. Belongs to one event loop."""
 
     def __init__(self, database: Database, url: str = "") -> None:
@@ -73,7 +73,7 @@ class Process:
             await self._connect()
         except psycopg.Error as error:
             raise failure("keep locks in the database", error) from error
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        self._watching = asyncio.get_running_loop().create_task(self._run_heartbeat())
 
     async def take(self, key: int) -> bool:
         """Try to take a lock. Raises ``StorageFailed``."""
@@ -98,7 +98,7 @@ class Process:
         """Return those of some locks that any process holds."""
         return set(keys) & {key for (key,) in await fetch_all(connection, _HELD)}
 
-    async def bury(self) -> None:
+    async def reap_dead(self) -> None:
         """Remove what dead processes have left, and what is not needed any more. Raises ``StorageFailed``."""
         async with self._database.connection("tidy up") as connection:
             names = {name: lock_key("processes", name) for (name,) in await fetch_all(connection, _QUIET)}
@@ -139,11 +139,11 @@ class Process:
             try:
                 row = await fetch_one(self._connection, f"SELECT {function}(%(key)s)", {"key": key})
             except psycopg.Error as error:
-                self._lose(self._connection)
+                self._connection_lost(self._connection)
                 raise failure("hold a session", error) from error
         return bool(row and row[0])
 
-    async def _watch(self) -> None:
+    async def _run_heartbeat(self) -> None:
         """Send heartbeats, and reconnect. A database that only cannot write keeps the locks."""
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS if self.connected else _RETRY_SECONDS)
@@ -151,19 +151,19 @@ class Process:
                 if (connection := self._connection) is None:
                     with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
                         await asyncio.wait_for(self._connect(), _ANSWER_SECONDS)
-                        _log.warning("the database can be reached again")
+                        logger.warning("the database can be reached again")
                     continue
                 try:
                     beat = connection.execute(_HEARTBEAT, [self.name, self._url])
                     await asyncio.wait_for(beat, _ANSWER_SECONDS)
                 except psycopg.Error:
                     if connection.closed:
-                        self._lose(connection)
+                        self._connection_lost(connection)
                 except (TimeoutError, asyncio.TimeoutError):
-                    self._lose(connection)
+                    self._connection_lost(connection)
 
-    def _lose(self, connection: Connection) -> None:
-        _log.error("the connection to the database is lost; running turns go on and store their answers later")
+    def _connection_lost(self, connection: Connection) -> None:
+        logger.error("the connection to the database is lost; running turns go on and store their answers later")
         self._connection = None
         self._database.reachable.clear()
         connection.pgconn.finish()

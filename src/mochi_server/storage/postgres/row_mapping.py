@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image, images_of
-from mochi_server.sessions.search import folded
-from mochi_server.sessions.serialization import decode, encode, settle
+from mochi_server.sessions.search import normalized_text
+from mochi_server.sessions.serialization import decode, encode, normalize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
 from mochi_server.sessions.types import Message
 from mochi_server.storage.postgres.pool import Connection
@@ -33,7 +33,7 @@ _IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"
 """Prevents that an image gets a new name while it is removed."""
 
 
-class Head(NamedTuple):
+class SessionRow(NamedTuple):
     """A row of ``sessions``, without what finds it. ``opening`` holds first user messages with their positions."""
 
     key: int
@@ -76,7 +76,7 @@ def metadata_text(metadata: SessionMetadata) -> str:
 
 def searched_title(metadata: SessionMetadata, opening: str) -> str:
     """Return the column ``searched`` of a session."""
-    return folded(_entry(metadata, opening, 0)["title"] or "")
+    return normalized_text(_entry(metadata, opening, 0)["title"] or "")
 
 
 def like_pattern(word: str) -> str:
@@ -102,7 +102,7 @@ def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
 
 def _entry(metadata: SessionMetadata, opening: str, message_count: int) -> dict[str, Any]:
     shown = ChatSession(metadata, _spoken(decode(opening.encode())))
-    return {**settle(shown.summary_object()), "message_count": message_count}
+    return {**normalize(shown.summary_object()), "message_count": message_count}
 
 
 def _spoken(opening: Sequence[dict[str, Any]]) -> list[Message]:
@@ -110,7 +110,7 @@ def _spoken(opening: Sequence[dict[str, Any]]) -> list[Message]:
 
 
 @dataclass(frozen=True)
-class Remembered:
+class CachedHistory:
     """The messages of a session at a change. Never changed in place."""
 
     key: int
@@ -118,28 +118,28 @@ class Remembered:
     messages: History = field(default_factory=History)
     memory: int = 0
 
-    def brought_up_to(self, head: Head, positions: Sequence[int], bodies: Sequence[str]) -> "Remembered | None":
+    def updated_to(self, head: SessionRow, positions: Sequence[int], bodies: Sequence[str]) -> "CachedHistory | None":
         """Return the history with later changes, which are always at its end; None if they do not fit on it."""
         if self.key != head.key:
             return None
         if not positions and len(self.messages) == head.message_count:
             return self if self.change == head.change else replace(self, change=head.change)
-        kept = self.messages.upto(min([head.message_count, *positions[:1]]))
+        kept = self.messages.prefix(min([head.message_count, *positions[:1]]))
         if list(positions) != list(range(len(kept), head.message_count)):
             return None
         memory = self.memory + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
-        return Remembered(head.key, head.change, kept.plus(decode(body.encode()) for body in bodies), memory)
+        return CachedHistory(head.key, head.change, kept.extended(decode(body.encode()) for body in bodies), memory)
 
 
 async def replace_tail(
     connection: Connection,
-    head: Head,
+    head: SessionRow,
     start: int,
     messages: Sequence[Message],
     *,
     images: Sequence[Image] = (),
     touch: bool = True,
-) -> Head:
+) -> SessionRow:
     """Replace the messages from a position on, and the partial answer; ``touch`` makes it the session's last change."""
     opening = opening_of(head.opening, start, messages)
     values: dict[str, Any] = {
@@ -147,7 +147,7 @@ async def replace_tail(
         "start": start,
         "change": head.change + 1,
         "bodies": [text_of(message) for message in messages],
-        "texts": [folded(str(message.get("content") or "")) for message in messages],
+        "texts": [normalized_text(str(message.get("content") or "")) for message in messages],
         "count": start + len(messages),
         "opening": opening,
         "searched": searched_title(head.metadata(), opening),
@@ -160,7 +160,7 @@ async def replace_tail(
     if messages:
         await connection.execute(_INSERT, values)
     await _store_images(connection, head.key, start, messages, images)
-    await remove_unnamed(connection, gone)
+    await delete_unreferenced_images(connection, gone)
     await connection.execute(_GROW, values)
     await connection.execute("DELETE FROM partials WHERE session = %(key)s", values)
     return head._replace(message_count=values["count"], opening=opening, change=values["change"])
@@ -175,7 +175,7 @@ async def images_from(connection: Connection, session: int, start: int) -> list[
     return [row[0] for row in rows]
 
 
-async def remove_unnamed(connection: Connection, names: Sequence[str]) -> None:
+async def delete_unreferenced_images(connection: Connection, names: Sequence[str]) -> None:
     """Remove those of some images that no message names any more."""
     if names:
         await connection.execute(_SWEEP, {"names": list(names)})

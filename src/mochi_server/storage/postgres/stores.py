@@ -10,16 +10,16 @@ import psycopg
 from mochi_server.errors import MochiError, StorageUnavailable
 from mochi_server.storage.postgres.errors import UNREACHABLE
 from mochi_server.storage.postgres.migrations import migrate
-from mochi_server.storage.postgres.peers import Peers
+from mochi_server.storage.postgres.peers import PeerDirectory
 from mochi_server.storage.postgres.pool import Connection, Database
-from mochi_server.storage.postgres.process_locks import Process
-from mochi_server.storage.postgres.store import FREED, PostgresSessionStore
+from mochi_server.storage.postgres.process_locks import ServerProcess
+from mochi_server.storage.postgres.store import RELEASED_CHANNEL, PostgresSessionStore
 
 _CHECK_SECONDS = 3
 _TIDY_SECONDS = 2.0
 _RETRY_SECONDS = 0.5
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class PostgresStores:
@@ -30,10 +30,10 @@ class PostgresStores:
     def __init__(self, url: str, own_url: str = "") -> None:
         """``own_url`` is where other servers reach this process; empty if it serves no requests."""
         self._database = Database(url)
-        self._process = Process(self._database, own_url)
+        self._process = ServerProcess(self._database, own_url)
         self.chats = PostgresSessionStore(self._database, self._process, "chats")
         self.agents = PostgresSessionStore(self._database, self._process, "agents")
-        self.peers = Peers(self._database, self._process, self.chats.held)
+        self.peers = PeerDirectory(self._database, self._process, self.chats.held)
         self._tasks: list[asyncio.Future[None]] = []
 
     @property
@@ -47,7 +47,7 @@ class PostgresStores:
         await migrate(self._database)
         await self._process.open()
         await self.peers.open()
-        self._tasks = [asyncio.ensure_future(self._tidy()), asyncio.ensure_future(self._listen())]
+        self._tasks = [asyncio.ensure_future(self._clean_up()), asyncio.ensure_future(self._listen())]
 
     async def check(self) -> None:
         """Raise ``StorageFailed`` unless sessions can be stored."""
@@ -56,11 +56,11 @@ class PostgresStores:
         async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
             await connection.execute("SELECT 1")
 
-    def when_lost(self, tell: Callable[[Collection[str]], None]) -> None:
-        """Call ``tell`` with the ids of held sessions that another server has taken over."""
+    def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
+        """Call ``callback`` with the ids of held sessions that another server has taken over."""
 
         async def reconnected(connection: Connection) -> None:
-            tell(await self.chats.taken_over(connection))
+            callback(await self.chats.lost_sessions(connection))
 
         self._process.reconnected = reconnected
 
@@ -72,13 +72,13 @@ class PostgresStores:
         await self._process.aclose()
         await self._database.aclose()
 
-    async def _tidy(self) -> None:
+    async def _clean_up(self) -> None:
         """At the start and every few seconds, recover what servers that died have left."""
         while True:
             with suppress(MochiError):
-                await self.chats.fold_all()
-                await self.agents.fold_all()
-                await self._process.bury()
+                await self.chats.recover_all_crashed()
+                await self.agents.recover_all_crashed()
+                await self._process.reap_dead()
             await asyncio.sleep(_TIDY_SECONDS)
 
     async def _listen(self) -> None:
@@ -86,10 +86,10 @@ class PostgresStores:
         while True:
             try:
                 async with await self._database.connect() as connection:
-                    await connection.execute(f"LISTEN {FREED}")
+                    await connection.execute(f"LISTEN {RELEASED_CHANNEL}")
                     async for notification in connection.notifies():
-                        self.chats.freed(notification.payload)
-                        self.agents.freed(notification.payload)
+                        self.chats.session_released(notification.payload)
+                        self.agents.session_released(notification.payload)
             except psycopg.Error as error:
-                _log.debug("lost the LISTEN connection; reconnecting: %s", type(error).__name__)
+                logger.debug("lost the LISTEN connection; reconnecting: %s", type(error).__name__)
             await asyncio.sleep(_RETRY_SECONDS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mochi_stub.http.http_result import Answer, Request, Stub
+from mochi_stub.http.http_result import HttpResponse, Request, Stub
 from mochi_stub.models.catalogue import Model
-from mochi_stub.replies.seeded_ids import ALPHANUMERIC, Plan
+from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import Problem, choice
@@ -25,38 +25,38 @@ _TYPES = {
 _KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
 
 
-def refusal(error: pipeline.Refused | Problem, stub: Stub, request: Request) -> Answer:
+def refusal(error: pipeline.HttpError | Problem, stub: Stub, request: Request) -> HttpResponse:
     """Return the answer to a request that is refused."""
-    failure = Failure(worded(error), 400) if isinstance(error, Problem) else error.failure
-    return failure_answer(failure, stub.plan(request.body))
+    failure = Failure(format_problem(error), 400) if isinstance(error, Problem) else error.failure
+    return failure_answer(failure, stub.seeded_ids(request.body))
 
 
-def json_answer(value: Any, plan: Plan, status: int = 200, headers: pipeline.Headers = ()) -> Answer:
+def json_answer(value: Any, plan: SeededIds, status: int = 200, headers: pipeline.Headers = ()) -> HttpResponse:
     """Return a JSON answer with the ID of its request."""
     return pipeline.json_answer(value, status, ((b"request-id", _request_id(plan).encode()), *headers))
 
 
-def failure_answer(failure: Failure, plan: Plan) -> Answer:
+def failure_answer(failure: Failure, plan: SeededIds) -> HttpResponse:
     """Return a failure as an answer of its own."""
     return json_answer(error_body(failure, plan), plan, failure.status, pipeline.headers_of(failure))
 
 
-def error_body(failure: Failure, plan: Plan) -> dict[str, Any]:
+def error_body(failure: Failure, plan: SeededIds) -> dict[str, Any]:
     """Return an error, for a body and for a stream."""
     kind = _TYPES.get(failure.status, "api_error" if failure.status >= 500 else "invalid_request_error")
     return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": _request_id(plan)}
 
 
-def _request_id(plan: Plan) -> str:
+def _request_id(plan: SeededIds) -> str:
     return f"req_{plan.id(0, 24, ALPHANUMERIC)}"
 
 
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model of that name. Raises Refused."""
-    return pipeline.declared(stub.models, name, pipeline.Refused(404, f"model: {name}"))
+    return pipeline.find_declared(stub.models, name, pipeline.HttpError(404, f"model: {name}"))
 
 
-def worded(problem: Problem) -> str:
+def format_problem(problem: Problem) -> str:
     """Return what is wrong with a body, in Anthropic's words."""
     wanted, message = problem.wanted, "Field required"
     match problem.kind:

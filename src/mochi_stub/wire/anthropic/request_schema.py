@@ -20,7 +20,7 @@ from mochi_stub.wire.body_validation import (
     text_or,
     whole,
 )
-from mochi_stub.wire.provider_pipeline import Refused, function_tool, options
+from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
 
 _TEXT = {"text!": string}
 _SOURCE = {"source!": mapping}
@@ -109,12 +109,12 @@ def prompt_of(body: Mapping[str, Any], model: Model) -> Prompt:
 
 def _check(body: Mapping[str, Any], model: Model) -> None:
     if not model.can("completion"):
-        raise Refused(400, f"'{body['model']}' does not support the Messages API.")
+        raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
     if body.get("tools") and not model.can("tools"):
-        raise Refused(400, f"'{body['model']}' does not support tool use.")
+        raise HttpError(400, f"'{body['model']}' does not support tool use.")
     budget = body.get("thinking", {}).get("budget_tokens", 0)
     if budget >= body.get("max_tokens", budget + 1):
-        raise Refused(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
+        raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
 
 
 def _split(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:

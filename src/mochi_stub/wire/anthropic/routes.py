@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mochi_stub.http.http_result import ANY, Answer, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.replies.chunks import Piece
@@ -23,41 +23,41 @@ _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/messages"""
     model = find_model(stub, body["model"])
-    context = pipeline.generated(stub, model, prompt_of(body, model), request)
-    return pipeline.played(context, MessageEvents(context))
+    context = pipeline.build_context(stub, model, prompt_of(body, model), request)
+    return pipeline.start_generation(context, MessageEvents(context))
 
 
 def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/messages/count_tokens"""
     model = find_model(stub, body["model"])
-    prompt = pipeline.completed(prompt_of(body, model), model)
-    return json_answer({"input_tokens": prompt_tokens(prompt, model.chars_per_token)}, stub.plan(request.body))
+    prompt = pipeline.with_defaults(prompt_of(body, model), model)
+    return json_answer({"input_tokens": prompt_tokens(prompt, model.chars_per_token)}, stub.seeded_ids(request.body))
 
 
 def models(stub: Stub, request: Request) -> Result:
     """GET /v1/models, for Anthropic's clients"""
-    shown = [_shown(model) for model in pipeline.listed(stub.models)]
+    shown = [_model_object(model) for model in pipeline.list_models(stub.models)]
     ends = {"first_id": shown[0]["id"] if shown else None, "last_id": shown[-1]["id"] if shown else None}
-    return json_answer({"data": shown, "has_more": False, **ends}, stub.plan(request.body))
+    return json_answer({"data": shown, "has_more": False, **ends}, stub.seeded_ids(request.body))
 
 
 def model(stub: Stub, request: Request) -> Result:
     """GET /v1/models/{id}, for Anthropic's clients"""
     found = find_model(stub, request.path.partition("/models/")[2])
-    return json_answer(_shown(found), stub.plan(request.body))
+    return json_answer(_model_object(found), stub.seeded_ids(request.body))
 
 
 def wrong_method(_stub: Stub, _request: Request) -> Result:
     """A known path with another method"""
-    raise pipeline.Refused(405, "Method Not Allowed")
+    raise pipeline.HttpError(405, "Method Not Allowed")
 
 
 def unknown_path(_stub: Stub, _request: Request) -> Result:
     """Any other path"""
-    raise pipeline.Refused(404, "Not Found")
+    raise pipeline.HttpError(404, "Not Found")
 
 
-def _shown(model: Model) -> dict[str, Any]:
+def _model_object(model: Model) -> dict[str, Any]:
     moment = f"{model.modified_at[:19]}Z"
     return {"type": "model", "id": model.name, "display_name": model.name, "created_at": moment}
 
@@ -98,10 +98,10 @@ class MessageEvents:
     def error(self, failure: Failure) -> bytes:
         return event(error_body(failure, self.plan), "error").encode()
 
-    def refusal(self, failure: Failure, **_: bool) -> Answer:
+    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
         return failure_answer(failure, self.plan)
 
-    def whole(self) -> Answer:
+    def whole(self) -> HttpResponse:
         blocks = enumerate(pipeline.blocks(self.reply))
         content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]
         return json_answer({**self.message, "content": content, **self._ending(), "usage": self.usage}, self.plan)
@@ -177,11 +177,11 @@ def _event(name: str, **fields: Any) -> str:
 
 
 _OWN: Routes = {
-    "/messages": {"POST": pipeline.checked(MESSAGES, messages)},
-    "/messages/count_tokens": {"POST": pipeline.checked(COUNT, count_tokens)},
+    "/messages": {"POST": pipeline.with_checked_body(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": pipeline.with_checked_body(COUNT, count_tokens)},
     "/messages/*": {ANY: unknown_path},
 }
-ROUTES = pipeline.refusing(_OWN, {ANY: wrong_method}, refusal)
+ROUTES = pipeline.with_refusals(_OWN, {ANY: wrong_method}, refusal)
 _OTHERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}
-SHARED = pipeline.refusing(_OTHERS, {ANY: wrong_method}, refusal)
+SHARED = pipeline.with_refusals(_OTHERS, {ANY: wrong_method}, refusal)
 """Paths that other providers have too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from mochi_stub.http.http_result import Answer, Request, Stub
+from mochi_stub.http.http_result import HttpResponse, Request, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
@@ -33,14 +33,14 @@ _TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean"
 _GENERATING = ("generateContent", "streamGenerateContent")
 
 
-def refusal(error: pipeline.Refused | Problem, _stub: Stub, request: Request) -> Answer:
+def refusal(error: pipeline.HttpError | Problem, _stub: Stub, request: Request) -> HttpResponse:
     """Return the answer to a request that is refused."""
-    failure = Failure(worded(error), 400) if isinstance(error, Problem) else error.failure
+    failure = Failure(format_problem(error), 400) if isinstance(error, Problem) else error.failure
     sends_list = request.path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
     return failure_answer(failure, listed=request.method == "POST" and sends_list)
 
 
-def failure_answer(failure: Failure, *, listed: bool) -> Answer:
+def failure_answer(failure: Failure, *, listed: bool) -> HttpResponse:
     """Return a failure as an answer of its own."""
     body = error_body(failure)
     return json_answer([body] if listed else body, failure.status, pipeline.headers_of(failure))
@@ -64,13 +64,13 @@ def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
         f"models/{name} is not found for API version {version}, or is not supported for {verb}. Call ListModels to "
         "see the list of available models and their supported methods."
     )
-    model = pipeline.declared(stub.models, name.removeprefix("models/"), pipeline.Refused(404, unsupported))
+    model = pipeline.find_declared(stub.models, name.removeprefix("models/"), pipeline.HttpError(404, unsupported))
     if verb in _GENERATING and not model.can("completion"):
-        raise pipeline.Refused(404, unsupported)
+        raise pipeline.HttpError(404, unsupported)
     return model
 
 
-def worded(problem: Problem) -> str:
+def format_problem(problem: Problem) -> str:
     """Return what is wrong with a body, in Gemini's words. Names are in snake case, as the protocol declares them."""
     steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in problem.where]
     path = "".join(steps).removeprefix(".")

@@ -21,7 +21,7 @@ from mochi_stub.wire.body_validation import (
     whole,
 )
 from mochi_stub.wire.json_encoding import dumps
-from mochi_stub.wire.provider_pipeline import Refused, function_tool, options
+from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
 
 _PART_DATA = {
     "text": string,
@@ -81,7 +81,7 @@ def prompt_of(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
     """Return the request as a prompt for this model. Raises Refused for what the model cannot do."""
     declarations = [one for tool in body.get("tools", ()) for one in tool.get("functionDeclarations", ())]
     if declarations and not model.can("tools"):
-        raise Refused(400, f"Function calling is not enabled for models/{name}")
+        raise HttpError(400, f"Function calling is not enabled for models/{name}")
     config = body.get("generationConfig", {})
     budget = config.get("thinkingConfig", {}).get("thinkingBudget")
     mode = body.get("toolConfig", {}).get("functionCallingConfig", {}).get("mode", "")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from mochi_stub.http.http_result import ANY, Answer, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.replies.chunks import Piece
@@ -26,14 +26,14 @@ _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 def models(stub: Stub, _request: Request) -> Result:
     """GET models"""
-    return json_answer({"models": [_shown(model) for model in pipeline.listed(stub.models)]})
+    return json_answer({"models": [_model_object(model) for model in pipeline.list_models(stub.models)]})
 
 
 def model(stub: Stub, request: Request) -> Result:
     """GET models/{model}"""
     version, name = _named(request)
-    missing = pipeline.Refused(404, f"Model is not found: models/{name} for api version {version}")
-    return json_answer(_shown(pipeline.declared(stub.models, name, missing)))
+    missing = pipeline.HttpError(404, f"Model is not found: models/{name} for api version {version}")
+    return json_answer(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
 def _verb(stub: Stub, request: Request) -> Result:
@@ -48,29 +48,29 @@ def _verb(stub: Stub, request: Request) -> Result:
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
     """Any other path"""
-    raise pipeline.Refused(404, f"The requested URL {request.path} was not found on this server.")
+    raise pipeline.HttpError(404, f"The requested URL {request.path} was not found on this server.")
 
 
 def wrong_method(_stub: Stub, request: Request) -> Result:
     """A known path with another method"""
-    raise pipeline.Refused(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
+    raise pipeline.HttpError(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
 
 
 def generate(stub: Stub, request: Request, model: Model, name: str, body: Body, *, stream: bool) -> Result:
     """POST models/{model}:generateContent and :streamGenerateContent"""
-    context = pipeline.generated(stub, model, prompt_of(body, name, model, stream=stream), request)
+    context = pipeline.build_context(stub, model, prompt_of(body, name, model, stream=stream), request)
     events = request.query.get("alt") == "sse"
     if stream and not events:  # recordings contain events
         context = replace(context, reply=replace(context.reply, frames=None))
     thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
-    return pipeline.played(context, Candidates(context, thoughts, events))
+    return pipeline.start_generation(context, Candidates(context, thoughts, events))
 
 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
     asked = body.get("generateContentRequest", body)
     if "contents" not in asked:
         raise Problem("missing", ("CountTokensRequest", "contents"))
-    prompt = pipeline.completed(prompt_of(asked, name, model, stream=False), model)
+    prompt = pipeline.with_defaults(prompt_of(asked, name, model, stream=False), model)
     return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
@@ -84,8 +84,8 @@ def _embed_batch(stub: Stub, _request: Request, model: Model, _name: str, body: 
 
 def _vector(stub: Stub, model: Model, asked: dict[str, Any]) -> dict[str, Any]:
     dimensions = asked.get("embedContentConfig", {}).get("outputDimensionality", asked.get("outputDimensionality"))
-    vector, _ = pipeline.embedded(stub, model, model.name, text_of(asked["content"]))
-    return {"values": pipeline.shortened(vector, dimensions)}
+    vector, _ = pipeline.embed_text(stub, model, model.name, text_of(asked["content"]))
+    return {"values": pipeline.shorten_vector(vector, dimensions)}
 
 
 _VERBS: dict[str, tuple[Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
@@ -103,7 +103,7 @@ def _named(request: Request) -> tuple[str, str]:
     return before.removeprefix("/"), named
 
 
-def _shown(model: Model) -> dict[str, Any]:
+def _model_object(model: Model) -> dict[str, Any]:
     generating = ["generateContent", "streamGenerateContent", "countTokens"] if model.can("completion") else []
     embedding = ["embedContent", "batchEmbedContents"] if model.can("embedding") else []
     return {
@@ -140,10 +140,10 @@ class Candidates:
     def error(self, failure: Failure) -> bytes:
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
+    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
         return failure_answer(failure, listed=stream and not self.events)
 
-    def whole(self) -> Answer:
+    def whole(self) -> HttpResponse:
         parts = self._parts(pipeline.blocks(self.context.reply)) or [{"text": ""}]
         return json_answer(self._response(parts, ended=True))
 
@@ -182,5 +182,5 @@ class Candidates:
 
 
 _HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: unknown_path}}
-ROUTES = pipeline.refusing(_HANDLERS, {ANY: wrong_method}, refusal)
+ROUTES = pipeline.with_refusals(_HANDLERS, {ANY: wrong_method}, refusal)
 verb = ROUTES["/models/*"]["POST"]

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from functools import partial
 
-from mochi_stub.http.http_result import Answer, Stub
+from mochi_stub.http.http_result import HttpResponse, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.wire.ollama.go_json import dumps
 from mochi_stub.wire.ollama.model_names import find, parse_name, routed
-from mochi_stub.wire.provider_pipeline import Headers, Refused, headers_of
+from mochi_stub.wire.provider_pipeline import Headers, HttpError, headers_of
 
 JSON = b"application/json; charset=utf-8"
-no_remote = partial(Refused, 403, "ollama cloud is disabled: remote model is unavailable")
-no_remote_details = partial(Refused, 403, "ollama cloud is disabled: remote model details are unavailable")
-invalid_name = partial(Refused, 400, "invalid model name")
-model_required = partial(Refused, 400, "model is required")
+no_remote = partial(HttpError, 403, "ollama cloud is disabled: remote model is unavailable")
+no_remote_details = partial(HttpError, 403, "ollama cloud is disabled: remote model details are unavailable")
+invalid_name = partial(HttpError, 400, "invalid model name")
+model_required = partial(HttpError, 400, "model is required")
 
 
-def json_answer(value: object, status: int = 200, headers: Headers = ()) -> Answer:
-    return Answer(status, dumps(value).encode(), JSON, headers)
+def json_answer(value: object, status: int = 200, headers: Headers = ()) -> HttpResponse:
+    return HttpResponse(status, dumps(value).encode(), JSON, headers)
 
 
-def failure_answer(failure: Failure) -> Answer:
+def failure_answer(failure: Failure) -> HttpResponse:
     return json_answer({"error": failure.message}, failure.status, headers_of(failure))
 
 
-def local_model(stub: Stub, name: str, *, malformed: Refused, missing: Refused) -> Model:
+def local_model(stub: Stub, name: str, *, malformed: HttpError, missing: HttpError) -> Model:
     """Return the model of that name, which may stand for a remote one. Raises Refused."""
     bare, place = routed(name)
     if place == "cloud":
@@ -40,5 +40,5 @@ def local_model(stub: Stub, name: str, *, malformed: Refused, missing: Refused) 
     return model
 
 
-def not_found(name: str) -> Refused:
-    return Refused(404, f"model '{name}' not found")
+def not_found(name: str) -> HttpError:
+    return HttpError(404, f"model '{name}' not found")

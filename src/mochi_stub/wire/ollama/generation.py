@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mochi_stub.http.http_result import Answer, Generation, Request, Result, Scheduled, Stub
+from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, ScheduledResult, Stub
 from mochi_stub.models.catalogue import Model
-from mochi_stub.models.scheduler import Lease, Need, NotLoaded
+from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded
 from mochi_stub.prompt import Operation, render
 from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
-from mochi_stub.replies.truncation import Fitted, TooLong, fitted, limited
+from mochi_stub.replies.truncation import FittedPrompt, TooLong, apply_stop_conditions, fit_prompt
 from mochi_stub.reply import Failure
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama.go_json import dumps, number, number32, quoted, text, timestamp
@@ -21,7 +21,7 @@ from mochi_stub.wire.ollama.go_syntax import Read, read_body
 from mochi_stub.wire.ollama.model_names import parse_name
 from mochi_stub.wire.ollama.request_schema import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
 from mochi_stub.wire.ollama.response_encoding import ChatLines, GenerateLines
-from mochi_stub.wire.provider_pipeline import Refused, embedded, shortened
+from mochi_stub.wire.provider_pipeline import HttpError, embed_text, shorten_vector
 
 NEVER_SHIFTS = "deepseek2"
 """Family whose context does not slide unless the request says so."""
@@ -43,19 +43,19 @@ def generate(stub: Stub, request: Request) -> Result:
     name = body.get("model", "")
     model = errors.local_model(stub, name, malformed=errors.not_found(name), missing=errors.not_found(name))
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
-        raise Refused(400, "raw mode does not support template, system, or context")
+        raise HttpError(400, "raw mode does not support template, system, or context")
     return _answer(stub, request, body, model, "generate")
 
 
 def _read(request: Request, name: str, fields: Mapping[str, Read]) -> dict[str, Any]:
     body = read_body(request.body, name, fields)
     if not 0 <= body.get("top_logprobs", 0) <= 20:
-        raise Refused(400, "top_logprobs must be between 0 and 20")
+        raise HttpError(400, "top_logprobs must be between 0 and 20")
     return body
 
 
 def _answer(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, operation: Operation) -> Result:
-    plan = stub.plan(request.body)
+    plan = stub.seeded_ids(request.body)
     head = {"model": body["model"], "created_at": timestamp(plan.start)}
     empty = not body.get("messages" if operation == "chat" else "prompt")
     loaded = {**head, **_content("assistant", operation), "done": True}
@@ -64,47 +64,47 @@ def _answer(stub: Stub, request: Request, body: Mapping[str, Any], model: Model,
         return errors.json_answer({**loaded, "done_reason": "unload"})
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
-    need = Need(model, options, body.get("keep_alive"), body.get("shift", model.family != NEVER_SHIFTS))
+    need = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.family != NEVER_SHIFTS))
     if empty:
-        return _scheduled(stub, need, lambda _: errors.json_answer({**loaded, "done_reason": "load"}))
+        return _schedule(stub, need, lambda _: errors.json_answer({**loaded, "done_reason": "load"}))
     prompt = to_prompt(body, operation, model, options, request.body)
 
-    def generated(lease: Lease) -> Answer | Generation:
+    def generated(lease: Lease) -> HttpResponse | Generation:
         if body.get("_debug_render_only"):
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
             return errors.json_answer({**head, **_content("", operation), **debug})
         _check_format(body.get("format"))
         truncate, before = body.get("truncate", True), len(body.get("context", ()))
         try:
-            fit = fitted(prompt, model, lease.limit, truncate=truncate, shift=need.shift, before=before)
+            fit = fit_prompt(prompt, model, lease.limit, truncate=truncate, shift=need.shift, before=before)
         except TooLong as error:
-            raise Refused(400, str(error)) from None
+            raise HttpError(400, str(error)) from None
         stub.scheduler.truncations += fit.truncated
-        reply = limited(stub.resolve(fit.prompt), _options(fit, need, lease.limit), model.chars_per_token)
+        reply = apply_stop_conditions(stub.resolve(fit.prompt), _options(fit, need, lease.limit), model.chars_per_token)
         encoder = ChatLines if operation == "chat" else GenerateLines
         lines = encoder(model, fit, reply, plan, body, lease.load_duration)
         noted = {"truncated": fit.truncated, "dropped_messages": fit.dropped, "prompt_tokens": fit.tokens}
         return Generation(reply, lines, prompt.stream, noted)
 
-    return _scheduled(stub, need, generated)
+    return _schedule(stub, need, generated)
 
 
-def _scheduled(stub: Stub, need: Need, then: Callable[[Lease], Answer | Generation]) -> Scheduled:
+def _schedule(stub: Stub, need: LoadRequest, then: Callable[[Lease], HttpResponse | Generation]) -> ScheduledResult:
     """Return what `then` makes when the model is loaded. Refusals of `then` are answered like all others."""
 
-    def answered(lease: Lease) -> Answer | Generation:
+    def answered(lease: Lease) -> HttpResponse | Generation:
         try:
             return then(lease)
-        except Refused as refusal:
+        except HttpError as refusal:
             return errors.failure_answer(refusal.failure)
 
-    def failed(error: NotLoaded) -> Answer:
+    def failed(error: NotLoaded) -> HttpResponse:
         return errors.failure_answer(Failure(error.message, error.status))
 
-    return Scheduled(stub.scheduler, need, answered, failed)
+    return ScheduledResult(stub.scheduler, need, answered, failed)
 
 
-def _options(fit: Fitted, need: Need, limit: int | None) -> Mapping[str, Any]:
+def _options(fit: FittedPrompt, need: LoadRequest, limit: int | None) -> Mapping[str, Any]:
     """Return the options in effect. Without shifting the context also limits the output."""
     options = fit.prompt.options
     if need.shift or limit is None:
@@ -118,19 +118,19 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
     if model.remote:
         raise errors.no_remote()
     if body.get("think") and not model.can("thinking"):
-        raise Refused(400, f"{quoted(name)} does not support thinking")
+        raise HttpError(400, f"{quoted(name)} does not support thinking")
     if not model.can("completion"):
-        raise Refused(400, f"{quoted(name)} does not support {operation}")
+        raise HttpError(400, f"{quoted(name)} does not support {operation}")
     for field, capability in (("tools", "tools"), ("suffix", "insert")):
         declared = parse_name(model.name)
         if body.get(field) and not model.can(capability) and declared is not None:
-            raise Refused(400, f"{declared.full} does not support {capability}")
+            raise HttpError(400, f"{declared.full} does not support {capability}")
 
 
 def _check_format(format_: Any) -> None:
     if format_ not in (None, "", "json") and not isinstance(format_, dict):
         problem = f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object'
-        raise Refused(500, problem)
+        raise HttpError(500, problem)
 
 
 def _content(role: str, operation: Operation) -> dict[str, Any]:
@@ -143,49 +143,49 @@ def embed(stub: Stub, request: Request) -> Result:
     given = body.get("input")
     inputs = given if isinstance(given, list) else [] if given in (None, "") else [given]
     if not all(isinstance(one, str) for one in inputs):
-        raise Refused(400, "invalid input type")
+        raise HttpError(400, "invalid input type")
     name = body.get("model", "")
-    need = _need(stub, body, empty=errors.not_found(""))
+    need = _load_request(stub, body, empty=errors.not_found(""))
 
-    def answered(lease: Lease) -> Answer:
+    def answered(lease: Lease) -> HttpResponse:
         model = need.model
         room = int(lease.context * model.chars_per_token)
         if not body.get("truncate", True) and any(len(one) > room for one in inputs):
-            raise Refused(400, "the input length exceeds the context length")
+            raise HttpError(400, "the input length exceeds the context length")
         vectors, tokens = [], 0
         for one in inputs:
-            vector, count = embedded(stub, model, name, one[:room])
-            vectors.append(",".join(map(number32, shortened(vector, max(0, body.get("dimensions", 0))))))
+            vector, count = embed_text(stub, model, name, one[:room])
+            vectors.append(",".join(map(number32, shorten_vector(vector, max(0, body.get("dimensions", 0))))))
             tokens += count
         shown = ",".join(f"[{vector}]" for vector in vectors)
         total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
         counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
-        return Answer(
+        return HttpResponse(
             200, f'{{"model":{text(name)},"embeddings":[{shown}]{counters if vectors else ""}}}'.encode(), errors.JSON
         )
 
-    return _scheduled(stub, need, answered)
+    return _schedule(stub, need, answered)
 
 
 def embeddings(stub: Stub, request: Request) -> Result:
     """POST /api/embeddings: one vector, as the model makes it"""
     body = read_body(request.body, "EmbeddingRequest", EMBEDDINGS)
     name, prompt = body.get("model", ""), body.get("prompt", "")
-    need = _need(stub, body, empty=errors.model_required())
+    need = _load_request(stub, body, empty=errors.model_required())
 
-    def answered(_lease: Lease) -> Answer:
-        vector = embedded(stub, need.model, name, prompt)[0] if prompt else []
-        return Answer(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), errors.JSON)
+    def answered(_lease: Lease) -> HttpResponse:
+        vector = embed_text(stub, need.model, name, prompt)[0] if prompt else []
+        return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), errors.JSON)
 
-    return _scheduled(stub, need, answered)
+    return _schedule(stub, need, answered)
 
 
-def _need(stub: Stub, body: Mapping[str, Any], *, empty: Refused) -> Need:
+def _load_request(stub: Stub, body: Mapping[str, Any], *, empty: HttpError) -> LoadRequest:
     name = body.get("model", "")
     if not name:
         raise empty
-    not_pulled = Refused(404, f"model {quoted(name)} not found, try pulling it first")
+    not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
     model = errors.local_model(stub, name, malformed=errors.not_found(name), missing=not_pulled)
     if model.remote:
         raise errors.no_remote()
-    return Need(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))
+    return LoadRequest(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import orjson
 
 from mochi_stub.wire.ollama.go_json import quoted
-from mochi_stub.wire.provider_pipeline import Refused
+from mochi_stub.wire.provider_pipeline import HttpError
 
 MAX_DEPTH = 10_000
 Mismatches = list[tuple[str, str, str]]
@@ -31,9 +31,9 @@ def loads(data: bytes) -> Any:
     except orjson.JSONDecodeError:
         end = _value_end(data)
     try:  # Go replaces what is not Unicode instead of refusing it
-        return _mended(json.loads(data[:end].decode("utf-8", "replace"), parse_int=_whole))
+        return _without_surrogates(json.loads(data[:end].decode("utf-8", "replace"), parse_int=_whole))
     except RecursionError:
-        raise Refused(400, "exceeded max depth") from None
+        raise HttpError(400, "exceeded max depth") from None
 
 
 def _whole(digits: str) -> float:
@@ -41,13 +41,13 @@ def _whole(digits: str) -> float:
     return int(digits) if len(digits) < 4300 else float(digits)
 
 
-def _mended(value: Any) -> Any:
+def _without_surrogates(value: Any) -> Any:
     """Return the value without lone surrogates."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_mended(key): _mended(item) for key, item in value.items()}
-    return [_mended(item) for item in value] if isinstance(value, list) else value
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return [_without_surrogates(item) for item in value] if isinstance(value, list) else value
 
 
 _SPACE = rb"[ \t\r\n]*"
@@ -80,7 +80,7 @@ _FAILURES = {
 def _value_end(data: bytes) -> int:
     """Return where the first value ends. Raises Refused."""
     if not data.strip(b" \t\r\n"):
-        raise Refused(400, "missing request body")
+        raise HttpError(400, "missing request body")
     at, state = 0, _VALUE
     arrays: list[bool] = []  # of the open containers, the outermost first
     while True:
@@ -91,7 +91,7 @@ def _value_end(data: bytes) -> int:
             arrays.append(last == ord("["))
             state = _FIRST_ITEM if arrays[-1] else _FIRST_KEY
             if len(arrays) > MAX_DEPTH:
-                raise Refused(400, "exceeded max depth")
+                raise HttpError(400, "exceeded max depth")
         elif last == ord(":"):
             state = _VALUE
         elif last == ord(","):
@@ -145,12 +145,12 @@ def _end(pattern: bytes, data: bytes, at: int) -> int:
 
 def _byte(data: bytes, at: int) -> int:
     if at >= len(data):
-        raise Refused(400, "unexpected EOF")
+        raise HttpError(400, "unexpected EOF")
     return data[at]
 
 
 def _fail(data: bytes, at: int, where: str) -> NoReturn:
-    raise Refused(400, f"invalid character {_character(_byte(data, at))} {where}")
+    raise HttpError(400, f"invalid character {_character(_byte(data, at))} {where}")
 
 
 def _character(byte: int) -> str:
@@ -166,7 +166,7 @@ def read_body(data: bytes, name: str, fields: Mapping[str, Read]) -> dict[str, A
     if wrong:
         found, path, wanted = wrong[0]
         place = f"struct field {name}.{path}" if path else "value"
-        raise Refused(400, f"json: cannot unmarshal {found} into Go {place} of type {wanted}")
+        raise HttpError(400, f"json: cannot unmarshal {found} into Go {place} of type {wanted}")
     return body
 
 
@@ -232,7 +232,7 @@ def image(value: Any, path: str, wrong: Mismatches) -> str:
         return ""
     text: str = value
     if not _BASE64.fullmatch(text.replace("\n", "").replace("\r", "")):
-        raise Refused(400, f"illegal base64 data at input byte {_bad_byte(text.encode())}")
+        raise HttpError(400, f"illegal base64 data at input byte {_bad_byte(text.encode())}")
     return text
 
 
@@ -263,7 +263,7 @@ def duration(value: Any, *_: Any) -> float:
     """Decode a duration, a number of seconds or a text like "1h30m". A negative one means for ever."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
-        raise Refused(400, f"Unsupported type: '{found}'")
+        raise HttpError(400, f"Unsupported type: '{found}'")
     seconds = _parsed(value) if isinstance(value, str) else float(value)
     return inf if seconds < 0 else seconds
 
@@ -276,11 +276,11 @@ def _parsed(text: str) -> float:
     while True:
         found = _DURATION.match(rest)
         if found is None:
-            raise Refused(400, f"time: invalid duration {quoted(text)}")
+            raise HttpError(400, f"time: invalid duration {quoted(text)}")
         if not found["unit"]:
-            raise Refused(400, f"time: missing unit in duration {quoted(text)}")
+            raise HttpError(400, f"time: missing unit in duration {quoted(text)}")
         if found["unit"] not in _UNITS:
-            raise Refused(400, f"time: unknown unit {quoted(found['unit'])} in duration {quoted(text)}")
+            raise HttpError(400, f"time: unknown unit {quoted(found['unit'])} in duration {quoted(text)}")
         seconds += float(found["number"]) * _UNITS[found["unit"]]
         rest = rest[found.end() :]
         if not rest:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.http.http_result import Answer, Generation, Request, Result, Stub
+from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
 from mochi_stub.models.catalogue import PLAIN_TEMPLATE, Model
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Part, Reply, Text
@@ -20,14 +20,14 @@ from mochi_stub.wire.ollama.go_json import dumps, quoted, timestamp
 from mochi_stub.wire.ollama.go_syntax import BOOL, STRING, anything, mapping, read_body
 from mochi_stub.wire.ollama.model_names import Name, find, parse_name, short_name
 from mochi_stub.wire.ollama.request_schema import effective_options
-from mochi_stub.wire.provider_pipeline import JSON, Refused
+from mochi_stub.wire.provider_pipeline import JSON, HttpError
 
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
 REGISTRY = "registry.ollama.ai"
 PARTS = 4
 """Number of steps in which a layer is downloaded."""
 NOT_YOURS = "you are not authorized to push to this namespace, create the model under a namespace you own"
-DONE = Answer(200)
+DONE = HttpResponse(200)
 _TRANSFER = {"model": STRING, "name": STRING, "insecure": BOOL, "stream": BOOL, "username": STRING, "password": STRING}
 _CREATE = {
     **{"model": STRING, "name": STRING, "from": STRING, "files": mapping, "stream": BOOL},
@@ -56,12 +56,12 @@ class ProgressLines:
     def error(self, failure: Failure) -> bytes:
         return f"{dumps({'error': failure.message})}\n".encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
-        return Answer(failure.status, self.error(failure).rstrip(), JSON, declared=not stream)
+    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
+        return HttpResponse(failure.status, self.error(failure).rstrip(), JSON, declared=not stream)
 
-    def whole(self) -> Answer:
+    def whole(self) -> HttpResponse:
         self.finish()
-        return Answer(200, b'{"status":"success"}', JSON)
+        return HttpResponse(200, b'{"status":"success"}', JSON)
 
 
 def create(stub: Stub, request: Request) -> Result:
@@ -70,9 +70,9 @@ def create(stub: Stub, request: Request) -> Result:
     name = _valid(_given_name(body))
     try:
         _check(body)
-    except Refused as refusal:
+    except HttpError as refusal:
         return _progress(body, [], replace(refusal.failure, status=400))
-    modified_at = timestamp(stub.plan(request.body).start)
+    modified_at = timestamp(stub.seeded_ids(request.body).start)
     if not body.get("from"):
         return _from_files(stub, body, name, modified_at)
     source = find(stub.models, _valid(body["from"]))
@@ -80,20 +80,20 @@ def create(stub: Stub, request: Request) -> Result:
         missing = Failure("pull model manifest: file does not exist")
         return _progress(body, [{"status": "pulling manifest"}], missing)
     origin = replace(source, weights=source.blob_digest, parent=short_name(source), info=source.model_info)
-    return _written(stub, body, [], _made(origin, body, name, modified_at), name)
+    return _create_model(stub, body, [], _derived_model(origin, body, name, modified_at), name)
 
 
 def _check(body: Mapping[str, Any]) -> None:
     if not body.get("from") and not body.get("files"):
-        raise Refused(400, "neither 'from' or 'files' was specified")
+        raise HttpError(400, "neither 'from' or 'files' was specified")
     if not isinstance(body.get("license", ""), (str, list)):
-        raise Refused(400, "license must be a string or an array of strings")
+        raise HttpError(400, "license must be a string or an array of strings")
     effective_options(Model(""), body.get("parameters", {}))
     template = body.get("template", "")
     opened = template.rfind("{{")
     if opened > template.rfind("}}"):
         line = template.count("\n", 0, opened) + 1
-        raise Refused(400, f"template error: template: :{line}: unclosed action")
+        raise HttpError(400, f"template error: template: :{line}: unclosed action")
 
 
 def _from_files(stub: Stub, body: Mapping[str, Any], name: Name, modified_at: str) -> Generation:
@@ -105,11 +105,11 @@ def _from_files(stub: Stub, body: Mapping[str, Any], name: Name, modified_at: st
             return _progress(body, steps, Failure(f"open {BLOBS}/sha256-{digests[-1]}: no such file or directory"))
     steps.append({"status": "validating GGUF model", "digest": "0" * 19})
     steps.append({"status": "verifying conversion"})
-    model = _made(Model(name.short, weights=digests[0]), body, name, modified_at)
-    return _written(stub, body, steps, model, name)
+    model = _derived_model(Model(name.short, weights=digests[0]), body, name, modified_at)
+    return _create_model(stub, body, steps, model, name)
 
 
-def _written(stub: Stub, body: Mapping[str, Any], steps: list[Step], model: Model, name: Name) -> Generation:
+def _create_model(stub: Stub, body: Mapping[str, Any], steps: list[Step], model: Model, name: Name) -> Generation:
     there = _on_disk(stub)
     digests = [digest for digest, _ in _layers(model)]
     for digest in digests:
@@ -117,13 +117,13 @@ def _written(stub: Stub, body: Mapping[str, Any], steps: list[Step], model: Mode
         steps.append({"status": f"{kind} layer sha256:{digest}"})
 
     def finish() -> None:
-        stub.library.blobs.update(digests)
+        stub.registry.blobs.update(digests)
         _put(stub, model, name)
 
     return _progress(body, [*steps, {"status": "writing manifest"}], finish=finish)
 
 
-def _made(origin: Model, body: Mapping[str, Any], name: Name, modified_at: str) -> Model:
+def _derived_model(origin: Model, body: Mapping[str, Any], name: Name, modified_at: str) -> Model:
     """Return the original model with the changes of the request."""
     license_ = body.get("license") or origin.license
     changed = replace(
@@ -146,7 +146,7 @@ def pull(stub: Stub, request: Request) -> Result:
     steps: list[Step] = [{"status": "pulling manifest"}]
     if name.host != REGISTRY:
         return _progress(body, steps, Failure(_unreachable(scheme, name, body.get("insecure", False))))
-    model = find(stub.models, name) or find(stub.library.declared, name)
+    model = find(stub.models, name) or find(stub.registry.declared, name)
     if model is None:
         return _progress(body, steps, Failure("pull model manifest: file does not exist"))
     there = _on_disk(stub)
@@ -154,7 +154,7 @@ def pull(stub: Stub, request: Request) -> Result:
         done = (size,) if digest in there else tuple(size * part // PARTS for part in range(PARTS + 1))
         steps += _moved(f"pulling {digest[:12]}", digest, size, done)
     steps += [{"status": "verifying sha256 digest"}, {"status": "writing manifest"}]
-    return _progress(body, steps, finish=lambda: stub.library.add(model))
+    return _progress(body, steps, finish=lambda: stub.registry.add(model))
 
 
 def push(stub: Stub, request: Request) -> Result:
@@ -217,7 +217,7 @@ def copy(stub: Stub, request: Request) -> Result:
     source, destination = (_valid(body.get(field, ""), field) for field in ("source", "destination"))
     model = find(stub.models, source)
     if model is None:
-        raise Refused(404, f"model {quoted(body['source'])} not found")
+        raise HttpError(404, f"model {quoted(body['source'])} not found")
     _put(stub, replace(model, weights=model.blob_digest, manifest=model.digest), destination)
     return DONE
 
@@ -230,7 +230,7 @@ def delete(stub: Stub, request: Request) -> Result:
     model = find(stub.models, _valid(name, "name"))
     if model is None:
         raise not_found(name)
-    stub.library.remove(model)
+    stub.registry.remove(model)
     return DONE
 
 
@@ -241,16 +241,16 @@ def send_blob(stub: Stub, request: Request) -> Result:
         return DONE
     found = _sha256(request.body)
     if found != expected:
-        raise Refused(400, f'digest mismatch, expected "sha256:{expected}", got "sha256:{found}"')
-    stub.library.blobs.add(found)
-    return Answer(201)
+        raise HttpError(400, f'digest mismatch, expected "sha256:{expected}", got "sha256:{found}"')
+    stub.registry.blobs.add(found)
+    return HttpResponse(201)
 
 
 def find_blob(stub: Stub, request: Request) -> Result:
     """HEAD /api/blobs/:digest"""
     digest = _hexadecimal(request.path.rpartition("/")[2])
     if digest not in _on_disk(stub):
-        raise Refused(404, f"blob {quoted(f'sha256:{digest}')} not found")
+        raise HttpError(404, f"blob {quoted(f'sha256:{digest}')} not found")
     return DONE
 
 
@@ -258,7 +258,7 @@ def _hexadecimal(digest: str) -> str:
     """Return the 64 digits of `sha256:…` or `sha256-…`. Raises Refused."""
     found = _DIGEST.fullmatch(digest)
     if found is None:
-        raise Refused(400, "invalid digest format")
+        raise HttpError(400, "invalid digest format")
     return found[1]
 
 
@@ -266,8 +266,8 @@ def _put(stub: Stub, model: Model, name: Name) -> None:
     """Add the model under this name. It replaces a model of the same name."""
     existing = find(stub.models, name)
     if existing is not None:
-        stub.library.remove(existing)
-    stub.library.add(replace(model, name=name.short))
+        stub.registry.remove(existing)
+    stub.registry.add(replace(model, name=name.short))
 
 
 def _given_name(body: Mapping[str, Any]) -> str:
@@ -278,7 +278,7 @@ def _valid(text: str, field: str = "") -> Name:
     """Return the parsed name. Raises Refused, which names the field if it is given."""
     name = parse_name(text)
     if name is None:
-        raise Refused(400, f"{field} {quoted(text)} is invalid") if field else invalid_name()
+        raise HttpError(400, f"{field} {quoted(text)} is invalid") if field else invalid_name()
     return name
 
 
@@ -300,4 +300,4 @@ def _sha256(data: bytes) -> str:
 
 def _on_disk(stub: Stub) -> set[str]:
     """Return the digests of all layers that the stub has, those of models and those that were sent as blobs."""
-    return {digest for model in stub.models for digest, _ in _layers(model)} | stub.library.blobs
+    return {digest for model in stub.models for digest, _ in _layers(model)} | stub.registry.blobs

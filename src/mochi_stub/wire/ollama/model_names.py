@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.wire.ollama.go_json import quoted
-from mochi_stub.wire.provider_pipeline import Refused
+from mochi_stub.wire.provider_pipeline import HttpError
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}")
@@ -57,7 +57,7 @@ def routed(text: str) -> tuple[str, str]:
         return text, ""
     inner = base.rpartition(":")[2] if ":" in base else ""
     if {tag, inner} == {"cloud", "local"}:
-        raise Refused(400, f"use either :local or :cloud, not both: {quoted(text)}")
+        raise HttpError(400, f"use either :local or :cloud, not both: {quoted(text)}")
     if tag in ("cloud", "local"):
         return base, tag
     if tag.endswith("-cloud"):

@@ -20,7 +20,7 @@ from mochi_stub.wire.ollama.go_syntax import (
     sequence,
     struct,
 )
-from mochi_stub.wire.provider_pipeline import Refused, completed
+from mochi_stub.wire.provider_pipeline import HttpError, with_defaults
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
 LEVELS = ("low", "medium", "high", "max")
@@ -30,13 +30,13 @@ def _think(value: Any, *_: Any) -> bool | str:
     if isinstance(value, bool) or (isinstance(value, str) and value in LEVELS):
         return value
     if isinstance(value, str):
-        raise Refused(400, f"invalid think value: {quoted(value)} (must be {THINK_VALUES})")
-    raise Refused(400, f"think must be a boolean or string ({THINK_VALUES})")
+        raise HttpError(400, f"invalid think value: {quoted(value)} (must be {THINK_VALUES})")
+    raise HttpError(400, f"think must be a boolean or string ({THINK_VALUES})")
 
 
 def _arguments(value: Any, *_: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Refused(400, "Value looks like object, but can't find closing '}' symbol")
+        raise HttpError(400, "Value looks like object, but can't find closing '}' symbol")
     return value
 
 
@@ -94,9 +94,9 @@ def effective_options(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in chosen.items():
         wanted, types = _OPTION_TYPES.get(key, ("", {type(value)}))
         if type(value) not in types:
-            raise Refused(500, f"option {quoted(key)} must be of type {wanted}")
+            raise HttpError(500, f"option {quoted(key)} must be of type {wanted}")
         if key == "stop" and not all(isinstance(item, str) for item in value):
-            raise Refused(500, 'option "stop" must be of an array of strings')
+            raise HttpError(500, 'option "stop" must be of an array of strings')
     return {**model.parameters, **chosen, **{key: int(chosen[key]) for key in _INTEGERS if key in chosen}}
 
 
@@ -118,7 +118,7 @@ def to_prompt(
         stream=body.get("stream", True),
         request=request,
     )
-    return prompt if prompt.raw else completed(prompt, model, request)
+    return prompt if prompt.raw else with_defaults(prompt, model, request)
 
 
 def _chat(body: Mapping[str, Any]) -> tuple[Message, ...]:

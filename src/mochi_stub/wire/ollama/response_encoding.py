@@ -12,13 +12,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from mochi_stub.http.http_result import Answer
+from mochi_stub.http.http_result import HttpResponse
 from mochi_stub.models.catalogue import Model
-from mochi_stub.prompt import ToolCall, count_tokens, said
+from mochi_stub.prompt import ToolCall, count_tokens, counted_text
 from mochi_stub.replies.chunks import Piece, pieces, planned_end
 from mochi_stub.replies.lorem import WORDS, stable_hash
-from mochi_stub.replies.seeded_ids import ALPHANUMERIC, NANOSECONDS_PER_PROMPT_TOKEN, Plan
-from mochi_stub.replies.truncation import Fitted
+from mochi_stub.replies.seeded_ids import ALPHANUMERIC, NANOSECONDS_PER_PROMPT_TOKEN, SeededIds
+from mochi_stub.replies.truncation import FittedPrompt
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
 from mochi_stub.wire.ollama.errors import JSON
 from mochi_stub.wire.ollama.go_json import dumps, text, timestamp
@@ -36,9 +36,9 @@ class ChatLines:
     """
 
     model: Model
-    fit: Fitted
+    fit: FittedPrompt
     reply: Reply
-    plan: Plan
+    plan: SeededIds
     body: Mapping[str, Any]
     load_duration: int
 
@@ -62,17 +62,19 @@ class ChatLines:
     def error(self, failure: Failure) -> bytes:
         return f'{{"error":{text(failure.message)}}}\n'.encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> Answer:
+    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
         kind = STREAM_ERROR if stream else JSON
-        return Answer(failure.status, self.error(failure).rstrip(), kind, headers_of(failure), declared=not stream)
+        return HttpResponse(
+            failure.status, self.error(failure).rstrip(), kind, headers_of(failure), declared=not stream
+        )
 
-    def whole(self) -> Answer:
+    def whole(self) -> HttpResponse:
         """Return the one object. Without tools in the request only calls of the last line count, unless scripted."""
         reply = self.reply
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.unasked else []
         wanted = self.top_logprobs is not None
         shown = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if wanted else []
-        return Answer(200, self._final(*self._whole_contents(), calls, shown).encode(), JSON)
+        return HttpResponse(200, self._final(*self._whole_contents(), calls, shown).encode(), JSON)
 
     @cached_property
     def planned_end(self) -> int:
@@ -213,7 +215,9 @@ class GenerateLines(ChatLines):
             return ""
         given = self.reply.context
         tokens = (
-            (*self.body.get("context", ()), *map(ord, said(self.prompt) + self.reply.text)) if given is None else given
+            (*self.body.get("context", ()), *map(ord, counted_text(self.prompt) + self.reply.text))
+            if given is None
+            else given
         )
         return f',"context":[{",".join(map(str, tokens))}]' if tokens else ""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from mochi_stub.http.http_result import Answer, Handler, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import Handler, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
-from mochi_stub.models.scheduler import Loaded
+from mochi_stub.models.scheduler import LoadedModel
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama import model_admin as admin
 from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
@@ -15,7 +15,7 @@ from mochi_stub.wire.ollama.go_json import dumps, timestamp
 from mochi_stub.wire.ollama.go_syntax import read_body
 from mochi_stub.wire.ollama.model_names import parse_name, routed, short_name
 from mochi_stub.wire.ollama.request_schema import SHOW
-from mochi_stub.wire.provider_pipeline import listed, refusing
+from mochi_stub.wire.provider_pipeline import list_models, with_refusals
 
 VERSION = "0.33.0"
 NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
@@ -25,7 +25,7 @@ NEVER = 292 * 365.25 * 24 * 3600
 
 def tags(stub: Stub, _request: Request) -> Result:
     """GET /api/tags: newest first, to the second. Models of one second stay in the order of their declaration."""
-    ordered = sorted(listed(stub.models), key=lambda model: _second(model.modified_at), reverse=True)
+    ordered = sorted(list_models(stub.models), key=lambda model: _second(model.modified_at), reverse=True)
     return errors.json_answer({"models": [_listed(model) for model in ordered]})
 
 
@@ -49,10 +49,10 @@ def show(stub: Stub, request: Request) -> Result:
     model = errors.local_model(stub, name, malformed=errors.invalid_name(), missing=missing)
     if model.remote:
         raise errors.no_remote_details()
-    return errors.json_answer(_shown(model))
+    return errors.json_answer(_model_object(model))
 
 
-def _shown(model: Model) -> dict[str, Any]:
+def _model_object(model: Model) -> dict[str, Any]:
     optional = {
         "license": model.license,
         "modelfile": _modelfile(model),
@@ -70,7 +70,7 @@ def _shown(model: Model) -> dict[str, Any]:
     }
 
 
-def _running(loaded: Loaded, now: float) -> dict[str, Any]:
+def _running(loaded: LoadedModel, now: float) -> dict[str, Any]:
     model, name = loaded.model, short_name(loaded.model)
     return {
         "name": name,
@@ -160,7 +160,7 @@ def _second(moment: str) -> float:
     return datetime.strptime(moment[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
 
 
-def _fixed(answer: Answer) -> dict[str, Handler]:
+def _fixed(answer: HttpResponse) -> dict[str, Handler]:
     return _reading(lambda _stub, _request: answer)
 
 
@@ -169,7 +169,7 @@ def _reading(handler: Handler) -> dict[str, Handler]:
 
 
 _HANDLERS: Routes = {
-    "/": _fixed(Answer(200, b"Ollama is running", b"text/plain; charset=utf-8")),
+    "/": _fixed(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8")),
     "/api/version": _fixed(errors.json_answer({"version": VERSION})),
     "/api/status": {"GET": lambda _stub, _request: errors.json_answer(NO_CLOUD)},
     "/api/tags": _reading(tags),
@@ -186,4 +186,4 @@ _HANDLERS: Routes = {
     "/api/delete": {"DELETE": admin.delete},
     "/api/blobs/*": {"POST": admin.send_blob, "HEAD": admin.find_blob},
 }
-ROUTES = refusing(_HANDLERS, {}, lambda error, *_: errors.failure_answer(error.failure))
+ROUTES = with_refusals(_HANDLERS, {}, lambda error, *_: errors.failure_answer(error.failure))

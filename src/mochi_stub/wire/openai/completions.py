@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.http.http_result import Answer, Request, Result, Stub
+from mochi_stub.http.http_result import HttpResponse, Request, Result, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies.chunks import Piece
@@ -44,7 +44,7 @@ class ChunkEncoder:
     def error(self, failure: Failure) -> bytes:
         return event({"error": failure_error(failure)}).encode()
 
-    def refusal(self, failure: Failure, **_: bool) -> Answer:
+    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
         return failure_answer(failure)
 
     def piece(self, piece: Piece) -> str:
@@ -59,8 +59,8 @@ class ChunkEncoder:
 def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """POST /v1/chat/completions"""
     model = chat_model(stub, body, "v1/chat/completions")
-    context = pipeline.generated(stub, model, _chat_prompt(body, model), request)
-    return pipeline.played(context, ChatChunks(context, body))
+    context = pipeline.build_context(stub, model, _chat_prompt(body, model), request)
+    return pipeline.start_generation(context, ChatChunks(context, body))
 
 
 def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
@@ -108,7 +108,7 @@ class ChatChunks(ChunkEncoder):
     def finish(self) -> str:
         return "".join([self._delta(index, "{}", f'"{self.reason}"') for index in self.finishing])
 
-    def whole(self) -> Answer:
+    def whole(self) -> HttpResponse:
         choices = [
             {"index": index, "message": self._message(reply), "logprobs": None, "finish_reason": self.reason}
             for index, reply in self.replies.items()
@@ -198,11 +198,11 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = chat_model(stub, body, "v1/completions")
     n = body.get("n", 1)
     prompts = [text for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(n)]
-    contexts = [pipeline.generated(stub, model, _prompt(body, text), request) for text in prompts]
+    contexts = [pipeline.build_context(stub, model, _prompt(body, text), request) for text in prompts]
     parts = [part for index, one in enumerate(contexts) for part in _choice(index, one, body.get("echo", False))]
     first = contexts[0]
     whole = replace(first, reply=replace(first.reply, parts=parts), usage=_total(contexts, n))
-    return pipeline.played(whole, CompletionChunks(whole, [one.reply.finish for one in contexts], body))
+    return pipeline.start_generation(whole, CompletionChunks(whole, [one.reply.finish for one in contexts], body))
 
 
 def _prompt(body: Mapping[str, Any], text: str) -> Prompt:
@@ -252,7 +252,7 @@ class CompletionChunks(ChunkEncoder):
     def finish(self) -> str:
         return "".join([self._line(index, '""', f'"{reason}"') for index, reason in enumerate(self.reasons)])
 
-    def whole(self) -> Answer:
+    def whole(self) -> HttpResponse:
         replies = _by_choice(Reply([Choice(0), *self.reply.parts]))
         choices = [
             {"text": reply.text, "index": index, "logprobs": None, "finish_reason": self.reasons[index]}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mochi_stub.http.http_result import Answer, Request, Stub
+from mochi_stub.http.http_result import HttpResponse, Request, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.wire.body_validation import Problem, choice, kind_of
-from mochi_stub.wire.provider_pipeline import Headers, Refused, declared, headers_of, json_answer
+from mochi_stub.wire.provider_pipeline import Headers, HttpError, find_declared, headers_of, json_answer
 
 NOT_JSON = (
     "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
@@ -18,13 +18,13 @@ NOT_JSON = (
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
-def refusal(error: Refused | Problem, _stub: Stub, _request: Request) -> Answer:
+def refusal(error: HttpError | Problem, _stub: Stub, _request: Request) -> HttpResponse:
     """Return the answer to a request that is refused."""
-    refused = _worded(error) if isinstance(error, Problem) else error
+    refused = _format_problem(error) if isinstance(error, Problem) else error
     return failure_answer(refused.failure, **refused.details)
 
 
-def failure_answer(failure: Failure, **details: Any) -> Answer:
+def failure_answer(failure: Failure, **details: Any) -> HttpResponse:
     """Return a failure as an answer of its own."""
     headers = (*_rate_limit(failure), *headers_of(failure))
     return json_answer({"error": failure_error(failure, **details)}, failure.status, headers)
@@ -44,19 +44,19 @@ def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
 
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model of that name. Raises Refused."""
-    missing = Refused(404, f"The model `{name}` does not exist or you do not have access to it.")
-    return declared(stub.models, name, missing)
+    missing = HttpError(404, f"The model `{name}` does not exist or you do not have access to it.")
+    return find_declared(stub.models, name, missing)
 
 
-def _worded(problem: Problem) -> Refused:
+def _format_problem(problem: Problem) -> HttpError:
     """Return what is wrong with a body, in OpenAI's words."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem.where).removeprefix(".")
     found, wanted = problem.found, problem.wanted
     match problem.kind:
         case "syntax":
-            return Refused(400, NOT_JSON)
+            return HttpError(400, NOT_JSON)
         case "missing" if path == "model":
-            return Refused(400, "you must provide a model parameter")
+            return HttpError(400, "you must provide a model parameter")
         case "missing":
             message, code = f"Missing required parameter: '{path}'.", "missing_required_parameter"
         case "type":
@@ -74,7 +74,7 @@ def _worded(problem: Problem) -> Refused:
             expected = f"Expected a value {sign} {wanted:g}, but got {found} instead."
             message = f"Invalid '{path}': {kind_of(found)} {side} value. {expected}"
             code = f"{kind_of(found)}_{suffix}_value"
-    return Refused(400, message, param=path or None, code=code)
+    return HttpError(400, message, param=path or None, code=code)
 
 
 _LIMITS = {"low": ("below minimum", ">=", "below_min"), "high": ("above maximum", "<=", "above_max")}

@@ -24,7 +24,7 @@ from mochi_stub.wire.body_validation import (
     whole,
 )
 from mochi_stub.wire.openai.errors import find_model
-from mochi_stub.wire.provider_pipeline import Refused
+from mochi_stub.wire.provider_pipeline import HttpError
 
 TEXT = {"text!": string}
 _PARTS = {
@@ -137,7 +137,7 @@ def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
     if not model.can("completion"):
         kind = "completion" if endpoint == "v1/completions" else "chat"
         words = f"This is not a {kind} model and thus not supported in the {endpoint} endpoint."
-        raise Refused(404, words, param="model", code=None)
+        raise HttpError(404, words, param="model", code=None)
     if body.get("tools") and not model.can("tools"):
-        raise Refused(400, "tools is not supported in this model.", param="tools", code="unsupported_parameter")
+        raise HttpError(400, "tools is not supported in this model.", param="tools", code="unsupported_parameter")
     return model

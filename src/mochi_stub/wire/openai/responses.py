@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mochi_stub.http.http_result import Answer, Request, Result, Stub
+from mochi_stub.http.http_result import HttpResponse, Request, Result, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies.chunks import Piece
@@ -89,9 +89,9 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     earlier = body.get("previous_response_id")
     if earlier is not None:
         message = f"Previous response with id '{earlier}' not found."
-        raise pipeline.Refused(400, message, param="previous_response_id", code="previous_response_not_found")
-    context = pipeline.generated(stub, model, _prompt(body, model), request)
-    return pipeline.played(context, ResponseEvents(context, body))
+        raise pipeline.HttpError(400, message, param="previous_response_id", code="previous_response_not_found")
+    context = pipeline.build_context(stub, model, _prompt(body, model), request)
+    return pipeline.start_generation(context, ResponseEvents(context, body))
 
 
 def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
@@ -172,10 +172,10 @@ class ResponseEvents:
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
         return (self._start() + self._event("response.failed", response=response)).encode()
 
-    def refusal(self, failure: Failure, **_: bool) -> Answer:
+    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
         return failure_answer(failure)
 
-    def whole(self) -> Answer:
+    def whole(self) -> HttpResponse:
         for piece in pipeline.blocks(self.context.reply):
             self._piece(piece)
         self._close(self.status)

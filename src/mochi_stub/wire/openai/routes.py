@@ -20,14 +20,16 @@ OWNER = "mochi-stub"
 
 def models(stub: Stub, _request: Request) -> Result:
     """GET /v1/models"""
-    return pipeline.json_answer({"object": "list", "data": [_shown(model) for model in pipeline.listed(stub.models)]})
+    return pipeline.json_answer(
+        {"object": "list", "data": [_model_object(model) for model in pipeline.list_models(stub.models)]}
+    )
 
 
 def model(stub: Stub, request: Request) -> Result:
     """GET /v1/models/{id}"""
     name = request.path.partition("/models/")[2]
-    missing = pipeline.Refused(404, f"The model '{name}' does not exist", param="model")
-    return pipeline.json_answer(_shown(pipeline.declared(stub.models, name, missing)))
+    missing = pipeline.HttpError(404, f"The model '{name}' does not exist", param="model")
+    return pipeline.json_answer(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
 def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -35,8 +37,8 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
     data, tokens = [], 0
     for index, text in enumerate(schema.texts(body["input"])):
-        vector, count = pipeline.embedded(stub, model, model.name, text)
-        vector = pipeline.shortened(vector, body.get("dimensions"))
+        vector, count = pipeline.embed_text(stub, model, model.name, text)
+        vector = pipeline.shorten_vector(vector, body.get("dimensions"))
         tokens += count
         packed = body.get("encoding_format") == "base64"
         data.append({"object": "embedding", "index": index, "embedding": _packed(vector) if packed else vector})
@@ -46,15 +48,15 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
 
 def wrong_method(_stub: Stub, request: Request) -> Result:
     """A known path with another method"""
-    raise pipeline.Refused(405, f"Not allowed to {request.method} on {request.path}.", code="method_not_supported")
+    raise pipeline.HttpError(405, f"Not allowed to {request.method} on {request.path}.", code="method_not_supported")
 
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
     """Any other path"""
-    raise pipeline.Refused(404, f"Invalid URL ({request.method} {request.path})", code=None)
+    raise pipeline.HttpError(404, f"Invalid URL ({request.method} {request.path})", code=None)
 
 
-def _shown(model: Model) -> dict[str, Any]:
+def _model_object(model: Model) -> dict[str, Any]:
     moment = datetime.strptime(model.modified_at[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
     return {"id": model.name, "object": "model", "created": int(moment.timestamp()), "owned_by": OWNER}
 
@@ -65,12 +67,12 @@ def _packed(vector: list[float]) -> str:
 
 
 _HANDLERS: Routes = {
-    "/chat/completions": {"POST": pipeline.checked(schema.CHAT, chat)},
-    "/completions": {"POST": pipeline.checked(schema.COMPLETION, completions)},
-    "/responses": {"POST": pipeline.checked(RESPONSE, responses)},
-    "/embeddings": {"POST": pipeline.checked(schema.EMBEDDING, embeddings)},
+    "/chat/completions": {"POST": pipeline.with_checked_body(schema.CHAT, chat)},
+    "/completions": {"POST": pipeline.with_checked_body(schema.COMPLETION, completions)},
+    "/responses": {"POST": pipeline.with_checked_body(RESPONSE, responses)},
+    "/embeddings": {"POST": pipeline.with_checked_body(schema.EMBEDDING, embeddings)},
     "/models": {"GET": models},
     "/models/*": {"GET": model},
     "/*": {ANY: unknown_path},
 }
-ROUTES = pipeline.refusing(_HANDLERS, {ANY: wrong_method}, refusal)
+ROUTES = pipeline.with_refusals(_HANDLERS, {ANY: wrong_method}, refusal)
