@@ -21,7 +21,7 @@ from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.mcp.manager import McpServers
-from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
+from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.openai.completions import Completions, EphemeralConversations, TurnBackend
 from mochi_server.services.compare import CompareService
@@ -51,9 +51,6 @@ class Services:
             on_response=metrics.response_ended,
             connect_timeout=settings.ollama_connect_timeout_seconds,
             stall_timeout=settings.ollama_stall_timeout_seconds,
-        )
-        self.instructor = AsyncInstructorOllamaClient(
-            settings.ollama_host, timeout=settings.ollama_stall_timeout_seconds, on_response=metrics.response_ended
         )
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
@@ -101,7 +98,6 @@ class Services:
         self.summaries = SummarizationService(
             self.store,
             client,
-            self.instructor,
             windows,
             SummaryModelManager(settings.summary_unsupported_models),
             enabled=settings.summarization_enabled,
@@ -178,7 +174,6 @@ class Services:
         await asyncio.gather(self.runs.aclose(), self.ephemeral_runs.aclose())
         await self.mcp.aclose()
         await self.summaries.aclose()
-        await self.instructor.aclose()
         await self.stores.aclose()
         await self.client.aclose()
 

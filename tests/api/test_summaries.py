@@ -10,11 +10,20 @@ import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.journal import Exchange
-from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Failure, Gate, Reply, Text
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import Failure, Gate, Reply, Text, ToolCalls
 from tests.support.api import Api, error_of
 from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+TOOL = '''
+    def add(a: float, b: float) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    __all__ = ["add"]
+'''
 
 
 def is_summary(exchange: Exchange) -> bool:
@@ -85,17 +94,116 @@ def test_idle_session_is_summarized_with_same_window(private_api: Api, private_s
     assert not any(e.reload for e in private_stub.exchanges())
 
 
-@pytest.mark.one_process("a server knows the summaries that it has made; the first one of each begins afresh")
-def test_next_summary_extends_the_previous_one(private_api: Api, private_stub: StubServer) -> None:
-    session_id = private_api.create_session("mochi")["session_id"]
-    private_api.send_message(session_id, "My boat is called Wanda.")
-    summary_of(private_api, session_id)
-    private_api.send_message(session_id, "My cat is called Otto.")
-    second = summaries(private_stub, 2)[1]["messages"][-1]["content"]
-    assert "Summary so far" in second
-    assert "Otto" in second
-    assert second.count("user: My boat") == 0
-    summary_of(private_api, session_id, lambda s: "Otto" in str(s["summary"]))
+def chats(stub: StubServer) -> list[dict[str, Any]]:
+    """Return the bodies of the requests for answers."""
+    return [e.body or {} for e in stub.exchanges() if e.path == "/api/chat" and not is_summary(e)]
+
+
+@pytest.mark.one_process("each server knows the prompts that it has sent")
+@pytest.mark.parametrize("think", [False, True])
+def test_summary_continues_the_evaluated_prompt(tmp_path: Path, think: bool) -> None:
+    write_tools(tmp_path, TOOL)
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.05) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session(
+            "mochi", system_prompt="Be brief.", tool_settings={"tools": ["add"]}, think=think
+        )["session_id"]
+        for text in ("My boat is called Wanda.", "My cat is called Otto."):
+            api.send_message(session_id, text)
+            summary_of(api, session_id, lambda s, text=text: text.split()[-1] in str(s["summary"]))
+        last = api.messages(session_id)[-1]
+        summary, answered = summaries(stub, 2)[-1], chats(stub)[-1]
+
+    *prompt, answer, request = summary["messages"]
+    assert prompt == answered["messages"]
+    assert answer == {"role": "assistant", "content": last["content"]}
+    assert request["role"] == "user"
+    assert summary["options"]["num_ctx"] == answered["options"]["num_ctx"]
+    template = ("tools", "think", "truncate", "keep_alive")
+    assert [summary.get(name) for name in template] == [answered.get(name) for name in template]
+    assert summary["tools"]
+    assert summary["truncate"] is False
+
+
+def is_separate(body: dict[str, Any]) -> bool:
+    """Return whether a summary request has a prompt of its own."""
+    return [message["role"] for message in body["messages"]] == ["system", "user"]
+
+
+@pytest.mark.one_process("each server knows the prompts that it has sent")
+def test_summary_is_separate_when_the_slot_was_used(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        first, second = (api.create_session("mochi")["session_id"] for _ in range(2))
+        api.send_message(first, "My boat is called Wanda.")
+        api.send_message(second, "My cat is called Otto.")
+        for session_id in (second, second, first, second):
+            api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        assert [is_separate(body) for body in summaries(stub, 4)] == [False, False, True, True]
+
+
+@pytest.mark.one_process("each server knows the prompts that it has sent")
+def test_separate_summary_extends_the_previous_one(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        first, second = (api.create_session("mochi")["session_id"] for _ in range(2))
+        api.send_message(first, "My boat is called Wanda.")
+        api.ok(api.http.post(f"/sessions/{first}/summarize"))
+        api.send_message(first, "My cat is called Otto.")
+        api.send_message(second, "Hello!")
+        api.ok(api.http.post(f"/sessions/{first}/summarize"))
+        text = summaries(stub, 2)[1]["messages"][-1]["content"]
+    assert "Summary so far" in text
+    assert "Otto" in text
+    assert "user: My boat" not in text
+
+
+@pytest.mark.one_process("each server knows the prompts that it has sent")
+@pytest.mark.parametrize("failing", ["no JSON", "tool call"])
+def test_failed_continuation_falls_back_to_separate_summary(tmp_path: Path, failing: str) -> None:
+    def resolve(prompt: Prompt) -> Reply | None:
+        if prompt.format is None:
+            return Reply.of("Fine.")
+        if len(prompt.messages) == 2:
+            return Reply.of('{"summary": "Separate.", "topics": []}')
+        return Reply.of("no JSON") if failing == "no JSON" else Reply([ToolCalls([ToolCall("add_numbers")])])
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
+        assert summary_of(api, session_id)["summary"] == "Separate."
+        assert [is_separate(body) for body in summaries(stub, 3)] == [False, False, True]
+
+
+def test_model_that_is_not_loaded_is_not_summarized(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
+    ):
+        api = server.api()
+        unloaded = api.create_session("mochi")["session_id"]
+        api.ok(api.http.patch(f"/sessions/{unloaded}", json={"keep_alive": 0}))
+        api.send_message(unloaded, "My boat is called Wanda.")
+        asked_ps = len([e for e in stub.exchanges() if e.path == "/api/ps"])
+        stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/ps"]) > asked_ps)
+        other = api.create_session("mochi-long")["session_id"]
+        api.send_message(other, "My cat is called Otto.")
+        summary_of(api, other)
+        assert {body["model"] for body in summaries(stub)} == {"mochi-long"}
+        assert api.ok(api.http.post(f"/sessions/{unloaded}/summarize"))["summary"]
 
 
 @pytest.mark.one_process("a summary yields to who speaks at its own server")
@@ -211,9 +319,10 @@ def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         api.ok(api.http.patch(f"/sessions/{session_id}", json={"summary_model": "mochi-long"}))
+        api.send_message(api.create_session("mochi-long")["session_id"], "Hello!")
         api.send_message(session_id, "My boat is called Wanda.")
-        (asked,) = summaries(stub)
-        assert asked["model"] == "mochi-long"
+        summary_of(api, session_id)
+        assert {body["model"] for body in summaries(stub)} == {"mochi-long"}
         assert "Wanda" in summary_of(api, session_id)["summary"]
 
 

@@ -23,6 +23,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.request_tracker import TrackedRequest
+from mochi_server.ollama.slot_prompts import Exchange
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowRegistry
@@ -95,10 +96,12 @@ class ModelCall:
             if is_wanted and not self._model.can(feature)
         ]
 
-    async def send(self, history: History, tools: list[dict[str, Any]], turn_begins: int, on_lines: OnLines) -> None:
+    async def send(
+        self, history: History, tools: list[dict[str, Any]], turn_begins: int, on_lines: OnLines, *, answer_id: str
+    ) -> None:
         """Send a history and pass the lines of the answer to ``on_lines``.
 
-        ``turn_begins`` is the position of the user message being answered.
+        ``turn_begins`` is the position of the user message being answered, ``answer_id`` the message ID of the answer.
 
         Raises:
             ContextOverflow: Even the shortest prompt does not fit.
@@ -113,7 +116,7 @@ class ModelCall:
             prompt = await self._fitted(prompt, tools, forced=must_shorten)
             self._publish_compaction(prompt)
             try:
-                return await self._attempt(prompt, tools, on_lines)
+                return await self._attempt(prompt, tools, on_lines, answer_id)
             except _PromptRefused as refused:
                 must_shorten = not self.window.adapt(refused.error, prompt.size_with(tools))
         raise ContextOverflow(self.window.size, self.window.estimate(prompt.size_with(tools)))
@@ -137,7 +140,7 @@ class ModelCall:
         self._on_compacted()
         return self._checkpoint
 
-    async def _attempt(self, prompt: Prompt, tools: list[dict[str, Any]], on_lines: OnLines) -> None:
+    async def _attempt(self, prompt: Prompt, tools: list[dict[str, Any]], on_lines: OnLines, answer_id: str) -> None:
         """Post a prompt. Raises ``_PromptRefused`` where another try may succeed."""
         size = prompt.size_with(tools)
         limit = self.window.answer_limit(size, self._options.get("num_predict"))
@@ -156,6 +159,7 @@ class ModelCall:
             format=self._format,
             keep_alive=self._keep_alive,
         )
+        tokens = 0
         with (
             self._client.tracker.request(self.name) as request,
             FirstTokenWait(lambda: self._state_of(request), self._publish, self._began) as waiting,
@@ -166,8 +170,11 @@ class ModelCall:
                     waiting.end()
                     self._client.tracker.first_token(request)
                 on_lines(lines)
-                if lines[-1].get("done") and (events := self.window.record_usage(lines[-1], size, limit)):
-                    self._publish(events)
+                if lines[-1].get("done"):
+                    nonlocal tokens
+                    tokens = self.window.used_tokens(lines[-1], size)
+                    if events := self.window.record_usage(lines[-1], size, limit):
+                        self._publish(events)
 
             try:
                 await self._client.post_chat(payload, receive)
@@ -175,6 +182,7 @@ class ModelCall:
                 if request.answering or not (is_context_refusal(error) or is_out_of_memory(error)):
                     raise
                 raise _PromptRefused(error) from error
+        self._client.slots.record(Exchange(self._session_id, payload, prompt.history, answer_id, tokens))
 
     async def _state_of(self, request: TrackedRequest) -> str:
         """Return what a request waits for. A model that was not loaded counts as loading until its first token.

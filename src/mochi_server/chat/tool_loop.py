@@ -77,7 +77,7 @@ class ToolLoop:
         self.writer.set_answer(answer)
         schemas = self.toolbox.schemas() if offers_tools else []
         messages = self.writer.messages.extended(reminders)
-        await self.model.send(messages, schemas, self.writer.turn_begins, answer.feed)
+        await self.model.send(messages, schemas, self.writer.turn_begins, answer.feed, answer_id=answer.message_id)
         if not offers_tools:
             answer.tool_calls.clear()
         elif answer.left_out:

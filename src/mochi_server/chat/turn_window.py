@@ -85,6 +85,12 @@ class TurnWindow:
             self._windows.grow(self._model, (counted or 0) + (answered or 0) + 1)
         return events
 
+    def used_tokens(self, last: Line, prompt: PromptSize) -> int:
+        """Return the tokens of a prompt and its answer, of which ``last`` is the last line."""
+        counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
+        prompt_tokens = max(counted, self.estimate(prompt)) if isinstance(counted, int) else self.estimate(prompt)
+        return prompt_tokens + (answered if isinstance(answered, int) else 0)
+
     def adapt(self, refusal: OllamaError, prompt: PromptSize) -> bool:
         """Change the window after a refusal; return False when only a shorter prompt can help.
 

@@ -14,6 +14,7 @@ from mochi_server.ollama.errors import translating_errors
 from mochi_server.ollama.model_catalogue import ModelCatalogue, read_loaded, read_show
 from mochi_server.ollama.payloads import chat_payload, merge_chunks, parse_endpoint, read_response
 from mochi_server.ollama.request_tracker import RequestTracker
+from mochi_server.ollama.slot_prompts import SlotPrompts
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TAGS_FRESH_SECONDS = 2
-_LOADED_FRESH_SECONDS = 2
+_LOADED_FRESH_SECONDS = 1
 _SHOWS_AT_ONCE = 8
 _PROBE_SECONDS = 2
 
@@ -46,6 +47,7 @@ class AsyncOllamaClient:
             self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout, on_response=on_response
         )
         self.tracker = tracker or RequestTracker()
+        self.slots = SlotPrompts()
         self._details: dict[str, ModelDetails] = {}
         self._catalogue: tuple[float, ModelCatalogue | None] = (0, None)
         self._windows: asyncio.Task[dict[str, int]] | None = None
@@ -131,6 +133,7 @@ class AsyncOllamaClient:
             OllamaError: Ollama refused the request, broke off, or sent nothing for the stall timeout.
         """
         self._windows = None  # the request may load a model
+        self.slots.discard(payload["model"])
         await self._transport.post("/api/chat", payload, on_lines)
 
     async def chat_stream(

@@ -188,6 +188,11 @@ class WindowRegistry:
         window = entry.override.window if entry.override else entry.window or self._first(entry, model)
         return WindowDecision(window, reason, model.context_length)
 
+    def size(self, model: str) -> int | None:
+        """Return the window of a model in tokens; None if none has been decided yet."""
+        entry = self._entry(model)
+        return entry.override.window if entry.override else entry.window
+
     def estimate(self, model: ModelInfo, characters: int, images: int = 0) -> int:
         """How many tokens a prompt of so many characters and images is for a model."""
         text = int(characters * (self._entry(model.name).tokens_per_char or _TOKENS_PER_CHAR))

@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaError, SessionConflict
-from mochi_server.ollama.async_client import AsyncInstructorOllamaClient, AsyncOllamaClient
-from mochi_server.ollama.types import ChatMessage
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.payloads import chat_payload, merge_chunks, qualified_name, read_response
+from mochi_server.ollama.slot_prompts import Exchange
+from mochi_server.ollama.transport import Line
+from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.sessions.session import ChatSession
@@ -22,10 +25,18 @@ _INSTRUCTION = (
     "You summarize conversations. Write `summary`: two to five sentences that say what was talked about and what came "
     "of it, in the language of the conversation. Write `topics`: a few short topics. Answer with JSON alone."
 )
-_MAX_SUMMARY_CHARS = 4000
+_CONTINUATION = (
+    "Summarize our conversation so far in its language, as JSON: `summary` has two to five sentences, `topics` a few "
+    "short topics. Call no tools."
+)
+_MAX_SUMMARY_CHARS = 800
+_MAX_TOPICS = 8
+_MAX_TOPIC_CHARS = 40
 _SHARE_OF_WINDOW = 0.6
-_ANSWER_TOKENS = 600
+_ANSWER_TOKENS = 1200
+"""Limit for an answer. The longest JSON that the schema allows fits into it, at one token per character."""
 _UNKNOWN_WINDOW = 4096
+_TRIES = 2
 _MAX_SESSIONS = 10_000
 """Sessions whose state is kept. Others are summarized from their beginning."""
 
@@ -36,7 +47,7 @@ class ConversationSummary(BaseModel):
     """Form of the answer of the model."""
 
     summary: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=_MAX_SUMMARY_CHARS)]
-    topics: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=20)]
+    topics: Annotated[list[Annotated[str, Field(max_length=_MAX_TOPIC_CHARS)]], Field(max_length=_MAX_TOPICS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,6 @@ class SummarizationService:
 
     store: SessionStore
     client: AsyncOllamaClient
-    instructor: AsyncInstructorOllamaClient
     windows: WindowRegistry
     models: SummaryModelManager
     enabled: bool = True
@@ -93,6 +103,7 @@ class SummarizationService:
         """Forget a session that is about to be deleted."""
         if (work := self._work.pop(session_id, None)) is not None:
             work.cancel()
+        self.client.slots.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
         """Summarize now. A given model is stored as the session's ``summary_model``.
@@ -109,7 +120,7 @@ class SummarizationService:
         self.turn_starting(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
         work = self._of(session_id)
-        summary = await self._renew(session, chosen, work, revision=None)
+        summary = await self._renew(session, chosen, work, revision=None, may_load=True)
         return SummaryResult(summary.summary, summary.topics, chosen)
 
     async def aclose(self) -> None:
@@ -133,9 +144,9 @@ class SummarizationService:
             session = await self.store.load(session_id)
             model = self.models.choose(session.metadata)
             if model is not None and model not in work.failed and is_due(session, work.covered):
-                await self._renew(session, model, work, revision=session.revision)
-        except SessionConflict:
-            pass  # the session has changed; its next turn schedules another summary
+                await self._renew(session, model, work, revision=session.revision, may_load=False)
+        except (SessionConflict, _ModelNotLoaded):
+            pass  # the next turn of the session schedules another summary
         except MochiError as error:
             # The message may quote the answer of the model.
             logger.info("Session %s has no new summary: %s", session_id, error.code)
@@ -148,36 +159,91 @@ class SummarizationService:
             del self._work[session_id]
 
     async def _renew(
-        self, session: ChatSession, name: str, work: _SummaryTask, *, revision: str | None
+        self, session: ChatSession, name: str, work: _SummaryTask, *, revision: str | None, may_load: bool
     ) -> ConversationSummary:
-        """Request a summary, and once more with the error if the answer is invalid. Store it."""
+        """Request a summary and store it. Raises ``_ModelNotLoaded`` if that would load a model and must not."""
+        loaded = (await self.client.loaded_windows()).get(qualified_name(name))
+        if not may_load and (loaded is None or self.windows.size(name) not in (None, loaded)):
+            raise _ModelNotLoaded(name)
         model = await self.client.find_model(name)
-        window = await self.windows.borrow(model, _ANSWER_TOKENS)
-        room = int((window or _UNKNOWN_WINDOW) * _SHARE_OF_WINDOW)
-        messages = _request(session, work.covered, lambda text: self.windows.estimate(model, len(text)) <= room)
-        options = {} if window is None else {"num_ctx": window, "num_predict": _ANSWER_TOKENS}
-        error = ""
-        for _ in range(2):
-            try:
-                answer = await self.instructor.structured_response(
-                    name,
-                    messages,
-                    ConversationSummary,
-                    options=options,
-                    keep_alive=session.metadata.keep_alive,
-                    think=False if model.can("thinking") else None,
-                )
-                summary = ConversationSummary.model_validate_json(answer.message["content"])
-                break
-            except ValidationError as invalid:
-                error = explain(invalid)
-                correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
-                messages.append({"role": "user", "content": correction})
-        else:
-            raise OllamaError(f"Model {name!r} gave no summary: {error}")
+        summary = await self._continued(session, model, loaded) or await self._separate(session, name, model, work)
         await self.store.patch(session.session_id, {"summary": summary.model_dump()}, revision=revision)
         work.covered = session.history[-1]["message_id"] if session.history else None
         return summary
+
+    async def _continued(
+        self, session: ChatSession, model: ModelInfo, loaded: int | None
+    ) -> ConversationSummary | None:
+        """Continue the prompt that the slot of the model has evaluated, so that only the request is new.
+
+        Return None if the slot does not have the conversation, or if the model gives no summary in this way.
+        """
+        exchange = self.client.slots.get(model.name)
+        if exchange is None or loaded is None or not _is_current(exchange, session):
+            return None
+        options = exchange.payload.get("options") or {}
+        required_tokens = exchange.tokens + self.windows.estimate(model, len(_CONTINUATION)) + _ANSWER_TOKENS
+        if options.get("num_ctx", loaded) != loaded or required_tokens > loaded:
+            return None
+        messages = [
+            *exchange.payload["messages"],
+            {"role": "assistant", "content": session.history[-1]["content"]},
+            {"role": "user", "content": _CONTINUATION},
+        ]
+        format = ConversationSummary.model_json_schema()
+        try:
+            summary = await self._request_summary(
+                {**exchange.payload, "format": format, "options": {**options, "num_predict": _ANSWER_TOKENS}}, messages
+            )
+        except OllamaError as error:
+            logger.info("Summary not continued session_id=%s: %s", session.session_id, error.code)
+            return None
+        self.client.slots.record(exchange)
+        return summary
+
+    async def _separate(
+        self, session: ChatSession, name: str, model: ModelInfo, work: _SummaryTask
+    ) -> ConversationSummary:
+        """Request a summary of the earlier summary and the new messages. Raises ``OllamaError``."""
+        window = await self.windows.borrow(model, _ANSWER_TOKENS)
+        room = int((window or _UNKNOWN_WINDOW) * _SHARE_OF_WINDOW)
+        messages = _request(session, work.covered, lambda text: self.windows.estimate(model, len(text)) <= room)
+        payload = chat_payload(
+            name,
+            messages,
+            think=False if model.can("thinking") else None,
+            context_window=window,
+            options={"num_predict": _ANSWER_TOKENS},
+            format=ConversationSummary.model_json_schema(),
+            keep_alive=session.metadata.keep_alive,
+        )
+        return await self._request_summary(payload, messages)
+
+    async def _request_summary(self, payload: Mapping[str, Any], messages: Sequence[Any]) -> ConversationSummary:
+        """Request a summary, and once more with the error if it is invalid. Raises ``OllamaError``."""
+        messages, error = list(messages), ""
+        for _ in range(_TRIES):
+            lines: list[Line] = []
+            await self.client.post_chat({**payload, "messages": messages}, lines.extend)
+            answer = merge_chunks([read_response(line) for line in lines]).message
+            content = "" if answer.get("tool_calls") else answer["content"]
+            try:
+                return ConversationSummary.model_validate_json(content[content.find("{") : content.rfind("}") + 1])
+            except ValidationError as invalid:
+                error = explain(invalid)
+                correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
+                messages += [{"role": "assistant", "content": content}, {"role": "user", "content": correction}]
+        raise OllamaError(f"Model {payload['model']!r} gave no summary: {error}")
+
+
+class _ModelNotLoaded(Exception):
+    """A background summary would load a model, or load it with another window."""
+
+
+def _is_current(exchange: Exchange, session: ChatSession) -> bool:
+    """Return whether a session consists of the messages of an exchange and of its answer."""
+    *before, last = session.history or [None]
+    return last is not None and last["message_id"] == exchange.answer_id and before == list(exchange.history)
 
 
 def is_due(session: ChatSession, covered: str | None) -> bool:
