@@ -74,7 +74,10 @@ class ExchangeHandler:
             if isinstance(result, ScheduledResult):
                 result = await self._after_load(result)
             if isinstance(result, CachedReply):
-                self.journal.update(self.record, chunks=result.chunks, **result.noted)
+                noted = dict(result.noted)
+                if result.evaluation is not None and self.lease is not None:
+                    noted["evaluated_tokens"] = result.evaluation.run(self.lease.slots)
+                self.journal.update(self.record, chunks=result.chunks, **noted)
                 result = result.answer
             if isinstance(result, HttpResponse):
                 await self._answer(result)
@@ -104,6 +107,8 @@ class ExchangeHandler:
         reply, encoder = generation.reply, generation.encoder
         noted = {"rule": reply.rule, "passed_over": reply.passed_over, **generation.noted}
         self.journal.update(self.record, **noted)
+        if self.speed and generation.prompt_seconds:
+            await asyncio.sleep(generation.prompt_seconds / self.speed)
         at_once = not self.speed and not has_interruptions(reply)
         if not at_once or noted.get("truncated"):
             self.entries = None
@@ -114,7 +119,7 @@ class ExchangeHandler:
             await self._play(generation)
             answer = HttpResponse(200, b"".join(self.parts), encoder.content_type, declared=False)
         if self.entries is not None:
-            self.entries.add(CachedReply(answer, noted, self.record.chunks), *self.facts)
+            self.entries.add(CachedReply(answer, noted, self.record.chunks, generation.evaluation), *self.facts)
 
     async def _play(self, generation: Generation) -> None:
         """Play the reply over time; a whole reply is waited for and then sent in one piece."""

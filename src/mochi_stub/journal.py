@@ -53,6 +53,7 @@ class Exchange:
         num_ctx: The context in effect, None if no model was loaded for the request.
         reload: Whether the model was loaded again with other settings.
         truncated: Whether the prompt was cut to the context, by `dropped_messages`, to `prompt_tokens`.
+        evaluated_tokens: Tokens of the prompt that were not in the prompt cache of the model.
         duration: Seconds from the request to its end.
         images: The SHA-256 in hex of each image in the request.
     """
@@ -72,6 +73,7 @@ class Exchange:
     truncated: bool = False
     dropped_messages: int = 0
     prompt_tokens: int | None = None
+    evaluated_tokens: int | None = None
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     duration: float = field(default=0.0, compare=False)

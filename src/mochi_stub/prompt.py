@@ -79,10 +79,13 @@ def render(prompt: Prompt) -> str:
     if prompt.raw:
         return prompt.user_text
     lines = [f"tools: {dumps(list(prompt.tools))}"] if prompt.tools else []
-    for message in prompt.messages:
-        calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in message.tool_calls]
-        lines.append(f"{message.role}: " + " ".join(filter(None, [message.content, *calls])))
-    return "\n".join(lines)
+    return "\n".join([*lines, *map(render_message, prompt.messages)])
+
+
+def render_message(message: Message) -> str:
+    """Return one message as a `role: content` line."""
+    calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in message.tool_calls]
+    return f"{message.role}: " + " ".join(filter(None, [message.content, *calls]))
 
 
 def counted_text(prompt: Prompt) -> str:

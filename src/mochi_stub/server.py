@@ -139,7 +139,8 @@ class StubServer:
             """Return what replies depend on; None if equal requests may get different replies, or replies that wait."""
             config = self._config()
             whole = config is None or config.is_self_contained
-            return None if self._speed or self._script or not whole else (config, library.changes)
+            varies = self._speed or self._script or self.machine.prompt_speed
+            return None if varies or not whole else (config, library.changes)
 
         async def load(seconds: float) -> None:
             if self._speed:

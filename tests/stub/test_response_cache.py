@@ -33,7 +33,8 @@ def test_repeated_request_gets_the_same_answer(path: str, stream: bool) -> None:
         rows = stub.exchanges()
     assert said[0].content == said[1].content == said[2].content
     assert said[0].headers["content-type"] == said[2].headers["content-type"]
-    assert rows[0] == rows[1] == rows[2]
+    assert rows[1] == rows[2]
+    assert replace(rows[0], evaluated_tokens=rows[1].evaluated_tokens) == rows[1]
     assert rows[0].rule
     assert bool(rows[0].chunks) == stream
 

@@ -26,8 +26,8 @@ _INSTRUCTION = (
     "of it, in the language of the conversation. Write `topics`: a few short topics. Answer with JSON alone."
 )
 _CONTINUATION = (
-    "Summarize our conversation so far in its language, as JSON: `summary` has two to five sentences, `topics` a few "
-    "short topics. Call no tools."
+    "Summarize our conversation in its language, as JSON: `summary`, two to five sentences, and `topics`, a few short "
+    "topics."
 )
 _MAX_SUMMARY_CHARS = 800
 _MAX_TOPICS = 8

@@ -64,6 +64,7 @@ def _run(options: argparse.Namespace) -> int:
             max_loaded_models=options.max_loaded_models or None,
             max_queue=options.max_queue,
             context_length=options.context_length or None,
+            prompt_speed=options.prompt_speed or None,
         ),
     )
     try:
@@ -199,6 +200,7 @@ def _serving_options() -> _Parser:
         ("max-loaded-models", 3, "models in memory; 0: no limit"),
         ("max-queue", 512, "requests that may wait for a model to load"),
         ("context-length", 0, "default num_ctx; 0: 4096, without truncation of prompts"),
+        ("prompt-speed", 0, "prompt tokens evaluated per second; 0: at once"),
     ):
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
     add("--record", metavar="URL", help="forward requests to this server and record its replies")

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 from mochi_stub.config.model_registry import ModelRegistry
 from mochi_stub.journal import Journal
 from mochi_stub.models.catalogue import Model
+from mochi_stub.models.prompt_slots import Evaluation
 from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded, Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.chunks import Piece
@@ -72,12 +73,17 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class Generation:
-    """A reply to be played over time. `noted` are fields of its `Exchange` that the journal shall have."""
+    """A reply to be played over time. `noted` are fields of its `Exchange` that the journal shall have.
+
+    `prompt_seconds` is the time before the first piece, in which the model evaluates the prompt.
+    """
 
     reply: Reply
     encoder: Encoder
     stream: bool
     noted: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
+    prompt_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mochi_stub.http.http_result import HttpResponse, Request, ScheduledResult
+from mochi_stub.models.prompt_slots import Evaluation
 
 MAX_BYTES = 64 * 1024
 """Limit for a request together with its reply. Longer ones are rarely sent again."""
@@ -25,6 +26,7 @@ class CachedReply:
     answer: HttpResponse
     noted: Mapping[str, Any]
     chunks: int = 0
+    evaluation: Evaluation | None = None
 
 
 class ResponseCache:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from mochi_stub.models.catalogue import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
+from mochi_stub.models.prompt_slots import PromptSlots
 from mochi_stub.replies.seeded_ids import LOAD_DURATION, RELOAD_DURATION
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
@@ -40,6 +41,7 @@ class Machine:
         max_queue: Requests that may wait for a model to load.
         context_length: Default context in tokens. None means 4096 without truncation of prompts.
         keep_alive: Seconds that an idle model stays in memory.
+        prompt_speed: Prompt tokens that a model evaluates per second. None evaluates prompts at once.
     """
 
     parallel: int | None = None
@@ -47,6 +49,7 @@ class Machine:
     max_queue: int = 512
     context_length: int | None = None
     keep_alive: float = 300.0
+    prompt_speed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class LoadedModel:
     idle_since: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     queue: deque[asyncio.Event] = field(default_factory=deque)
+    slots: PromptSlots = field(default_factory=PromptSlots)
 
     @property
     def context_length(self) -> int:
@@ -122,6 +126,7 @@ class Lease:
     limit: int | None
     reload: bool
     load_duration: int
+    slots: PromptSlots
     release: Callable[[], None]
 
 
@@ -210,7 +215,14 @@ class Scheduler:
             loaded.keep_alive = request.keep_alive
         (reload, duration), loaded.first = loaded.first, (False, LOAD_DURATION)
         context = loaded.context_length
-        return Lease(context, None if shape.automatic else context, reload, duration, partial(self._released, loaded))
+        return Lease(
+            context,
+            None if shape.automatic else context,
+            reload,
+            duration,
+            loaded.slots,
+            partial(self._released, loaded),
+        )
 
     def _released(self, loaded: LoadedModel) -> None:
         loaded.users -= 1
@@ -267,6 +279,7 @@ class Scheduler:
         # a load that takes no time is not reported, or replies would depend on which request came first
         duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
         loaded = LoadedModel(model, replace(shape, context=context), machine.keep_alive, places, (reload, duration))
+        loaded.slots = PromptSlots(1 if places == sys.maxsize else places)
         self._loaded[model.blob_digest] = loaded
         self.loads += 1
         self.reloads += reload

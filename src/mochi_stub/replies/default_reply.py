@@ -80,7 +80,11 @@ def _shaped(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any:
     made = schema_sample(prompt.format, stable_hash(prompt.user_text))
     if summary is None or not _has_summary(prompt.format) or not isinstance(made, dict):
         return made
-    return {**made, "summary": summary[0], "topics": summary[1]}
+    properties = prompt.format["properties"]
+    longest, topics = properties["summary"].get("maxLength"), properties["topics"]
+    longest_topic = topics["items"].get("maxLength") if isinstance(topics.get("items"), dict) else None
+    kept = [topic[:longest_topic] for topic in summary[1][: topics.get("maxItems")]]
+    return {**made, "summary": summary[0][:longest], "topics": kept}
 
 
 def _summarised(prompt: Prompt) -> tuple[str, list[str]] | None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, ScheduledResult, Stub
 from mochi_stub.models.catalogue import Model
+from mochi_stub.models.prompt_slots import Evaluation
 from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded
-from mochi_stub.prompt import Operation, render
+from mochi_stub.prompt import Message, Operation, render, render_message
 from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.replies.truncation import FittedPrompt, TooLong, apply_stop_conditions, fit_prompt
 from mochi_stub.reply import Failure
@@ -82,9 +83,17 @@ def _answer(stub: Stub, request: Request, body: Mapping[str, Any], model: Model,
         stub.scheduler.truncations += fit.truncated
         reply = apply_stop_conditions(stub.resolve(fit.prompt), _options(fit, need, lease.limit), model.chars_per_token)
         encoder = ChatLines if operation == "chat" else GenerateLines
-        lines = encoder(model, fit, reply, plan, body, lease.load_duration)
-        noted = {"truncated": fit.truncated, "dropped_messages": fit.dropped, "prompt_tokens": fit.tokens}
-        return Generation(reply, lines, prompt.stream, noted)
+        answer = render_message(Message("assistant", reply.text, tool_calls=tuple(reply.tool_calls)))
+        evaluation = Evaluation(render(fit.prompt), f"\n{answer}", fit.tokens)
+        evaluated, speed = evaluation.run(lease.slots), stub.scheduler.machine.prompt_speed
+        prompt_seconds = evaluated / speed if speed else 0.0
+        prompt_duration = round(prompt_seconds * 1e9) if speed else None
+        lines = encoder(model, fit, reply, plan, body, lease.load_duration, prompt_duration)
+        noted = {
+            **{"truncated": fit.truncated, "dropped_messages": fit.dropped},
+            **{"prompt_tokens": fit.tokens, "evaluated_tokens": evaluated},
+        }
+        return Generation(reply, lines, prompt.stream, noted, evaluation, prompt_seconds)
 
     return _schedule(stub, need, generated)
 

@@ -32,7 +32,8 @@ NDJSON = b"application/x-ndjson"
 class ChatLines:
     """Encoder of `/api/chat`: contents are in `message`.
 
-    `top_logprobs` is None if the request wants no log probabilities. `load_duration` is in nanoseconds.
+    `top_logprobs` is None if the request wants no log probabilities. `load_duration` and
+    `prompt_duration` are in nanoseconds; a `prompt_duration` of None is derived from the length of the prompt.
     """
 
     model: Model
@@ -41,6 +42,7 @@ class ChatLines:
     plan: SeededIds
     body: Mapping[str, Any]
     load_duration: int
+    prompt_duration: int | None = None
 
     content_type = NDJSON
 
@@ -137,7 +139,8 @@ class ChatLines:
         written = generated_characters(self.reply, dumps)
         prompted = self.fit.tokens if usage.input is None else usage.input
         evaluated = self.planned_end if given.eval is None else given.eval
-        prompt_time = prompted * NANOSECONDS_PER_PROMPT_TOKEN if given.prompt_eval is None else given.prompt_eval
+        planned = prompted * NANOSECONDS_PER_PROMPT_TOKEN if self.prompt_duration is None else self.prompt_duration
+        prompt_time = planned if given.prompt_eval is None else given.prompt_eval
         load = self.load_duration if given.load is None else given.load
         counters = {
             "total_duration": load + prompt_time + evaluated if given.total is None else given.total,
