@@ -117,7 +117,7 @@ def test_cache_has_a_limit() -> None:
     again = kept.entries_of(request(number))
     assert again is not None
     assert again.get() is not None
-    assert len(kept.known) <= MAX_BYTES_IN_ALL // len(half)
+    assert len(kept.entries) <= MAX_BYTES_IN_ALL // len(half)
 
 
 def test_cache_is_cleared_when_the_config_changes() -> None:

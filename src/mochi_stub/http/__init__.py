@@ -1,1 +1,1 @@
-"""HTTP connections, requests and results, for every wire alike."""
+"""HTTP layer of the stub: connections, requests, results and the response cache."""

@@ -1,7 +1,7 @@
-"""HTTP/1.1 connections of the stub: httptools parses a request to its end, then the application answers it.
+"""HTTP/1.1 server protocol of the stub. httptools parses each request before the application writes the response.
 
-uvicorn is not used: its httptools protocol loses the body of requests with an `Upgrade` header, which Java's client
-always sends, and its h11 protocol answers less than a third of the requests per second.
+uvicorn is not used. Its httptools protocol drops the body of requests with an `Upgrade` header, which Java's client
+always sends. Its h11 protocol serves less than a third of the requests per second.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ logger = logging.getLogger("mochi_stub")
 
 Application = Callable[["ResponseWriter"], Coroutine[Any, Any, None]]
 
-_UPGRADE = (b"upgrade", b"http2-settings", b"connection")
-_REFUSED = (
+_UPGRADE_HEADERS = (b"upgrade", b"http2-settings", b"connection")
+_BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n"
     b"connection: close\r\n\r\nInvalid HTTP request received."
 )
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection, whose requests are answered one after the other. `Upgrade` headers are ignored."""
+    """Connection of a client. It answers its requests in order and ignores `Upgrade` headers."""
 
     transport: asyncio.Transport
 
@@ -41,7 +41,7 @@ class HttpConnection(asyncio.Protocol):
         self.connections = connections
         self.parser = httptools.HttpRequestParser(self)
         self.writers: deque[ResponseWriter] = deque()
-        """Those of all complete requests. The first is being answered."""
+        """Response writers of all complete requests. Only the first one is active."""
         self.writable = asyncio.Event()
         self.writable.set()
 
@@ -59,13 +59,13 @@ class HttpConnection(asyncio.Protocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if self.parser.get_method() == b"CONNECT":
-                self._refuse()
+                self._reject()
             else:
                 head = self._head_without_upgrade()
                 self.parser = httptools.HttpRequestParser(self)
                 self.data_received(head + data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self._refuse()
+            self._reject()
 
     def pause_writing(self) -> None:
         self.writable.clear()
@@ -74,7 +74,7 @@ class HttpConnection(asyncio.Protocol):
         self.writable.set()
 
     def finish(self) -> None:
-        """Close the connection, but complete the answer that is being sent."""
+        """Close the connection after the response that is being sent, or at once if there is none."""
         if self.writers:
             self.writers[0].keep_alive = False
         else:
@@ -100,7 +100,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
-            return  # the head is parsed again
+            return  # `data_received` parses the request again, without its upgrade headers
         url = httptools.parse_url(self.url)
         method, path = self.parser.get_method().decode("ascii"), unquote(url.path.decode("ascii"))
         request = Request(method, path, bytes(self.body), url.query or b"", tuple(self.headers), url.path)
@@ -109,28 +109,28 @@ class HttpConnection(asyncio.Protocol):
         if len(self.writers) == 1:
             self.writers[0].answer()
 
-    def next(self) -> None:
-        """Answer the next request, if there is one."""
+    def answer_next(self) -> None:
+        """Answer the next request, or close the connection if the last response does not keep it alive."""
         if not self.writers.popleft().keep_alive:
             self.transport.close()
         elif self.writers:
             self.writers[0].answer()
 
     def _head_without_upgrade(self) -> bytes:
-        lines = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
+        lines = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE_HEADERS]
         if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
             lines.append(b"connection: close")
         version = self.parser.get_http_version().encode()
         return b"\r\n".join([b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version), *lines, b"", b""])
 
-    def _refuse(self) -> None:
-        self.transport.write(_REFUSED)
+    def _reject(self) -> None:
+        self.transport.write(_BAD_REQUEST)
         self.transport.close()
 
 
 @dataclass
 class ResponseWriter:
-    """A request, and what the application writes to answer it. If the client disconnects, the task is cancelled."""
+    """Writer of the response to one request. `task` runs the application; a client disconnect cancels it."""
 
     connection: HttpConnection
     request: Request
@@ -140,38 +140,38 @@ class ResponseWriter:
     task: asyncio.Task[None] = field(init=False)
 
     def answer(self) -> None:
-        """Start the task in which the application answers."""
+        """Start the application in a new task."""
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Send the status and the headers. A body without a Content-Length is sent in chunks."""
-        sent = [(b"date", formatdate(usegmt=True).encode()), *headers]
-        has_length = any(name == b"content-length" for name, _ in sent)
+        """Send the status line and the headers. A body without `Content-Length` is sent in chunks."""
+        all_headers = [(b"date", formatdate(usegmt=True).encode()), *headers]
+        has_length = any(name == b"content-length" for name, _ in all_headers)
         self.chunked = self.request.method != "HEAD" and status not in (204, 304) and not has_length
         if not self.keep_alive:
-            sent.append((b"connection", b"close"))
+            all_headers.append((b"connection", b"close"))
         if self.chunked:
-            sent.append((b"transfer-encoding", b"chunked"))
-        first = f"HTTP/1.1 {status} {responses.get(status, '')}".encode()
-        await self._write(b"\r\n".join([first, *(b"%s: %s" % header for header in sent), b"", b""]))
+            all_headers.append((b"transfer-encoding", b"chunked"))
+        status_line = f"HTTP/1.1 {status} {responses.get(status, '')}".encode()
+        await self._write(b"\r\n".join([status_line, *(b"%s: %s" % header for header in all_headers), b"", b""]))
 
     async def write(self, body: bytes, *, last: bool = False) -> None:
-        """Send a part of the body."""
+        """Send a part of the body. `last` completes the response."""
         if self.request.method == "HEAD":
             body = b""
-        framed = [b"%x\r\n" % len(body), body, b"\r\n"] if self.chunked and body else [body]
+        frames = [b"%x\r\n" % len(body), body, b"\r\n"] if self.chunked and body else [body]
         if self.chunked and last:
-            framed.append(b"0\r\n\r\n")
-        await self._write(b"".join(framed))
+            frames.append(b"0\r\n\r\n")
+        await self._write(b"".join(frames))
         if last:
             self.complete = True
-            self.connection.next()
+            self.connection.answer_next()
 
     async def _run(self) -> None:
         try:
             await self.connection.app(self)
         except Exception:
-            logger.exception("%s %s", self.request.method, self.request.path)
+            logger.exception("request failed: method=%s path=%s", self.request.method, self.request.path)
         if not self.complete:
             self.connection.transport.close()
 

@@ -1,7 +1,7 @@
-"""What a wire hands to the application: bytes that are ready, or a generation to be played.
+"""Requests, and the results that the wires return for them.
 
-A wire reads a request and says what to answer; it never sees the socket. `app.py` sends, paces, watches the client and
-keeps the journal, for every wire alike.
+A wire parses a request and returns a result. `app.py` sends the results of all wires, paces them, detects disconnects
+and writes the journal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mochi_stub.reply import Failure, Reply
 
 @dataclass(frozen=True)
 class Request:
-    """A complete request. `path` is decoded; `query_string`, `raw_headers` and `raw_path` are as they were sent."""
+    """A complete HTTP request. `path` is percent-decoded; the query string and the `raw_` fields are not."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ class Request:
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """By name in lower case; of a name that came twice, the last."""
+        """Header values by lower-case name. The last value of a repeated header wins."""
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.raw_headers}
 
     @cached_property
@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """A whole response. `declared` says whether its length is (Content-Length) or whether it goes out in chunks."""
+    """A complete response. Unless `declared` is true, it is sent in chunks without `Content-Length`."""
 
     status: int
     body: bytes = b""
@@ -56,10 +56,10 @@ class HttpResponse:
 
 
 class Encoder(Protocol):
-    """One reply in the format of one wire.
+    """Encoder of one reply in the format of one wire.
 
-    A stream has the `chunk`s of the content and, last, `end` or `error`. `refusal` is a failure before anything was
-    sent, and `whole` is the reply in one piece.
+    A stream consists of `chunk`s and ends with `end` or `error`. `refusal` is the response to a failure before the
+    first byte. `whole` is the response to a request without streaming.
     """
 
     content_type: bytes
@@ -73,7 +73,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class Generation:
-    """A reply to be played over time. `noted` are fields of its `Exchange` that the journal shall have.
+    """A reply to send over time. `noted` holds additional fields for its journal entry.
 
     `prompt_seconds` is the time before the first piece, in which the model evaluates the prompt.
     """
@@ -88,9 +88,10 @@ class Generation:
 
 @dataclass(frozen=True)
 class ScheduledResult:
-    """A result that is made when its model is loaded, and may have to wait for that.
+    """A result that needs a loaded model.
 
-    The place on the model is held until what `then` makes has been sent; `failed` tells that there was none to be had.
+    `then` builds the result with a lease on the model, which is released after sending. If no lease is available,
+    `failed` builds the error response.
     """
 
     scheduler: Scheduler
@@ -104,7 +105,7 @@ Result: TypeAlias = "HttpResponse | Generation | ScheduledResult"
 
 @dataclass(frozen=True)
 class Stub:
-    """What every handler may use. `resolve` makes the reply to a prompt."""
+    """State that all request handlers share. `resolve` returns the reply to a prompt."""
 
     registry: ModelRegistry
     resolve: Callable[[Prompt], Reply]
@@ -123,8 +124,7 @@ class Stub:
 Handler = Callable[[Stub, Request], Result]
 ANY = "*"
 Routes = Mapping[str, Mapping[str, Handler]]
-"""Path, then method, to handler. Methods in the order in which `Allow` names them.
+"""Handlers by path and method. The `Allow` header lists the methods in this order.
 
-A path that ends in `/*` stands for all that lie below it and have no entry of their own; the method `ANY` for all that
-have none.
+A path that ends in `/*` matches all paths below it that have no entry. `ANY` matches all methods that have no entry.
 """

@@ -1,1 +1,1 @@
-"""The wires: each reads requests of one provider, and writes replies in that provider's words."""
+"""HTTP APIs of the providers. Each wire decodes the requests of one provider and encodes replies in its format."""

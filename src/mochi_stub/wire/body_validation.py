@@ -1,9 +1,9 @@
-"""Validation of request bodies for hosted providers. It finds what is wrong; each provider has its own words for it.
+"""Validation of JSON request bodies for hosted providers. Each provider formats the errors in its own words.
 
-A schema is written in literals: `{"name!": string, "mode": ("auto", "none"), "tags": [string]}`. A dictionary is an
-object, a tuple lists the permitted strings, a list is an array. A name that ends in `!` is required. A name in camel
-case is accepted in snake case, too. Null counts as absent, and other fields are ignored. Anything else in a schema is a
-check: a callable that takes a JSON value and its location and returns the value.
+A schema consists of literals, for example `{"name!": string, "mode": ("auto", "none"), "tags": [string]}`. A dictionary
+describes an object, a tuple lists the permitted strings, and a list describes an array. A field whose name ends in `!`
+is required. Field names in camel case are also accepted in snake case. Null counts as absent, and unknown fields are
+ignored. Any other value in a schema is a `Check`, which takes a JSON value and its location and returns the value.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
-Where: TypeAlias = "tuple[str | int, ...]"
-Check: TypeAlias = "Callable[[Any, Where], Any]"
+Location: TypeAlias = "tuple[str | int, ...]"
+Check: TypeAlias = "Callable[[Any, Location], Any]"
 Schema: TypeAlias = Any
-"""Nested literals and checks, see above. Python cannot infer a narrower type for them."""
+"""Nested literals and checks, as described above. Type checkers cannot infer a narrower type."""
 Kind = Literal["syntax", "missing", "type", "value", "tag", "empty", "low", "high"]
 
 
-class Problem(Exception):
-    """The first thing that is wrong with a body, at the location `where`.
+class ValidationError(Exception):
+    """First error in a request body, at `location`.
 
-    By `kind`, `wanted` is the type ("string", "array" ...), the permitted values or the limit. `found` is the value.
+    Depending on `kind`, `expected` is a type name, the permitted values or a limit. `found` is the invalid value.
     """
 
-    def __init__(self, kind: Kind, where: Where, wanted: Any = None, found: Any = None) -> None:
-        super().__init__(kind, where, wanted, found)
-        self.kind, self.where, self.wanted, self.found = kind, where, wanted, found
+    def __init__(self, kind: Kind, location: Location, expected: Any = None, found: Any = None) -> None:
+        super().__init__(kind, location, expected, found)
+        self.kind, self.location, self.expected, self.found = kind, location, expected, found
 
 
 def read(data: bytes, check: Check) -> Any:
-    """Return the checked body. Raises Problem."""
+    """Return the validated body. Raises ValidationError."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise Problem("syntax", (), found=str(error)) from None
+        raise ValidationError("syntax", (), found=str(error)) from None
     return check(value, ())
 
 
@@ -51,18 +51,17 @@ def kind_of(value: Any) -> str:
 
 
 def snake_case(name: str) -> str:
-    """Return a name in camel case in snake case."""
     return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 
 
-def choice(values: tuple[str, ...], last: str) -> str:
-    """Return the values in quotes. `last` separates the last two."""
+def quoted_list(values: tuple[str, ...], last: str) -> str:
+    """Return the values in quotes, separated by commas. `last` separates the last two."""
     *names, final = [f"'{value}'" for value in values]
     return f"{', '.join(names)}{last}{final}" if names else final
 
 
 def schema(literal: Schema) -> Check:
-    """Return the check that a schema stands for."""
+    """Build a check from a schema."""
     if isinstance(literal, Mapping):
         return _object(literal)
     if isinstance(literal, tuple):
@@ -71,14 +70,14 @@ def schema(literal: Schema) -> Check:
     return check
 
 
-def anything(value: Any, _where: Where) -> Any:
+def anything(value: Any, _location: Location) -> Any:
     return value
 
 
 def _typed(kind: str) -> Check:
-    def check(value: Any, where: Where) -> Any:
+    def check(value: Any, location: Location) -> Any:
         if kind_of(value) != kind:
-            raise Problem("type", where, kind, value)
+            raise ValidationError("type", location, kind, value)
         return value
 
     return check
@@ -87,58 +86,58 @@ def _typed(kind: str) -> Check:
 string, flag, mapping, _array = map(_typed, ("string", "boolean", "object", "array"))
 
 
-def whole(low: float = -inf, high: float = 2**63 - 1) -> Check:
-    """Accept an integer, also one written as 3.0."""
+def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
+    """Build a check for an integer in a range. A number such as 3.0 is also accepted."""
     return _numeric("integer", low, high)
 
 
 def number(low: float = -inf, high: float = inf) -> Check:
-    """Accept an integer or a decimal."""
+    """Build a check for an integer or decimal in a range."""
     return _numeric("decimal", low, high)
 
 
 def _numeric(kind: str, low: float, high: float) -> Check:
-    def check(value: Any, where: Where) -> Any:
+    def check(value: Any, location: Location) -> Any:
         if kind == "integer" and isinstance(value, float) and value.is_integer():
             value = int(value)
         if kind_of(value) not in ("integer", kind):
-            raise Problem("type", where, kind, value)
+            raise ValidationError("type", location, kind, value)
         if value < low:
-            raise Problem("low", where, low, value)
+            raise ValidationError("low", location, low, value)
         if value > high:
-            raise Problem("high", where, high, value)
+            raise ValidationError("high", location, high, value)
         return value
 
     return check
 
 
 def _one_of(values: tuple[str, ...]) -> Check:
-    def check(value: Any, where: Where) -> Any:
-        if string(value, where) not in values:
-            raise Problem("value", where, values, value)
+    def check(value: Any, location: Location) -> Any:
+        if string(value, location) not in values:
+            raise ValidationError("value", location, values, value)
         return value
 
     return check
 
 
 def array(item: Schema, least: int = 0) -> Check:
-    """Accept an array with at least so many items."""
+    """Build a check for an array with at least `least` items."""
     check_item = schema(item)
 
-    def check(value: Any, where: Where) -> Any:
-        if len(_array(value, where)) < least:
-            raise Problem("empty", where, least, value)
-        return [check_item(one, (*where, index)) for index, one in enumerate(value)]
+    def check(value: Any, location: Location) -> Any:
+        if len(_array(value, location)) < least:
+            raise ValidationError("empty", location, least, value)
+        return [check_item(element, (*location, index)) for index, element in enumerate(value)]
 
     return check
 
 
-def text_or(items: Schema) -> Check:
-    """Accept a string, or an array by its schema."""
+def string_or(items: Schema) -> Check:
+    """Build a check for a string or an array."""
     check_items = schema(items)
 
-    def check(value: Any, where: Where) -> Any:
-        return check_items(value, where) if isinstance(value, list) else string(value, where)
+    def check(value: Any, location: Location) -> Any:
+        return check_items(value, location) if isinstance(value, list) else string(value, location)
 
     return check
 
@@ -148,27 +147,27 @@ def _object(fields: Mapping[str, Schema]) -> Check:
     required = [name.removesuffix("!") for name in fields if name.endswith("!")]
     names = {snake_case(name): name for name in checks}
 
-    def check(value: Any, where: Where) -> Any:
-        given = {names.get(name, name): item for name, item in mapping(value, where).items() if item is not None}
+    def check(value: Any, location: Location) -> Any:
+        present = {names.get(name, name): item for name, item in mapping(value, location).items() if item is not None}
         for name in required:
-            if name not in given:
-                raise Problem("missing", (*where, name))
-        return {name: field(given[name], (*where, name)) for name, field in checks.items() if name in given}
+            if name not in present:
+                raise ValidationError("missing", (*location, name))
+        return {name: field(present[name], (*location, name)) for name, field in checks.items() if name in present}
 
     return check
 
 
 def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None) -> Check:
-    """Accept an object whose field `tag` names its variant. `default` is the variant of an object without the field."""
+    """Build a check for an object whose field `tag` selects its variant. An object without the field uses `default`."""
     checks = {name: schema(variant) for name, variant in variants.items()}
 
-    def check(value: Any, where: Where) -> Any:
-        found = mapping(value, where).get(tag)
-        found = default if found is None else string(found, (*where, tag))
+    def check(value: Any, location: Location) -> Any:
+        found = mapping(value, location).get(tag)
+        found = default if found is None else string(found, (*location, tag))
         if found is None:
-            raise Problem("missing", (*where, tag))
+            raise ValidationError("missing", (*location, tag))
         if found not in checks:
-            raise Problem("tag", (*where, tag), tuple(checks), found)
-        return {tag: found, **checks[found](value, where)}
+            raise ValidationError("tag", (*location, tag), tuple(checks), found)
+        return {tag: found, **checks[found](value, location)}
 
     return check

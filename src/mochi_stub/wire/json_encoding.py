@@ -1,4 +1,4 @@
-"""Values as JSON text, compact and in UTF-8, as most programs write it. Ollama's wire has Go's way instead."""
+"""Compact JSON and server-sent events. Ollama's wire uses `go_json` instead."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import orjson
 
 
 def dumps(value: Any) -> str:
-    """The value; also where it holds what orjson does not take: half characters, huge numbers, deep nesting."""
+    """Return compact JSON, also for values that orjson rejects: lone surrogates, huge numbers and deep nesting."""
     try:
         return orjson.dumps(value).decode()
     except (TypeError, orjson.JSONEncodeError):
-        # mappings and sequences of other classes than Python's own
+        # `default` converts mappings and sequences other than dict, list and tuple
         return json.dumps(
-            value, separators=(",", ":"), default=lambda one: dict(one) if hasattr(one, "keys") else list(one)
+            value, separators=(",", ":"), default=lambda item: dict(item) if hasattr(item, "keys") else list(item)
         )
 
 
 def event(value: Any, name: str = "") -> str:
-    """One server-sent event."""
+    """Return a server-sent event whose data is the value as JSON."""
     return f"event: {name}\ndata: {one_line(value)}\n\n" if name else f"data: {one_line(value)}\n\n"
 
 
 def one_line(value: Any) -> str:
-    """The value without any separator that some client takes for the end of a line."""
+    """Return compact JSON. Unicode separators that some clients treat as line ends are escaped."""
     return dumps(value).translate(_SEPARATORS)
 
 

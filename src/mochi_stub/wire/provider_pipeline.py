@@ -1,6 +1,6 @@
-"""From a validated request to its reply, for hosted providers: find the model, generate the reply, count tokens.
+"""Shared steps from a request to its reply: validate the body, find the model, get the reply and count tokens.
 
-Ollama's wire shares the errors and the embeddings. It has its own rules for names, and a scheduler before the model.
+Ollama's wire uses only parts of this module, because it has its own model names and a scheduler.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mochi_stub.replies.embedding import embed, normalised
 from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.replies.truncation import apply_stop_conditions
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
-from mochi_stub.wire.body_validation import Check, Problem, read, snake_case
+from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
 from mochi_stub.wire.json_encoding import dumps
 
 DEFAULT_TAG = ":latest"
@@ -31,7 +31,7 @@ Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
 
 class HttpError(Exception):
-    """A request that ends with an error. `details` are fields of the error that only some providers have."""
+    """Exception that becomes an error response. `details` are additional fields of OpenAI's error object."""
 
     def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = (), **details: Any) -> None:
         super().__init__(status, message)
@@ -40,43 +40,45 @@ class HttpError(Exception):
 
 
 def with_checked_body(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
-    """Return the handler of a request that passes it the checked body."""
+    """Return a handler that validates the request body and passes it to `handler`."""
     return lambda stub, request: handler(stub, request, read(request.body, check))
 
 
 def with_refusals(
-    routes: Routes, others: Mapping[str, Handler], refusal: Callable[[HttpError | Problem, Stub, Request], HttpResponse]
+    routes: Routes,
+    others: Mapping[str, Handler],
+    refusal: Callable[[HttpError | ValidationError, Stub, Request], HttpResponse],
 ) -> Routes:
-    """Return the routes with refusals turned into answers. `others` handle all other methods of a path."""
+    """Wrap all handlers so that `refusal` builds their error responses. `others` handles all other methods."""
 
-    def answering(handler: Handler) -> Handler:
+    def wrapped(handler: Handler) -> Handler:
         def answer(stub: Stub, request: Request) -> Result:
             try:
                 return handler(stub, request)
-            except (HttpError, Problem) as error:
+            except (HttpError, ValidationError) as error:
                 return refusal(error, stub, request)
 
         return answer
 
     return {
-        path: {method: answering(handler) for method, handler in {**others, **methods}.items()}
+        path: {method: wrapped(handler) for method, handler in {**others, **methods}.items()}
         for path, methods in routes.items()
     }
 
 
 @dataclass(frozen=True)
 class GenerationContext:
-    """Everything that an encoder writes: the reply, the prompt, the model, the tokens, the IDs and times."""
+    """Input of an encoder: the reply, its prompt and model, the token counts, and seeded IDs and times."""
 
     model: Model
     prompt: Prompt
     reply: Reply
     usage: Counts
-    plan: SeededIds
+    ids: SeededIds
 
 
 class Counts(NamedTuple):
-    """Token counts. `output` includes the `reasoning`."""
+    """Token counts of a request and its reply. `output` includes `reasoning`."""
 
     input: int
     output: int
@@ -86,29 +88,29 @@ class Counts(NamedTuple):
 
 
 def find_declared(models: Sequence[Model], name: str, missing: HttpError) -> Model:
-    """Return the model of that name, with or without the tag that Ollama's clients append. Raises `missing`."""
-    for wanted in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
+    """Return the model with this name, with or without the tag `:latest`. Raises `missing` if there is none."""
+    for candidate in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
         for model in models:
-            if model.name == wanted:
+            if model.name == candidate:
                 return model
     raise missing
 
 
 def list_models(models: Iterable[Model]) -> list[Model]:
-    """Return the models that a list shows. Models whose name begins with `_` are only inherited from."""
+    """Return the models for a list. Models whose names begin with `_` exist only for inheritance."""
     return [model for model in models if not model.name.startswith("_")]
 
 
 def build_context(stub: Stub, model: Model, prompt: Prompt, request: Request) -> GenerationContext:
-    """Generate the reply to the prompt. IDs and times are derived from the model's name and the request's body."""
+    """Get the reply to a prompt and count its tokens. IDs and times depend on the model name and the body."""
     prompt = with_defaults(prompt, model, request.body)
     reply = apply_stop_conditions(stub.resolve(prompt), prompt.options, model.chars_per_token)
-    plan = stub.seeded_ids(prompt.model.encode(errors="replace") + request.body)
-    return GenerationContext(model, prompt, reply, count_usage(reply, prompt, model), plan)
+    ids = stub.seeded_ids(prompt.model.encode(errors="replace") + request.body)
+    return GenerationContext(model, prompt, reply, count_usage(reply, prompt, model), ids)
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
-    """Return the prompt with the model's own system message and parameters where the request has none."""
+    """Add the model's system message and parameters to a prompt, unless the request overrides them."""
     messages = prompt.messages
     if model.system and not any(message.role == "system" for message in messages):
         messages = (Message("system", model.system), *messages)
@@ -123,45 +125,44 @@ _OPTIONS = {
 }
 
 
-def options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling options among the fields of a request, under Ollama's names. The last token limit wins."""
-    found = {_OPTIONS.get(snake_case(name), ""): value for name, value in given.items()}
-    if stop := given.get("stop"):
+def options(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sampling options of a request under Ollama's names. The last token limit wins."""
+    found = {_OPTIONS.get(snake_case(name), ""): value for name, value in fields.items()}
+    if stop := fields.get("stop"):
         found["stop"] = [stop] if isinstance(stop, str) else stop
     return {name: value for name, value in found.items() if name}
 
 
 def start_generation(context: GenerationContext, encoder: Encoder) -> Generation:
-    """Return the reply as that encoder writes it."""
-    noted = {"model": context.prompt.model, "prompt_tokens": context.usage.input}
-    return Generation(context.reply, encoder, context.prompt.stream, noted)
+    journal_fields = {"model": context.prompt.model, "prompt_tokens": context.usage.input}
+    return Generation(context.reply, encoder, context.prompt.stream, journal_fields)
 
 
 def count_usage(reply: Reply, prompt: Prompt, model: Model) -> Counts:
-    """Return the token counts of the reply. Counts that the reply does not state are derived from its length."""
-    given, per_token = reply.usage, model.chars_per_token
-    thought = count_tokens(len(reply.reasoning), per_token)
+    """Count the tokens of a reply. Counts that the reply does not specify are estimated from the text lengths."""
+    usage, per_token = reply.usage, model.chars_per_token
+    reasoning_tokens = count_tokens(len(reply.reasoning), per_token)
     return Counts(
-        input=prompt_tokens(prompt, per_token) if given.input is None else given.input,
-        output=count_tokens(generated_characters(reply), per_token) if given.output is None else given.output,
-        reasoning=thought if given.reasoning is None else given.reasoning,
-        cache_read=given.cache_read or 0,
-        cache_creation=given.cache_creation or 0,
+        input=prompt_tokens(prompt, per_token) if usage.input is None else usage.input,
+        output=count_tokens(generated_characters(reply), per_token) if usage.output is None else usage.output,
+        reasoning=reasoning_tokens if usage.reasoning is None else usage.reasoning,
+        cache_read=usage.cache_read or 0,
+        cache_creation=usage.cache_creation or 0,
     )
 
 
 def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
-    """Return the number of characters that the model wrote: thinking, text, and its calls as name and JSON."""
+    """Count the characters of a reply: reasoning, text, and the names and JSON arguments of tool calls."""
     calls = sum(len(call.name) + len(encode(call.arguments)) for call in reply.tool_calls)
     return len(reply.reasoning) + len(reply.text) + calls
 
 
 def blocks(reply: Reply) -> list[Piece]:
-    """Return the contents of a reply in order. Neighbours of one kind are joined, empty contents are left out."""
+    """Return the contents of a reply in order. Adjacent texts of one kind are joined, and empty texts are omitted."""
     found: list[Piece] = []
     contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text, ToolCalls))]
-    for kind, run in groupby(contents, type):
-        parts = list(run)
+    for kind, group in groupby(contents, type):
+        parts = list(group)
         found += [Piece(ToolCall, call, 0) for part in parts if isinstance(part, ToolCalls) for call in part.calls]
         text = "".join(joined(part.content) for part in parts if isinstance(part, (Reasoning, Text)))
         found += [Piece(kind, text, 0)] if text else []
@@ -169,17 +170,13 @@ def blocks(reply: Reply) -> list[Piece]:
 
 
 def argument_pieces(call: ToolCall) -> list[str]:
-    """Return the arguments of a call as JSON, in the pieces in which they are streamed."""
-    whole = dumps(call.arguments)
-    return [whole[at : at + ARGUMENT_PIECE] for at in range(0, len(whole), ARGUMENT_PIECE)]
+    """Return the arguments of a tool call as JSON, split into pieces for streaming."""
+    encoded = dumps(call.arguments)
+    return [encoded[start : start + ARGUMENT_PIECE] for start in range(0, len(encoded), ARGUMENT_PIECE)]
 
 
 def embed_text(stub: Stub, model: Model, name: str, text: str) -> tuple[list[float], int]:
-    """Return the vector of a text as the model of that name makes it, and the tokens of the text.
-
-    Raises:
-        Refused: The model fails.
-    """
+    """Return the embedding of a text and its token count. Raises HttpError if the configured reply is a failure."""
     reply = stub.resolve(Prompt(name, "embed", (Message("user", text),)))
     for part in reply.parts:
         if isinstance(part, Failure):
@@ -190,22 +187,22 @@ def embed_text(stub: Stub, model: Model, name: str, text: str) -> tuple[list[flo
 
 
 def shorten_vector(vector: list[float], dimensions: int | None) -> list[float]:
-    """Return the vector at unit length, cut to `dimensions` numbers."""
+    """Return the first `dimensions` values of a vector, scaled to unit length."""
     return normalised(vector[:dimensions] if dimensions else vector)
 
 
 def function_tool(**fields: Any) -> dict[str, Any]:
-    """Return a tool in the form of chat completions, with those fields that are not None."""
+    """Return a tool in the format of chat completions. Fields that are None are omitted."""
     return {"type": "function", "function": {name: value for name, value in fields.items() if value is not None}}
 
 
 def headers_of(failure: Failure) -> Headers:
-    """Return the headers of a failure, with `retry-after` on a 429."""
-    given = {name.lower(): value for name, value in failure.headers}
+    """Return the headers of a failure. Status 429 always has `retry-after`."""
+    headers = {name.lower(): value for name, value in failure.headers}
     if failure.status == 429:
-        given.setdefault("retry-after", RETRY_AFTER)
+        headers.setdefault("retry-after", RETRY_AFTER)
     return tuple(
-        (name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in given.items()
+        (name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in headers.items()
     )
 
 

@@ -1,7 +1,7 @@
-"""The routes of all wires as one table, and Go's rules for a path or a method that is not in it.
+"""Route table of all wires, and Go's responses for unknown paths and methods.
 
-OpenAI, Anthropic and Gemini share paths below `/v1`. A client of Gemini or Anthropic is recognised by a header (or, for
-Gemini, a key in the query); all others get OpenAI's responses.
+OpenAI, Anthropic and Gemini share paths below `/v1`. A header, or the query parameter `key`, identifies the clients of
+Gemini and Anthropic. All other clients get OpenAI's responses.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ METHODS = b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
 
 
 def health(_stub: Stub, _request: Request) -> Result:
-    """GET /health"""
     return HttpResponse(200, b'{"status":"ok"}', b"application/json")
 
 
 def by_client(path: str, method: str) -> Handler:
-    """Return a handler that passes requests on to the wire of the client."""
+    """Return a handler that forwards each request to the wire of its client."""
     by_provider = {"gemini": gemini.ROUTES, "anthropic": anthropic.SHARED, "openai": OPENAI}
     handlers = {name: routes[path].get(method) or routes[path][ANY] for name, routes in by_provider.items()}
     return lambda stub, request: handlers[provider(request)](stub, request)
@@ -48,26 +47,26 @@ def provider(request: Request) -> str:
 
 
 def failure_answer(request: Request, failure: Failure) -> HttpResponse:
-    """Return a failure outside of any wire in the form of the wire that was requested."""
+    """Return the error response in the format of the provider whose path was requested."""
     path = request.path
     if path.startswith("/v1/messages"):
         return anthropic_errors.failure_answer(failure, SeededIds.of(0, request.body))
     if path.startswith(("/v1beta/", "/v1alpha/")) or (request.method == "POST" and path.startswith("/v1/models/")):
-        listed = path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
-        return gemini_errors.failure_answer(failure, listed=listed)
+        as_list = path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
+        return gemini_errors.failure_answer(failure, as_list=as_list)
     if path.startswith("/v1/"):
         return openai_errors.failure_answer(failure)
     return json_answer({"error": failure.message}, failure.status)
 
 
 def route(stub: Stub, request: Request) -> Result:
-    """Return the result of the handler or, if there is none, a redirect for an extra slash, 405 or 404."""
+    """Return the result of the matching handler. Otherwise redirect a trailing slash, or return 405 or 404."""
     path, method = request.path, request.method
     methods = ROUTES.get(path)
     if methods is None and path.endswith("/") and method in ROUTES.get(path[:-1], {}):
         return _redirect(path[:-1], method, request.query_string)
     if methods is None:
-        methods = _below(path)
+        methods = _wildcard_handlers(path)
     handler = methods.get(method) or methods.get(ANY)
     if handler is not None:
         return handler(stub, request)
@@ -77,16 +76,16 @@ def route(stub: Stub, request: Request) -> Result:
 
 
 def preflight(request: Request) -> HttpResponse | None:
-    """Return the response to a CORS preflight request; everything is allowed."""
+    """Return the response to a CORS preflight request, or None for other requests. Everything is allowed."""
     if request.method != "OPTIONS" or "origin" not in request.headers:
         return None
-    wanted = request.headers.get("access-control-request-headers", "*").encode("latin-1")
-    allowed = ((b"access-control-allow-methods", METHODS), (b"access-control-allow-headers", wanted))
+    requested = request.headers.get("access-control-request-headers", "*").encode("latin-1")
+    allowed = ((b"access-control-allow-methods", METHODS), (b"access-control-allow-headers", requested))
     return HttpResponse(204, headers=(*allowed, (b"access-control-max-age", b"43200")), declared=False)
 
 
-def _below(path: str) -> Mapping[str, Handler]:
-    """Return the methods of the nearest `/*` path above."""
+def _wildcard_handlers(path: str) -> Mapping[str, Handler]:
+    """Return the handlers of the nearest wildcard path, such as `/v1/*`."""
     while path:
         path = path.rpartition("/")[0]
         if f"{path}/*" in ROUTES:

@@ -1,4 +1,4 @@
-"""`/stub/*`: what the stub was asked, and how things stand. No provider has these routes."""
+"""Routes below `/stub/`: the request journal and the state of the scheduler."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ _ROW = [field.name for field in fields(Exchange) if field.name != "duration"]
 
 
 def requests(stub: Stub, _request: Request) -> Result:
-    """GET /stub/requests: the journal, newest last."""
+    """Handle `GET /stub/requests`: return the journal, newest request last."""
     rows = b",".join(_row(exchange) for exchange in stub.journal.exchanges())
     return HttpResponse(200, b'{"requests":[' + rows + b"]}", JSON)
 
 
 def clear(stub: Stub, _request: Request) -> Result:
-    """DELETE /stub/requests"""
     stub.journal.clear()
     return HttpResponse(204)
 
 
 def state(stub: Stub, _request: Request) -> Result:
-    """GET /stub/state: the loaded models, longest-lived first, and the counters since the start.
+    """Handle `GET /stub/state`: return the loaded models, longest-lived first, and the counters since the start.
 
-    `in_flight` are all requests without their last byte; of these `queued` wait for a load and `waiting` for their turn
-    on a loaded model. `keep_alive` in seconds, null for ever.
+    `in_flight` counts all unfinished requests. Of these, `queued` wait for a load and `waiting` for a place on a loaded
+    model. `keep_alive` is in seconds; null means forever.
     """
     scheduler = stub.scheduler
     models = [
@@ -52,7 +51,7 @@ def _row(exchange: Exchange) -> bytes:
     row["duration_ms"] = round(exchange.duration * 1000, 3)
     try:
         return orjson.dumps(row)
-    except orjson.JSONEncodeError:  # the body is nested too deeply to be written
+    except orjson.JSONEncodeError:  # the body is nested too deeply for orjson
         return orjson.dumps({**row, "body": None})
 
 

@@ -1,1 +1,1 @@
-"""Anthropic's wire. `routes.ROUTES` is all that the application needs of it."""
+"""Anthropic's API. `routes.ROUTES` is its entry point."""

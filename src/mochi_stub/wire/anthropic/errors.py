@@ -1,4 +1,4 @@
-"""Errors of Anthropic's API, and its answers as JSON."""
+"""JSON and error responses of Anthropic's API, and the lookup of the requested model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.body_validation import Problem, choice
+from mochi_stub.wire.body_validation import ValidationError, quoted_list
 
 _TYPES = {
     400: "invalid_request_error",
@@ -25,55 +25,54 @@ _TYPES = {
 _KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
 
 
-def refusal(error: pipeline.HttpError | Problem, stub: Stub, request: Request) -> HttpResponse:
-    """Return the answer to a request that is refused."""
-    failure = Failure(format_problem(error), 400) if isinstance(error, Problem) else error.failure
+def refusal(error: pipeline.HttpError | ValidationError, stub: Stub, request: Request) -> HttpResponse:
+    """Return the error response to a rejected request."""
+    failure = Failure(format_error(error), 400) if isinstance(error, ValidationError) else error.failure
     return failure_answer(failure, stub.seeded_ids(request.body))
 
 
-def json_answer(value: Any, plan: SeededIds, status: int = 200, headers: pipeline.Headers = ()) -> HttpResponse:
-    """Return a JSON answer with the ID of its request."""
-    return pipeline.json_answer(value, status, ((b"request-id", _request_id(plan).encode()), *headers))
+def json_answer(value: Any, ids: SeededIds, status: int = 200, headers: pipeline.Headers = ()) -> HttpResponse:
+    """Return a JSON response with the header `request-id`."""
+    return pipeline.json_answer(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
 
 
-def failure_answer(failure: Failure, plan: SeededIds) -> HttpResponse:
-    """Return a failure as an answer of its own."""
-    return json_answer(error_body(failure, plan), plan, failure.status, pipeline.headers_of(failure))
+def failure_answer(failure: Failure, ids: SeededIds) -> HttpResponse:
+    return json_answer(error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure))
 
 
-def error_body(failure: Failure, plan: SeededIds) -> dict[str, Any]:
-    """Return an error, for a body and for a stream."""
+def error_body(failure: Failure, ids: SeededIds) -> dict[str, Any]:
+    """Return the error object for a response body or a stream event."""
     kind = _TYPES.get(failure.status, "api_error" if failure.status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": _request_id(plan)}
+    return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": _request_id(ids)}
 
 
-def _request_id(plan: SeededIds) -> str:
-    return f"req_{plan.id(0, 24, ALPHANUMERIC)}"
+def _request_id(ids: SeededIds) -> str:
+    return f"req_{ids.id(0, 24, ALPHANUMERIC)}"
 
 
 def find_model(stub: Stub, name: str) -> Model:
-    """Return the model of that name. Raises Refused."""
+    """Return the model with this name. Raises HttpError if it is unknown."""
     return pipeline.find_declared(stub.models, name, pipeline.HttpError(404, f"model: {name}"))
 
 
-def format_problem(problem: Problem) -> str:
-    """Return what is wrong with a body, in Anthropic's words."""
-    wanted, message = problem.wanted, "Field required"
-    match problem.kind:
+def format_error(error: ValidationError) -> str:
+    """Return the error message for an invalid body, in Anthropic's wording."""
+    expected, message = error.expected, "Field required"
+    match error.kind:
         case "syntax":
-            return f"The request body is not valid JSON: {problem.found}"
+            return f"The request body is not valid JSON: {error.found}"
         case "type":
-            message = f"Input should be a valid {_KINDS.get(wanted, wanted)}"
+            message = f"Input should be a valid {_KINDS.get(expected, expected)}"
         case "value":
-            message = f"Input should be {choice(wanted, ' or ')}"
+            message = f"Input should be {quoted_list(expected, ' or ')}"
         case "tag":
-            found = f"Input tag '{problem.found}' found using '{problem.where[-1]}'"
-            message = f"{found} does not match any of the expected tags: {choice(wanted, ', ')}"
+            found = f"Input tag '{error.found}' found using '{error.location[-1]}'"
+            message = f"{found} does not match any of the expected tags: {quoted_list(expected, ', ')}"
         case "empty":
             message = "at least one message is required"
         case "low":
-            message = f"Input should be greater than or equal to {wanted:g}"
+            message = f"Input should be greater than or equal to {expected:g}"
         case "high":
-            message = f"Input should be less than or equal to {wanted:g}"
-    path = ".".join(map(str, problem.where))
+            message = f"Input should be less than or equal to {expected:g}"
+    path = ".".join(map(str, error.location))
     return f"{path}: {message}" if path else message

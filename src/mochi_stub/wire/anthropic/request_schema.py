@@ -1,4 +1,4 @@
-"""Schemas of Anthropic's requests, and their conversion to a prompt."""
+"""Schemas of Anthropic's requests, and the conversion of requests to prompts."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.wire.body_validation import (
-    Problem,
-    Where,
+    Location,
+    ValidationError,
     array,
     flag,
+    integer,
     mapping,
     number,
     schema,
     string,
+    string_or,
     tagged,
-    text_or,
-    whole,
 )
 from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
 
 _TEXT = {"text!": string}
 _SOURCE = {"source!": mapping}
-_RESULT = text_or([tagged("type", {"text": _TEXT, "image": _SOURCE, "document": _SOURCE})])
+_RESULT = string_or([tagged("type", {"text": _TEXT, "image": _SOURCE, "document": _SOURCE})])
 _SERVER_BLOCKS = (
     *("search_result", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "tool_search_tool_result"),
     *("code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result"),
     *("container_upload", "browser_state"),
 )
-"""Blocks that Anthropic's own tools leave in a conversation. The stub has no such tools."""
+"""Content blocks of Anthropic's server tools, which the stub does not run."""
 _BLOCKS = {
     "text": _TEXT,
     "image": _SOURCE,
@@ -41,64 +41,64 @@ _BLOCKS = {
     "tool_use": {"id!": string, "name!": string, "input!": mapping},
     "tool_result": {"tool_use_id!": string, "content": _RESULT, "is_error": flag},
 }
-_MESSAGE = {"role!": ("user", "assistant", "system"), "content!": text_or([tagged("type", _BLOCKS)])}
+_MESSAGE = {"role!": ("user", "assistant", "system"), "content!": string_or([tagged("type", _BLOCKS)])}
 _TOOL = schema({"type": string, "name!": string, "description": string, "input_schema": mapping})
 
 
-def _tool(value: Any, where: Where) -> Any:
-    """Check a tool. Tools of the client have a schema; Anthropic's own have none."""
-    tool = _TOOL(value, where)
+def _tool(value: Any, location: Location) -> Any:
+    """Check a tool. Only custom tools need `input_schema`, because Anthropic defines the others."""
+    tool = _TOOL(value, location)
     if tool.get("type", "custom") == "custom" and "input_schema" not in tool:
-        raise Problem("missing", (*where, "custom", "input_schema"))
+        raise ValidationError("missing", (*location, "custom", "input_schema"))
     return tool
 
 
-_THINKING = {"enabled": {"budget_tokens!": whole(1024)}, "adaptive": {}, "between_tools": {}, "disabled": {}}
+_THINKING = {"enabled": {"budget_tokens!": integer(1024)}, "adaptive": {}, "between_tools": {}, "disabled": {}}
 _OUTPUT = {
     "effort": ("low", "medium", "high", "xhigh", "max"),
     "format": tagged("type", {"json_schema": {"schema!": mapping}}),
 }
-_COUNTED = {
+_COUNT_FIELDS = {
     "model!": string,
     "messages!": array(_MESSAGE, least=1),
-    "system": text_or([tagged("type", {"text": _TEXT})]),
+    "system": string_or([tagged("type", {"text": _TEXT})]),
     "tools": [_tool],
     "tool_choice": {"type!": ("auto", "any", "tool", "none"), "name": string},
     "thinking": tagged("type", _THINKING),
 }
-COUNT = schema(_COUNTED)
+COUNT = schema(_COUNT_FIELDS)
 MESSAGES = schema(
     {
-        "max_tokens!": whole(1),
-        "messages!": _COUNTED["messages!"],
-        **_COUNTED,
+        "max_tokens!": integer(1),
+        "messages!": _COUNT_FIELDS["messages!"],
+        **_COUNT_FIELDS,
         "stop_sequences": [string],
         "temperature": number(0, 1),
         "top_p": number(0, 1),
-        "top_k": whole(0),
+        "top_k": integer(0),
         "output_config": _OUTPUT,
         "stream": flag,
     }
 )
 
 
-def prompt_of(body: Mapping[str, Any], model: Model) -> Prompt:
-    """Return the request as a prompt for this model. Raises Refused for what the model cannot do."""
-    _check(body, model)
+def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
+    """Convert a request body to a prompt. Raises HttpError if the model does not support the request."""
+    _check_support(body, model)
     thinking = body.get("thinking", {}).get("type")
-    offered = body.get("tool_choice", {}).get("type") != "none"
-    system = _joined(body.get("system", ""))
+    offers_tools = body.get("tool_choice", {}).get("type") != "none"
+    system = _joined_text(body.get("system", ""))
     tools = [
-        function_tool(name=one["name"], description=one.get("description") or None, parameters=one.get("input_schema"))
-        for one in body.get("tools", ())
+        function_tool(name=raw["name"], description=raw.get("description") or None, parameters=raw.get("input_schema"))
+        for raw in body.get("tools", ())
     ]
     return Prompt(
         model=body["model"],
         messages=(
             *([Message("system", system)] if system else ()),
-            *(message for one in body["messages"] for message in _split(one["role"], one["content"])),
+            *(message for item in body["messages"] for message in _messages(item["role"], item["content"])),
         ),
-        tools=tuple(tools) if offered else (),
+        tools=tuple(tools) if offers_tools else (),
         think=None if thinking is None else thinking != "disabled",
         thinks=model.can("thinking") and thinking != "disabled",
         format=body.get("output_config", {}).get("format", {}).get("schema"),
@@ -107,7 +107,7 @@ def prompt_of(body: Mapping[str, Any], model: Model) -> Prompt:
     )
 
 
-def _check(body: Mapping[str, Any], model: Model) -> None:
+def _check_support(body: Mapping[str, Any], model: Model) -> None:
     if not model.can("completion"):
         raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
     if body.get("tools") and not model.can("tools"):
@@ -117,12 +117,12 @@ def _check(body: Mapping[str, Any], model: Model) -> None:
         raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
 
 
-def _split(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
-    """Return one message as messages of the prompt, where each tool result is a message of its own."""
+def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
+    """Convert one message to prompt messages. Each tool result becomes a separate message."""
     if isinstance(content, str):
         return [Message(role, content)]
     results = [
-        Message("tool", _joined(block.get("content", "")), tool_call_id=block["tool_use_id"])
+        Message("tool", _joined_text(block.get("content", "")), tool_call_id=block["tool_use_id"])
         for block in content
         if block["type"] == "tool_result"
     ]
@@ -130,7 +130,7 @@ def _split(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
         return results
     message = Message(
         role,
-        content=_joined(content),
+        content=_joined_text(content),
         thinking="".join(block["thinking"] for block in content if block["type"] == "thinking"),
         images=sum(block["type"] == "image" for block in content),
         tool_calls=tuple(
@@ -140,7 +140,7 @@ def _split(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
     return [*results, message]
 
 
-def _joined(content: str | Iterable[Mapping[str, Any]]) -> str:
+def _joined_text(content: str | Iterable[Mapping[str, Any]]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(block["text"] for block in content if block["type"] == "text")

@@ -1,4 +1,4 @@
-"""Anthropic's HTTP interface below `/v1`: paths, models, and `/v1/messages`, whose reply is events or one message."""
+"""Routes of Anthropic's API below `/v1`, and the encoder of its replies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, Reasoning, Text
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, json_answer, refusal
-from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, prompt_of
+from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, to_prompt
 from mochi_stub.wire.json_encoding import event
 
 SIGNATURE_LENGTH = 64
@@ -21,59 +21,55 @@ _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
-    """POST /v1/messages"""
     model = find_model(stub, body["model"])
-    context = pipeline.build_context(stub, model, prompt_of(body, model), request)
+    context = pipeline.build_context(stub, model, to_prompt(body, model), request)
     return pipeline.start_generation(context, MessageEvents(context))
 
 
 def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
-    """POST /v1/messages/count_tokens"""
     model = find_model(stub, body["model"])
-    prompt = pipeline.with_defaults(prompt_of(body, model), model)
+    prompt = pipeline.with_defaults(to_prompt(body, model), model)
     return json_answer({"input_tokens": prompt_tokens(prompt, model.chars_per_token)}, stub.seeded_ids(request.body))
 
 
 def models(stub: Stub, request: Request) -> Result:
-    """GET /v1/models, for Anthropic's clients"""
-    shown = [_model_object(model) for model in pipeline.list_models(stub.models)]
-    ends = {"first_id": shown[0]["id"] if shown else None, "last_id": shown[-1]["id"] if shown else None}
-    return json_answer({"data": shown, "has_more": False, **ends}, stub.seeded_ids(request.body))
+    """Handle `GET /v1/models` for Anthropic's clients."""
+    listed = [_model_object(model) for model in pipeline.list_models(stub.models)]
+    ends = {"first_id": listed[0]["id"] if listed else None, "last_id": listed[-1]["id"] if listed else None}
+    return json_answer({"data": listed, "has_more": False, **ends}, stub.seeded_ids(request.body))
 
 
 def model(stub: Stub, request: Request) -> Result:
-    """GET /v1/models/{id}, for Anthropic's clients"""
+    """Handle `GET /v1/models/{id}` for Anthropic's clients."""
     found = find_model(stub, request.path.partition("/models/")[2])
     return json_answer(_model_object(found), stub.seeded_ids(request.body))
 
 
 def wrong_method(_stub: Stub, _request: Request) -> Result:
-    """A known path with another method"""
     raise pipeline.HttpError(405, "Method Not Allowed")
 
 
 def unknown_path(_stub: Stub, _request: Request) -> Result:
-    """Any other path"""
     raise pipeline.HttpError(404, "Not Found")
 
 
 def _model_object(model: Model) -> dict[str, Any]:
-    moment = f"{model.modified_at[:19]}Z"
-    return {"type": "model", "id": model.name, "display_name": model.name, "created_at": moment}
+    created_at = f"{model.modified_at[:19]}Z"
+    return {"type": "model", "id": model.name, "display_name": model.name, "created_at": created_at}
 
 
 class MessageEvents:
-    """Encoder of a message. `open` is the kind of the open content block, `index` its position."""
+    """Encoder of a message. `open` is the kind of the current content block, and `index` is its position."""
 
     content_type = pipeline.EVENTS
 
     def __init__(self, context: pipeline.GenerationContext) -> None:
-        self.reply, self.plan = context.reply, context.plan
+        self.reply, self.ids = context.reply, context.ids
         self.started = False
         self.open: type | None = None
         self.index = 0
         self.message: dict[str, Any] = {
-            "id": f"msg_{self.plan.id(1, 24, ALPHANUMERIC)}",
+            "id": f"msg_{self.ids.id(1, 24, ALPHANUMERIC)}",
             "type": "message",
             "role": "assistant",
             "model": context.prompt.model,
@@ -92,21 +88,21 @@ class MessageEvents:
         return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
 
     def end(self) -> bytes:
-        delta = _event("message_delta", delta=self._ending(), usage=self.usage)
+        delta = _event("message_delta", delta=self._stop_fields(), usage=self.usage)
         return (self._start() + self._close() + delta + _event("message_stop")).encode()
 
     def error(self, failure: Failure) -> bytes:
-        return event(error_body(failure, self.plan), "error").encode()
+        return event(error_body(failure, self.ids), "error").encode()
 
     def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
-        return failure_answer(failure, self.plan)
+        return failure_answer(failure, self.ids)
 
     def whole(self) -> HttpResponse:
         blocks = enumerate(pipeline.blocks(self.reply))
         content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]
-        return json_answer({**self.message, "content": content, **self._ending(), "usage": self.usage}, self.plan)
+        return json_answer({**self.message, "content": content, **self._stop_fields(), "usage": self.usage}, self.ids)
 
-    def _ending(self) -> dict[str, Any]:
+    def _stop_fields(self) -> dict[str, Any]:
         reply = self.reply
         reason = _STOP_REASONS.get(reply.finish) or ("tool_use" if reply.tool_calls else "end_turn")
         if reply.stop_sequence is not None:
@@ -132,10 +128,10 @@ class MessageEvents:
         return opening + self._delta({"type": f"{kind}_delta", kind: piece.value})
 
     def _call(self, call: ToolCall) -> str:
-        begun = self._begin({**self._block(ToolCall, call, self.index), "input": {}})
+        start = self._begin({**self._block(ToolCall, call, self.index), "input": {}})
         pieces = ["", *pipeline.argument_pieces(call)]
         deltas = [self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
-        return begun + "".join(deltas) + self._stop()
+        return start + "".join(deltas) + self._stop()
 
     def _begin(self, block: Mapping[str, Any]) -> str:
         return _event("content_block_start", index=self.index, content_block=block)
@@ -144,29 +140,29 @@ class MessageEvents:
         return _event("content_block_delta", index=self.index, delta=delta)
 
     def _close(self) -> str:
-        """Return the events that end the open block, if there is one. Thinking is signed first."""
+        """Return the events that end the current block, if there is one. A thinking block gets a signature."""
         if self.open is None:
             return ""
-        signed = {"type": "signature_delta", "signature": self._signature(self.index)}
-        ending = self._delta(signed) if self.open is Reasoning else ""
+        signature = {"type": "signature_delta", "signature": self._signature(self.index)}
+        ending = self._delta(signature) if self.open is Reasoning else ""
         self.open = None
         return ending + self._stop()
 
     def _stop(self) -> str:
-        stopped = _event("content_block_stop", index=self.index)
+        stop_event = _event("content_block_stop", index=self.index)
         self.index += 1
-        return stopped
+        return stop_event
 
     def _block(self, kind: type, value: Any, index: int) -> dict[str, Any]:
         if kind is ToolCall:
-            made_up = f"toolu_{self.plan.id(10 + index, 24, ALPHANUMERIC)}"
-            return {"type": "tool_use", "id": value.id or made_up, "name": value.name, "input": value.arguments}
+            generated_id = f"toolu_{self.ids.id(10 + index, 24, ALPHANUMERIC)}"
+            return {"type": "tool_use", "id": value.id or generated_id, "name": value.name, "input": value.arguments}
         if kind is Reasoning:
             return {"type": "thinking", "thinking": value, "signature": self._signature(index)}
         return {"type": "text", "text": value}
 
     def _signature(self, index: int) -> str:
-        return self.plan.id(1000 + index, SIGNATURE_LENGTH, ALPHANUMERIC)
+        return self.ids.id(1000 + index, SIGNATURE_LENGTH, ALPHANUMERIC)
 
 
 _EMPTY = {Reasoning: {"type": "thinking", "thinking": "", "signature": ""}, Text: {"type": "text", "text": ""}}
@@ -176,12 +172,12 @@ def _event(name: str, **fields: Any) -> str:
     return event({"type": name, **fields}, name)
 
 
-_OWN: Routes = {
+_OWN_HANDLERS: Routes = {
     "/messages": {"POST": pipeline.with_checked_body(MESSAGES, messages)},
     "/messages/count_tokens": {"POST": pipeline.with_checked_body(COUNT, count_tokens)},
     "/messages/*": {ANY: unknown_path},
 }
-ROUTES = pipeline.with_refusals(_OWN, {ANY: wrong_method}, refusal)
-_OTHERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}
-SHARED = pipeline.with_refusals(_OTHERS, {ANY: wrong_method}, refusal)
-"""Paths that other providers have too."""
+ROUTES = pipeline.with_refusals(_OWN_HANDLERS, {ANY: wrong_method}, refusal)
+_SHARED_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}
+SHARED = pipeline.with_refusals(_SHARED_HANDLERS, {ANY: wrong_method}, refusal)
+"""Paths that OpenAI's and Gemini's APIs also have."""

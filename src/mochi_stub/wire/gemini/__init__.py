@@ -1,1 +1,1 @@
-"""Gemini's wire. `routes.ROUTES` is all that the application needs of it."""
+"""Gemini's API. `routes.ROUTES` is its entry point."""

@@ -1,4 +1,4 @@
-"""Errors of Gemini's API."""
+"""Error responses of Gemini's API, and the lookup of the requested model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mochi_stub.http.http_result import HttpResponse, Request, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.body_validation import Problem, snake_case
+from mochi_stub.wire.body_validation import ValidationError, snake_case
 from mochi_stub.wire.json_encoding import dumps
 
 JSON = b"application/json; charset=UTF-8"
@@ -33,57 +33,56 @@ _TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean"
 _GENERATING = ("generateContent", "streamGenerateContent")
 
 
-def refusal(error: pipeline.HttpError | Problem, _stub: Stub, request: Request) -> HttpResponse:
-    """Return the answer to a request that is refused."""
-    failure = Failure(format_problem(error), 400) if isinstance(error, Problem) else error.failure
+def refusal(error: pipeline.HttpError | ValidationError, _stub: Stub, request: Request) -> HttpResponse:
+    """Return the error response to a rejected request."""
+    failure = Failure(format_error(error), 400) if isinstance(error, ValidationError) else error.failure
     sends_list = request.path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
-    return failure_answer(failure, listed=request.method == "POST" and sends_list)
+    return failure_answer(failure, as_list=request.method == "POST" and sends_list)
 
 
-def failure_answer(failure: Failure, *, listed: bool) -> HttpResponse:
-    """Return a failure as an answer of its own."""
+def failure_answer(failure: Failure, *, as_list: bool) -> HttpResponse:
     body = error_body(failure)
-    return json_answer([body] if listed else body, failure.status, pipeline.headers_of(failure))
+    return json_answer([body] if as_list else body, failure.status, pipeline.headers_of(failure))
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
-    """Return an error, for a body and for a stream. A 429 says how long to wait."""
+    """Return the error object for a response body or a stream. Status 429 includes the delay before a retry."""
     default = "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION"
     status = _STATUSES.get(failure.status, default)
     error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
     if failure.status == 429:
-        wait = dict(pipeline.headers_of(failure))[b"retry-after"].decode("latin-1")
-        retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{wait}s"}
-        error["details"] = [retry]
+        delay = dict(pipeline.headers_of(failure))[b"retry-after"].decode("latin-1")
+        retry_info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{delay}s"}
+        error["details"] = [retry_info]
     return {"error": error}
 
 
 def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
-    """Return the model of that name. Raises Refused."""
-    unsupported = (
+    """Return the model with this name. Raises HttpError if it is unknown or does not support `verb`."""
+    message = (
         f"models/{name} is not found for API version {version}, or is not supported for {verb}. Call ListModels to "
         "see the list of available models and their supported methods."
     )
-    model = pipeline.find_declared(stub.models, name.removeprefix("models/"), pipeline.HttpError(404, unsupported))
+    model = pipeline.find_declared(stub.models, name.removeprefix("models/"), pipeline.HttpError(404, message))
     if verb in _GENERATING and not model.can("completion"):
-        raise pipeline.HttpError(404, unsupported)
+        raise pipeline.HttpError(404, message)
     return model
 
 
-def format_problem(problem: Problem) -> str:
-    """Return what is wrong with a body, in Gemini's words. Names are in snake case, as the protocol declares them."""
-    steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in problem.where]
+def format_error(error: ValidationError) -> str:
+    """Return the error message for an invalid body. Field names are in snake case, as in Gemini's messages."""
+    steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in error.location]
     path = "".join(steps).removeprefix(".")
-    match problem.kind:
+    match error.kind:
         case "syntax":
-            return f"Invalid JSON payload received. {problem.found}"
+            return f"Invalid JSON payload received. {error.found}"
         case "missing":
             return f"* {path}: {path.rpartition('.')[2]} is not specified\n"
         case "empty":
             return f"* {path}: must not be empty\n"
         case "low" | "high":
-            side = "greater" if problem.kind == "low" else "less"
-            return f"* {path}: must be {side} than or equal to {problem.wanted:g}, but is {problem.found}\n"
+            side = "greater" if error.kind == "low" else "less"
+            return f"* {path}: must be {side} than or equal to {error.expected:g}, but is {error.found}\n"
         case "value" | "tag":
-            return f"Invalid value at '{path}' (TYPE_ENUM), {dumps(problem.found)}"
-    return f"Invalid value at '{path}' (TYPE_{_TYPES.get(problem.wanted, 'MESSAGE')}), {dumps(problem.found)}"
+            return f"Invalid value at '{path}' (TYPE_ENUM), {dumps(error.found)}"
+    return f"Invalid value at '{path}' (TYPE_{_TYPES.get(error.expected, 'MESSAGE')}), {dumps(error.found)}"

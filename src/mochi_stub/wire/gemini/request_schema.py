@@ -1,4 +1,4 @@
-"""Schemas of Gemini's requests, and their conversion to a prompt. Names are accepted in camel and in snake case."""
+"""Schemas of Gemini's requests, and the conversion of requests to prompts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.wire.body_validation import (
-    Problem,
-    Where,
+    Location,
+    ValidationError,
     anything,
     array,
     flag,
+    integer,
     mapping,
     number,
     schema,
     string,
-    whole,
 )
 from mochi_stub.wire.json_encoding import dumps
 from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
@@ -35,10 +35,10 @@ _PART_DATA = {
 _PART_FIELDS = schema({**_PART_DATA, "thought": flag, "thoughtSignature": string})
 
 
-def _part(value: Any, where: Where) -> Any:
-    part = _PART_FIELDS(value, where)
+def _part(value: Any, location: Location) -> Any:
+    part = _PART_FIELDS(value, location)
     if not part.keys() & _PART_DATA.keys():
-        raise Problem("missing", (*where, "data"))
+        raise ValidationError("missing", (*location, "data"))
     return part
 
 
@@ -48,16 +48,16 @@ _CONFIG = {
     "temperature": number(0, 2),
     "topP": number(0, 1),
     "topK": number(0),
-    "seed": whole(-(2**31), 2**31 - 1),
-    "maxOutputTokens": whole(1),
-    "candidateCount": whole(1, 8),
+    "seed": integer(-(2**31), 2**31 - 1),
+    "maxOutputTokens": integer(1),
+    "candidateCount": integer(1, 8),
     "stopSequences": [string],
     "presencePenalty": number(),
     "frequencyPenalty": number(),
     "responseMimeType": string,
     "responseSchema": mapping,
     "responseJsonSchema": anything,
-    "thinkingConfig": {"includeThoughts": flag, "thinkingBudget": whole(-1), "thinkingLevel": string},
+    "thinkingConfig": {"includeThoughts": flag, "thinkingBudget": integer(-1), "thinkingLevel": string},
 }
 _GENERATE = {
     "systemInstruction": _CONTENT,
@@ -70,27 +70,27 @@ COUNT = schema({"contents": array(_CONTENT, least=1), **_GENERATE, "generateCont
 _EMBED = {
     "model": string,
     "content!": _CONTENT,
-    "outputDimensionality": whole(1),
-    "embedContentConfig": {"outputDimensionality": whole(1)},
+    "outputDimensionality": integer(1),
+    "embedContentConfig": {"outputDimensionality": integer(1)},
 }
 EMBED = schema(_EMBED)
 BATCH = schema({"requests!": array(_EMBED, least=1)})
 
 
-def prompt_of(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:
-    """Return the request as a prompt for this model. Raises Refused for what the model cannot do."""
-    declarations = [one for tool in body.get("tools", ()) for one in tool.get("functionDeclarations", ())]
+def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:
+    """Convert a request body to a prompt. Raises HttpError if the request has tools that the model does not support."""
+    declarations = [item for tool in body.get("tools", ()) for item in tool.get("functionDeclarations", ())]
     if declarations and not model.can("tools"):
         raise HttpError(400, f"Function calling is not enabled for models/{name}")
     config = body.get("generationConfig", {})
     budget = config.get("thinkingConfig", {}).get("thinkingBudget")
     mode = body.get("toolConfig", {}).get("functionCallingConfig", {}).get("mode", "")
-    system = text_of(body.get("systemInstruction", {}))
+    system = content_text(body.get("systemInstruction", {}))
     return Prompt(
         model=name,
         messages=(
             *([Message("system", system)] if system else ()),
-            *(message for content in body["contents"] for message in _split(content)),
+            *(message for content in body["contents"] for message in _messages(content)),
         ),
         tools=tuple(map(_function, declarations)) if mode.upper() != "NONE" else (),
         think=None if budget is None else budget != 0,
@@ -102,7 +102,7 @@ def prompt_of(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
 
 
 def _format(config: Mapping[str, Any]) -> Any:
-    """Return a schema, `"json"` or None."""
+    """Return the requested reply format: a JSON schema, `"json"` or None."""
     if "responseSchema" in config:
         return json_schema(config["responseSchema"])
     if "responseJsonSchema" in config:
@@ -111,21 +111,21 @@ def _format(config: Mapping[str, Any]) -> Any:
 
 
 def json_schema(schema: Any) -> Any:
-    """Return a schema of Gemini's, whose types are in capitals, as a JSON schema."""
+    """Convert one of Gemini's schemas, whose type names are in capitals, to a JSON schema."""
     if isinstance(schema, list):
-        return [json_schema(one) for one in schema]
+        return [json_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    found: dict[str, Any] = {}
-    for given, value in schema.items():
-        name = re.sub(r"_([a-z0-9])", lambda letter: letter[1].upper(), given)
+    converted: dict[str, Any] = {}
+    for field, value in schema.items():
+        name = re.sub(r"_([a-z0-9])", lambda letter: letter[1].upper(), field)
         if name == "type" and isinstance(value, str):
-            found[name] = value.lower()
+            converted[name] = value.lower()
         elif name == "properties" and isinstance(value, dict):
-            found[name] = {key: json_schema(one) for key, one in value.items()}
-        elif given not in ("nullable", "propertyOrdering"):
-            found[name] = json_schema(value)
-    return found
+            converted[name] = {key: json_schema(item) for key, item in value.items()}
+        elif field not in ("nullable", "propertyOrdering"):
+            converted[name] = json_schema(value)
+    return converted
 
 
 def _function(declaration: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,17 +134,17 @@ def _function(declaration: Mapping[str, Any]) -> dict[str, Any]:
     return function_tool(name=declaration["name"], description=description, parameters=schema or None)
 
 
-def _split(content: Mapping[str, Any]) -> list[Message]:
-    """Return one content as messages, where each function result is a message of its own."""
+def _messages(content: Mapping[str, Any]) -> list[Message]:
+    """Convert one `Content` object to messages. Each function result becomes a separate message."""
     parts = content.get("parts", [])
-    results = [_result(part["functionResponse"]) for part in parts if "functionResponse" in part]
+    results = [_result_message(part["functionResponse"]) for part in parts if "functionResponse" in part]
     rest = [part for part in parts if "functionResponse" not in part]
     if results and not rest:
         return results
     role = content.get("role", "user")
     message = Message(
         "assistant" if role == "model" else role,
-        content=text_of(content),
+        content=content_text(content),
         thinking="".join(part.get("text", "") for part in rest if part.get("thought")),
         images=sum("inlineData" in part or "fileData" in part for part in rest),
         tool_calls=tuple(
@@ -155,13 +155,13 @@ def _split(content: Mapping[str, Any]) -> list[Message]:
     return [*results, message]
 
 
-def _result(result: Mapping[str, Any]) -> Message:
-    """Return the result of a function. A single text is that text, anything else is JSON."""
+def _result_message(result: Mapping[str, Any]) -> Message:
+    """Convert a function result to a message. Its content is the only value if that is a string, otherwise JSON."""
     values = list(result["response"].values())
     text = values[0] if len(values) == 1 and isinstance(values[0], str) else dumps(result["response"])
     return Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", ""))
 
 
-def text_of(content: Mapping[str, Any]) -> str:
-    """Return the text of a content without its thoughts, a line for each part."""
+def content_text(content: Mapping[str, Any]) -> str:
+    """Return the text of a `Content` object without thoughts, with a line for each part."""
     return "\n".join(part["text"] for part in content.get("parts", ()) if "text" in part and not part.get("thought"))

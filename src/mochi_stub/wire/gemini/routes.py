@@ -1,4 +1,4 @@
-"""Gemini's HTTP interface below a version: paths, models, verbs and embeddings. A reply is candidates, or one."""
+"""Routes of Gemini's API below the API version, and the encoder of its replies."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.body_validation import Check, Problem, read
+from mochi_stub.wire.body_validation import Check, ValidationError, read
 from mochi_stub.wire.gemini.errors import JSON, error_body, failure_answer, find_model, json_answer, refusal
-from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, prompt_of, text_of
+from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, content_text, to_prompt
 from mochi_stub.wire.json_encoding import dumps, one_line
 
 EVENTS = b"text/event-stream"
@@ -25,21 +25,18 @@ _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 
 def models(stub: Stub, _request: Request) -> Result:
-    """GET models"""
     return json_answer({"models": [_model_object(model) for model in pipeline.list_models(stub.models)]})
 
 
 def model(stub: Stub, request: Request) -> Result:
-    """GET models/{model}"""
-    version, name = _named(request)
+    version, name = _version_and_name(request)
     missing = pipeline.HttpError(404, f"Model is not found: models/{name} for api version {version}")
     return json_answer(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
 def _verb(stub: Stub, request: Request) -> Result:
-    """POST models/{model}:{verb}"""
-    version, named = _named(request)
-    name, _, action = named.rpartition(":")
+    version, name_and_verb = _version_and_name(request)
+    name, _, action = name_and_verb.rpartition(":")
     if action not in _VERBS:
         return unknown_path(stub, request)
     check, handler = _VERBS[action]
@@ -47,30 +44,28 @@ def _verb(stub: Stub, request: Request) -> Result:
 
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
-    """Any other path"""
     raise pipeline.HttpError(404, f"The requested URL {request.path} was not found on this server.")
 
 
 def wrong_method(_stub: Stub, request: Request) -> Result:
-    """A known path with another method"""
     raise pipeline.HttpError(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
 
 
 def generate(stub: Stub, request: Request, model: Model, name: str, body: Body, *, stream: bool) -> Result:
-    """POST models/{model}:generateContent and :streamGenerateContent"""
-    context = pipeline.build_context(stub, model, prompt_of(body, name, model, stream=stream), request)
+    """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
+    context = pipeline.build_context(stub, model, to_prompt(body, name, model, stream=stream), request)
     events = request.query.get("alt") == "sse"
-    if stream and not events:  # recordings contain events
+    if stream and not events:  # recorded frames are events, not a JSON array
         context = replace(context, reply=replace(context.reply, frames=None))
     thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
     return pipeline.start_generation(context, Candidates(context, thoughts, events))
 
 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
-    asked = body.get("generateContentRequest", body)
-    if "contents" not in asked:
-        raise Problem("missing", ("CountTokensRequest", "contents"))
-    prompt = pipeline.with_defaults(prompt_of(asked, name, model, stream=False), model)
+    generate_request = body.get("generateContentRequest", body)
+    if "contents" not in generate_request:
+        raise ValidationError("missing", ("CountTokensRequest", "contents"))
+    prompt = pipeline.with_defaults(to_prompt(generate_request, name, model, stream=False), model)
     return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
@@ -79,12 +74,12 @@ def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) 
 
 
 def _embed_batch(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    return json_answer({"embeddings": [_vector(stub, model, one) for one in body["requests"]]})
+    return json_answer({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
 
 
-def _vector(stub: Stub, model: Model, asked: dict[str, Any]) -> dict[str, Any]:
-    dimensions = asked.get("embedContentConfig", {}).get("outputDimensionality", asked.get("outputDimensionality"))
-    vector, _ = pipeline.embed_text(stub, model, model.name, text_of(asked["content"]))
+def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
+    dimensions = item.get("embedContentConfig", {}).get("outputDimensionality", item.get("outputDimensionality"))
+    vector, _ = pipeline.embed_text(stub, model, model.name, content_text(item["content"]))
     return {"values": pipeline.shorten_vector(vector, dimensions)}
 
 
@@ -97,10 +92,10 @@ _VERBS: dict[str, tuple[Check, Callable[[Stub, Request, Model, str, Body], Resul
 }
 
 
-def _named(request: Request) -> tuple[str, str]:
-    """Return the version of the API, and what follows `models/`."""
-    before, _, named = request.path.partition("/models/")
-    return before.removeprefix("/"), named
+def _version_and_name(request: Request) -> tuple[str, str]:
+    """Return the API version, and the part of the path after `models/`."""
+    before, _, name = request.path.partition("/models/")
+    return before.removeprefix("/"), name
 
 
 def _model_object(model: Model) -> dict[str, Any]:
@@ -119,7 +114,7 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 
 class Candidates:
-    """Encoder of a reply. `thoughts`: include the reasoning. `events`: stream events instead of a JSON array."""
+    """Encoder of a reply. `thoughts` includes the reasoning. `events` streams events instead of a JSON array."""
 
     def __init__(self, context: pipeline.GenerationContext, thoughts: bool, events: bool) -> None:
         self.context = context
@@ -128,24 +123,24 @@ class Candidates:
         self.content_type = EVENTS if events else JSON
         self.calls = 0
         self.has_sent = False
-        self.facts = {"modelVersion": context.prompt.model, "responseId": context.plan.id(0, 22, ALPHANUMERIC)}
+        self.common_fields = {"modelVersion": context.prompt.model, "responseId": context.ids.id(0, 22, ALPHANUMERIC)}
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return "".join([self._framed(self._response([part])) for part in self._parts(pieces)]).encode()
 
     def end(self) -> bytes:
-        last = self._framed(self._response([{"text": ""}], ended=True))
+        last = self._framed(self._response([{"text": ""}], is_last=True))
         return f"{last}{'' if self.events else ']'}".encode()
 
     def error(self, failure: Failure) -> bytes:
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
 
     def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
-        return failure_answer(failure, listed=stream and not self.events)
+        return failure_answer(failure, as_list=stream and not self.events)
 
     def whole(self) -> HttpResponse:
         parts = self._parts(pipeline.blocks(self.context.reply)) or [{"text": ""}]
-        return json_answer(self._response(parts, ended=True))
+        return json_answer(self._response(parts, is_last=True))
 
     def _framed(self, response: dict[str, Any]) -> str:
         if self.events:
@@ -154,14 +149,14 @@ class Candidates:
         self.has_sent = True
         return f"{before}{dumps(response)}"
 
-    def _response(self, parts: list[dict[str, Any]], *, ended: bool = False) -> dict[str, Any]:
-        reason = {"finishReason": _FINISH[self.context.reply.finish]} if ended else {}
+    def _response(self, parts: list[dict[str, Any]], *, is_last: bool = False) -> dict[str, Any]:
+        reason = {"finishReason": _FINISH[self.context.reply.finish]} if is_last else {}
         candidate = {"content": {"parts": parts, "role": "model"}, **reason, "index": 0}
-        usage = {"usageMetadata": self._usage()} if ended else {}
-        return {"candidates": [candidate], **usage, **self.facts}
+        usage = {"usageMetadata": self._usage()} if is_last else {}
+        return {"candidates": [candidate], **usage, **self.common_fields}
 
     def _usage(self) -> dict[str, int]:
-        """Return the token counts. The reasoning counts as output."""
+        """Return the token counts. `candidatesTokenCount` includes the reasoning."""
         counts = self.context.usage
         return {
             "promptTokenCount": counts.input,
@@ -170,14 +165,14 @@ class Candidates:
         }
 
     def _parts(self, pieces: list[Piece]) -> list[dict[str, Any]]:
-        shown = [piece for piece in pieces if self.thoughts or piece.kind is not Reasoning]
-        return [self._part(piece.kind, piece.value) for piece in shown]
+        included = [piece for piece in pieces if self.thoughts or piece.kind is not Reasoning]
+        return [self._part(piece.kind, piece.value) for piece in included]
 
     def _part(self, kind: type, value: Any) -> dict[str, Any]:
         if kind is ToolCall:
             self.calls += 1
-            made_up = self.context.plan.id(self.calls, 8)
-            return {"functionCall": {"id": value.id or made_up, "name": value.name, "args": value.arguments}}
+            generated_id = self.context.ids.id(self.calls, 8)
+            return {"functionCall": {"id": value.id or generated_id, "name": value.name, "args": value.arguments}}
         return {"text": value, "thought": True} if kind is Reasoning else {"text": value}
 
 

@@ -1,1 +1,1 @@
-"""Ollama's native wire, true to the server's bytes. `routes.ROUTES` is all that the application needs of it."""
+"""Ollama's native API, with the exact bytes of the real server. `routes.ROUTES` is its entry point."""

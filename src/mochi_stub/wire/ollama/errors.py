@@ -1,4 +1,4 @@
-"""Errors of Ollama's API, and the model that a request names."""
+"""Error responses of Ollama's API, and the lookup of the requested model."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def failure_answer(failure: Failure) -> HttpResponse:
 
 
 def local_model(stub: Stub, name: str, *, malformed: HttpError, missing: HttpError) -> Model:
-    """Return the model of that name, which may stand for a remote one. Raises Refused."""
-    bare, place = routed(name)
-    if place == "cloud":
+    """Return the model with this name. Raises `malformed`, `missing`, or an HttpError for a cloud suffix."""
+    base_name, location = routed(name)
+    if location == "cloud":
         raise no_remote()
-    parsed = parse_name(bare)
+    parsed = parse_name(base_name)
     if parsed is None:
         raise malformed
     model = find(stub.models, parsed)

@@ -1,4 +1,4 @@
-"""JSON, numbers, times and quotes exactly as Go writes them. Knows nothing of Ollama's objects."""
+"""JSON, numbers, times and quoted strings in exactly the format of Go."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def dumps(value: Any) -> str:
-    """A value as `encoding/json` writes it: no blanks, `<`, `>` and `&` escaped, keys in the order given."""
+    """Return compact JSON like Go's `encoding/json`, with `<`, `>` and `&` escaped. Keys stay in order."""
     if isinstance(value, str):
         return text(value)
     if isinstance(value, bool) or value is None:
@@ -28,20 +28,20 @@ def dumps(value: Any) -> str:
 
 
 def text(value: str) -> str:
-    """A string in double quotes, other than ASCII as it is."""
+    """Return a JSON string. Non-ASCII characters are not escaped, except U+2028 and U+2029."""
     escaped = encode_basestring(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    if escaped.isascii():  # most text is, and this runs for every chunk
+    if escaped.isascii():  # fast path, because this runs for every chunk
         return escaped
     return escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def number(value: float) -> str:
-    """A 64-bit float: the shortest digits that read back, without exponent between 1e-6 and 1e21."""
+    """Return the shortest exact digits of a 64-bit float. Values between 1e-6 and 1e21 have no exponent."""
     return _notation(value, repr(value)) if isfinite(value) else "null"
 
 
 def number32(value: float) -> str:
-    """The same for a 32-bit float, which has fewer digits."""
+    """Return the shortest exact digits of a 32-bit float."""
     single = struct.unpack("f", struct.pack("f", value))[0]
     for digits in range(6, 10):
         shortest = f"{single:.{digits}g}"
@@ -51,7 +51,7 @@ def number32(value: float) -> str:
 
 
 def _notation(value: float, shortest: str) -> str:
-    """The digits as Go sets them out; `shortest` has them, with or without exponent."""
+    """Return the digits of `shortest` in Go's notation, with or without an exponent."""
     if value and not 1e-6 <= abs(value) < 1e21:
         return shortest.replace("e-0", "e-")
     fixed = f"{Decimal(shortest):f}" if "e" in shortest else shortest
@@ -59,7 +59,7 @@ def _notation(value: float, shortest: str) -> str:
 
 
 def timestamp(nanoseconds: int) -> str:
-    """A moment since 1970 as RFC 3339 in UTC, trailing zeros of the fraction trimmed."""
+    """Return nanoseconds since 1970 as an RFC 3339 time in UTC, without trailing zeros in the fraction."""
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
     if not fraction:
         return f"{_second(seconds)}Z"
@@ -72,11 +72,11 @@ def _second(seconds: int) -> str:
 
 
 def quoted(value: str) -> str:
-    """A string as `%q` prints it."""
+    """Return the string in quotes, as Go's `%q` prints it."""
     return '"' + "".join(_quoted_character(character) for character in value) + '"'
 
 
-_SHORT = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_SHORT_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 
 
 def _quoted_character(character: str) -> str:
@@ -86,5 +86,5 @@ def _quoted_character(character: str) -> str:
         return character
     code = ord(character)
     if code < 0x80:
-        return _SHORT.get(character, f"\\x{code:02x}")
+        return _SHORT_ESCAPES.get(character, f"\\x{code:02x}")
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,7 +1,6 @@
-"""Request bodies as Go reads them, with errors in Go's words.
+"""Decoder for request bodies with the rules and error messages of Go.
 
-Of the JSON the first value counts, and what follows it is ignored. The value is decoded into struct types: names match
-in any case, null is absent.
+Only the first JSON value is decoded; the bytes after it are ignored. Field names match in any case, and null is absent.
 """
 
 from __future__ import annotations
@@ -19,30 +18,29 @@ from mochi_stub.wire.provider_pipeline import HttpError
 
 MAX_DEPTH = 10_000
 Mismatches = list[tuple[str, str, str]]
-"""Values of the wrong type: what was found, its path, and the Go type. Go reads on and reports the first."""
-Read = Callable[[Any, str, Mismatches], Any]
-"""Decoder of one value: the value, its path and the mismatches so far to the decoded value."""
+"""Values of the wrong type: the found type, the path and the Go type. Go decodes the rest and reports the first."""
+Decoder = Callable[[Any, str, Mismatches], Any]
+"""Function that returns a decoded value. Its arguments are the value, its path and the mismatches so far."""
 
 
 def loads(data: bytes) -> Any:
-    """Return the first value in the text. Raises Refused."""
+    """Return the first JSON value in the data. Raises HttpError."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         end = _value_end(data)
-    try:  # Go replaces what is not Unicode instead of refusing it
-        return _without_surrogates(json.loads(data[:end].decode("utf-8", "replace"), parse_int=_whole))
+    try:  # Go replaces invalid UTF-8 instead of rejecting it
+        return _without_surrogates(json.loads(data[:end].decode("utf-8", "replace"), parse_int=_integer))
     except RecursionError:
         raise HttpError(400, "exceeded max depth") from None
 
 
-def _whole(digits: str) -> float:
-    """Return the number. More digits than Python accepts for an integer are too many for Go, too."""
+def _integer(digits: str) -> float:
+    """Return an integer, or a float if Python cannot convert that many digits."""
     return int(digits) if len(digits) < 4300 else float(digits)
 
 
 def _without_surrogates(value: Any) -> Any:
-    """Return the value without lone surrogates."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
@@ -62,7 +60,7 @@ def _state(pattern: bytes) -> re.Pattern[bytes]:
     return re.compile(rb"%s(?:%s)" % (_SPACE, pattern))
 
 
-# What may come next. Several items of an array in one step make large arrays quick.
+# Patterns of the next token. Several array items match in one step, which speeds up large arrays.
 _VALUE = _state(rb"[\[{]|" + _SCALAR)
 _FIRST_ITEM = _state(rb"[\[{\]]|" + _SCALAR)
 _AFTER_ITEM = _state(rb"(?:,%s%s%s){0,999}[,\]]" % (_SPACE, _SCALAR, _SPACE))
@@ -78,11 +76,11 @@ _FAILURES = {
 
 
 def _value_end(data: bytes) -> int:
-    """Return where the first value ends. Raises Refused."""
+    """Return the end offset of the first value. Raises HttpError if the value is invalid."""
     if not data.strip(b" \t\r\n"):
         raise HttpError(400, "missing request body")
     at, state = 0, _VALUE
-    arrays: list[bool] = []  # of the open containers, the outermost first
+    arrays: list[bool] = []  # open containers, outermost first: True for an array
     while True:
         found = state.match(data, at)
         at = found.end() if found else _number_end(data, at, state)
@@ -105,7 +103,7 @@ def _value_end(data: bytes) -> int:
 
 
 def _number_end(data: bytes, at: int, state: re.Pattern[bytes]) -> int:
-    """Return the end of a number that something else follows. Raises Refused for everything else that is invalid."""
+    """Return the end of a number that other data follows. Raises HttpError for any other invalid input."""
     at = _end(_SPACE, data, at)
     first = _byte(data, at)
     if first == ord('"') and state not in (_AFTER_ITEM, _AFTER_FIELD):
@@ -159,56 +157,56 @@ def _character(byte: int) -> str:
     return f"'{quoted(chr(byte))[1:-1]}'"
 
 
-def read_body(data: bytes, name: str, fields: Mapping[str, Read]) -> dict[str, Any]:
-    """Return the body as the struct of that name: the given fields, under their declared names. Raises Refused."""
-    wrong: Mismatches = []
-    body: dict[str, Any] = struct(f"api.{name}", fields)(loads(data), "", wrong)
-    if wrong:
-        found, path, wanted = wrong[0]
+def read_body(data: bytes, name: str, fields: Mapping[str, Decoder]) -> dict[str, Any]:
+    """Decode the body into the Go struct `name`. Return the present fields by declared name. Raises HttpError."""
+    errors: Mismatches = []
+    body: dict[str, Any] = struct(f"api.{name}", fields)(loads(data), "", errors)
+    if errors:
+        found, path, go_type = errors[0]
         place = f"struct field {name}.{path}" if path else "value"
-        raise HttpError(400, f"json: cannot unmarshal {found} into Go {place} of type {wanted}")
+        raise HttpError(400, f"json: cannot unmarshal {found} into Go {place} of type {go_type}")
     return body
 
 
-def _matches(kind: type, go: str, value: Any, path: str, wrong: Mismatches) -> bool:
-    """Return whether the value has the type, and record it if it has another one."""
+def _matches(kind: type, go_type: str, value: Any, path: str, errors: Mismatches) -> bool:
+    """Return whether the value has the type. Record a mismatch if it has another type."""
     if type(value) is not kind and value is not None:
         names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
-        which = f" {value}" if go == "int" and isinstance(value, float) else ""
-        wrong.append((names[type(value)] + which, path, go))
+        suffix = f" {value}" if go_type == "int" and isinstance(value, float) else ""
+        errors.append((names[type(value)] + suffix, path, go_type))
     return type(value) is kind
 
 
-def scalar(go: str, kind: type) -> Read:
-    """Decode a value of one Python type. A mismatch decodes to the zero value."""
-    return lambda value, path, wrong: value if _matches(kind, go, value, path, wrong) else kind()
+def scalar(go_type: str, kind: type) -> Decoder:
+    """Build a decoder for one Python type. A mismatch decodes to the zero value."""
+    return lambda value, path, errors: value if _matches(kind, go_type, value, path, errors) else kind()
 
 
-def sequence(go: str, item: Read) -> Read:
-    """Decode an array."""
+def sequence(go_type: str, item: Decoder) -> Decoder:
+    """Build a decoder for an array."""
 
-    def read(value: Any, path: str, wrong: Mismatches) -> list[Any]:
-        return [item(one, path, wrong) for one in value] if _matches(list, go, value, path, wrong) else []
+    def decode(value: Any, path: str, errors: Mismatches) -> list[Any]:
+        return [item(entry, path, errors) for entry in value] if _matches(list, go_type, value, path, errors) else []
 
-    return read
+    return decode
 
 
-def struct(go: str, fields: Mapping[str, Read]) -> Read:
-    """Decode an object with declared fields. Names match in any case, unknown names are ignored."""
+def struct(go_type: str, fields: Mapping[str, Decoder]) -> Decoder:
+    """Build a decoder for an object. Field names match in any case, and unknown fields are ignored."""
 
-    def read(value: Any, path: str, wrong: Mismatches) -> dict[str, Any]:
+    def decode(value: Any, path: str, errors: Mismatches) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if _matches(dict, go, value, path, wrong):
+        if _matches(dict, go_type, value, path, errors):
             for key, item in value.items():
                 name = key if key in fields else key.lower()
                 if name in fields and item is not None:
-                    found[name] = fields[name](item, f"{path}.{name}" if path else name, wrong)
+                    found[name] = fields[name](item, f"{path}.{name}" if path else name, errors)
         return found
 
-    return read
+    return decode
 
 
-def anything(value: Any, _path: str, _wrong: Mismatches) -> Any:
+def anything(value: Any, _path: str, _errors: Mismatches) -> Any:
     return value
 
 
@@ -217,22 +215,22 @@ BOOL = scalar("bool", bool)
 INT = scalar("int", int)
 
 
-def mapping(value: Any, path: str, wrong: Mismatches) -> Any:
-    """Decode an object of any content, except numbers that no 64-bit float can hold."""
-    if not _matches(dict, "map[string]interface {}", value, path, wrong):
+def mapping(value: Any, path: str, errors: Mismatches) -> Any:
+    """Decode an object with any fields. A number outside the range of a 64-bit float is a mismatch."""
+    if not _matches(dict, "map[string]interface {}", value, path, errors):
         return {}
     if any(isinstance(item, float) and isinf(item) for item in value.values()):
-        wrong.append(("number", path, "float64"))
+        errors.append(("number", path, "float64"))
     return value
 
 
-def image(value: Any, path: str, wrong: Mismatches) -> str:
-    """Check base64 as Go decodes it. The bytes themselves are not needed."""
-    if not _matches(str, "api.ImageData", value, path, wrong):
+def image(value: Any, path: str, errors: Mismatches) -> str:
+    """Validate base64 as Go does, and return it without decoding. Raises HttpError."""
+    if not _matches(str, "api.ImageData", value, path, errors):
         return ""
     text: str = value
     if not _BASE64.fullmatch(text.replace("\n", "").replace("\r", "")):
-        raise HttpError(400, f"illegal base64 data at input byte {_bad_byte(text.encode())}")
+        raise HttpError(400, f"illegal base64 data at input byte {_error_offset(text.encode())}")
     return text
 
 
@@ -240,16 +238,16 @@ _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
-def _bad_byte(data: bytes) -> int:
-    """Return where Go stops: at the first byte that is not allowed there, or at the incomplete group."""
-    inked = [at for at, byte in enumerate(data) if byte not in b"\r\n"]
-    body = next((index for index, at in enumerate(inked) if data[at] not in _LETTERS), len(inked))
-    rest = body % 4
-    if body == len(inked):
+def _error_offset(data: bytes) -> int:
+    """Return the offset of Go's error: the first invalid byte or the incomplete last group."""
+    positions = [at for at, byte in enumerate(data) if byte not in b"\r\n"]
+    length = next((index for index, at in enumerate(positions) if data[at] not in _LETTERS), len(positions))
+    rest = length % 4
+    if length == len(positions):
         return len(data) - rest
-    if data[inked[body]] != ord("=") or rest < 2:
-        return inked[body]
-    after = [*inked[body + 1 :], len(data)]
+    if data[positions[length]] != ord("=") or rest < 2:
+        return positions[length]
+    after = [*positions[length + 1 :], len(data)]
     if rest == 3 or after[0] == len(data):
         return after[0]
     return after[1] if data[after[0]] == ord("=") else after[0] - 1
@@ -260,15 +258,15 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0
 
 
 def duration(value: Any, *_: Any) -> float:
-    """Decode a duration, a number of seconds or a text like "1h30m". A negative one means for ever."""
+    """Return seconds from a number or a text such as "1h30m". Negative durations are infinite. Raises HttpError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
         raise HttpError(400, f"Unsupported type: '{found}'")
-    seconds = _parsed(value) if isinstance(value, str) else float(value)
+    seconds = _parse_duration(value) if isinstance(value, str) else float(value)
     return inf if seconds < 0 else seconds
 
 
-def _parsed(text: str) -> float:
+def _parse_duration(text: str) -> float:
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
         return 0.0

@@ -1,6 +1,6 @@
-"""`/api/create`, `pull`, `push`, `copy`, `delete` and `blobs`: models and layers on the stub's imaginary disk.
+"""Handlers of `/api/create`, `pull`, `push`, `copy`, `delete` and `blobs`. Layers exist only as digests and sizes.
 
-There is no registry: declared models can be pulled, everything else fails as it would offline.
+There is no registry. Declared models can be pulled; other names fail as they do on a machine without a network.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from mochi_stub.wire.provider_pipeline import JSON, HttpError
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
 REGISTRY = "registry.ollama.ai"
 PARTS = 4
-"""Number of steps in which a layer is downloaded."""
-NOT_YOURS = "you are not authorized to push to this namespace, create the model under a namespace you own"
-DONE = HttpResponse(200)
+"""Number of progress steps in the download of a layer."""
+PUSH_DENIED = "you are not authorized to push to this namespace, create the model under a namespace you own"
+OK = HttpResponse(200)
 _TRANSFER = {"model": STRING, "name": STRING, "insecure": BOOL, "stream": BOOL, "username": STRING, "password": STRING}
 _CREATE = {
     **{"model": STRING, "name": STRING, "from": STRING, "files": mapping, "stream": BOOL},
@@ -40,7 +40,7 @@ Step = Mapping[str, Any]
 
 
 class ProgressLines:
-    """Encoder of steps as lines. `finish` is called if all of them were sent before the client disconnected."""
+    """Encoder of progress steps as lines. `finish` is called after the last step, but not after a disconnect."""
 
     content_type = b"application/x-ndjson"
 
@@ -65,17 +65,17 @@ class ProgressLines:
 
 
 def create(stub: Stub, request: Request) -> Result:
-    """POST /api/create: a model from another one, or from files that were sent as blobs"""
+    """Handle `POST /api/create`: create a model from another model or from uploaded blobs."""
     body = read_body(request.body, "CreateRequest", _CREATE)
-    name = _valid(_given_name(body))
+    name = _parse_valid_name(_requested_name(body))
     try:
-        _check(body)
-    except HttpError as refusal:
-        return _progress(body, [], replace(refusal.failure, status=400))
+        _validate(body)
+    except HttpError as error:
+        return _progress(body, [], replace(error.failure, status=400))
     modified_at = timestamp(stub.seeded_ids(request.body).start)
     if not body.get("from"):
-        return _from_files(stub, body, name, modified_at)
-    source = find(stub.models, _valid(body["from"]))
+        return _create_from_files(stub, body, name, modified_at)
+    source = find(stub.models, _parse_valid_name(body["from"]))
     if source is None:
         missing = Failure("pull model manifest: file does not exist")
         return _progress(body, [{"status": "pulling manifest"}], missing)
@@ -83,7 +83,7 @@ def create(stub: Stub, request: Request) -> Result:
     return _create_model(stub, body, [], _derived_model(origin, body, name, modified_at), name)
 
 
-def _check(body: Mapping[str, Any]) -> None:
+def _validate(body: Mapping[str, Any]) -> None:
     if not body.get("from") and not body.get("files"):
         raise HttpError(400, "neither 'from' or 'files' was specified")
     if not isinstance(body.get("license", ""), (str, list)):
@@ -96,12 +96,12 @@ def _check(body: Mapping[str, Any]) -> None:
         raise HttpError(400, f"template error: template: :{line}: unclosed action")
 
 
-def _from_files(stub: Stub, body: Mapping[str, Any], name: Name, modified_at: str) -> Generation:
+def _create_from_files(stub: Stub, body: Mapping[str, Any], name: Name, modified_at: str) -> Generation:
     steps: list[Step] = [{"status": "parsing GGUF"}]
     digests = []
-    for given in body["files"].values():
-        digests.append(_hexadecimal(str(given)))
-        if digests[-1] not in _on_disk(stub):
+    for digest in body["files"].values():
+        digests.append(_hexadecimal(str(digest)))
+        if digests[-1] not in _stored_digests(stub):
             return _progress(body, steps, Failure(f"open {BLOBS}/sha256-{digests[-1]}: no such file or directory"))
     steps.append({"status": "validating GGUF model", "digest": "0" * 19})
     steps.append({"status": "verifying conversion"})
@@ -110,21 +110,20 @@ def _from_files(stub: Stub, body: Mapping[str, Any], name: Name, modified_at: st
 
 
 def _create_model(stub: Stub, body: Mapping[str, Any], steps: list[Step], model: Model, name: Name) -> Generation:
-    there = _on_disk(stub)
+    stored = _stored_digests(stub)
     digests = [digest for digest, _ in _layers(model)]
     for digest in digests:
-        kind = "using existing" if digest in there else "creating new"
+        kind = "using existing" if digest in stored else "creating new"
         steps.append({"status": f"{kind} layer sha256:{digest}"})
 
     def finish() -> None:
         stub.registry.blobs.update(digests)
-        _put(stub, model, name)
+        _store(stub, model, name)
 
     return _progress(body, [*steps, {"status": "writing manifest"}], finish=finish)
 
 
 def _derived_model(origin: Model, body: Mapping[str, Any], name: Name, modified_at: str) -> Model:
-    """Return the original model with the changes of the request."""
     license_ = body.get("license") or origin.license
     changed = replace(
         origin,
@@ -139,39 +138,37 @@ def _derived_model(origin: Model, body: Mapping[str, Any], name: Name, modified_
 
 
 def pull(stub: Stub, request: Request) -> Result:
-    """POST /api/pull"""
     body = read_body(request.body, "PullRequest", _TRANSFER)
-    scheme, text = _address(body)
-    name = _valid(text)
+    scheme, text = _scheme_and_name(body)
+    name = _parse_valid_name(text)
     steps: list[Step] = [{"status": "pulling manifest"}]
     if name.host != REGISTRY:
-        return _progress(body, steps, Failure(_unreachable(scheme, name, body.get("insecure", False))))
+        return _progress(body, steps, Failure(_connection_error(scheme, name, body.get("insecure", False))))
     model = find(stub.models, name) or find(stub.registry.declared, name)
     if model is None:
         return _progress(body, steps, Failure("pull model manifest: file does not exist"))
-    there = _on_disk(stub)
+    stored = _stored_digests(stub)
     for digest, size in _layers(model):
-        done = (size,) if digest in there else tuple(size * part // PARTS for part in range(PARTS + 1))
-        steps += _moved(f"pulling {digest[:12]}", digest, size, done)
+        completed = (size,) if digest in stored else tuple(size * part // PARTS for part in range(PARTS + 1))
+        steps += _transfer_steps(f"pulling {digest[:12]}", digest, size, completed)
     steps += [{"status": "verifying sha256 digest"}, {"status": "writing manifest"}]
     return _progress(body, steps, finish=lambda: stub.registry.add(model))
 
 
 def push(stub: Stub, request: Request) -> Result:
-    """POST /api/push"""
     body = read_body(request.body, "PushRequest", _TRANSFER)
-    if not _given_name(body):
+    if not _requested_name(body):
         raise model_required()
-    name = _valid(_address(body)[1])
+    name = _parse_valid_name(_scheme_and_name(body)[1])
     steps: list[Step] = [{"status": "retrieving manifest"}]
     model = find(stub.models, name)
     if model is None:
         steps.append({"status": "couldn't retrieve manifest"})
         return _progress(body, steps, Failure(f"model {quoted(name.short)} not found"))
     if name.namespace == "library":
-        return _progress(body, steps, Failure(NOT_YOURS))
+        return _progress(body, steps, Failure(PUSH_DENIED))
     for digest, size in _layers(model):
-        steps += _moved(f"pushing {digest[:12]}", digest, size, (0, size))
+        steps += _transfer_steps(f"pushing {digest[:12]}", digest, size, (0, size))
     return _progress(body, [*steps, {"status": "pushing manifest"}])
 
 
@@ -181,26 +178,25 @@ def _progress(
     failure: Failure | None = None,
     finish: Callable[[], None] = lambda: None,
 ) -> Generation:
-    """Return the steps one after the other, and the failure or the success at their end."""
+    """Return a generation that sends the steps and then the failure or the success."""
     parts: list[Part] = [Text([f"{dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
     return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True))
 
 
-def _address(body: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the scheme in front of the name, and the name."""
-    scheme, found, rest = _given_name(body).partition("://")
-    return (scheme, rest) if found else ("https", scheme)
+def _scheme_and_name(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Split the requested name into its scheme, by default https, and the rest."""
+    scheme, separator, rest = _requested_name(body).partition("://")
+    return (scheme, rest) if separator else ("https", scheme)
 
 
-def _moved(status: str, digest: str, size: int, done: tuple[int, ...]) -> list[Step]:
-    """Return one step for each number of bytes. Zero bytes are not mentioned."""
+def _transfer_steps(status: str, digest: str, size: int, byte_counts: tuple[int, ...]) -> list[Step]:
+    """Return a progress step for each number of completed bytes. The field `completed` is omitted for zero."""
     step = {"status": status, "digest": f"sha256:{digest}", "total": size}
-    return [{**step, "completed": completed} if completed else step for completed in done]
+    return [{**step, "completed": count} if count else step for count in byte_counts]
 
 
-def _unreachable(scheme: str, name: Name, insecure: bool) -> str:
-    """Return the error of a request to a registry that cannot be reached."""
+def _connection_error(scheme: str, name: Name, insecure: bool) -> str:
     if scheme == "http" and not insecure:
         return "pull model manifest: insecure protocol http"
     url = f"{scheme}://{name.host}/v2/{name.namespace}/{name.model}/manifests/{name.tag}"
@@ -212,70 +208,68 @@ def _unreachable(scheme: str, name: Name, insecure: bool) -> str:
 
 
 def copy(stub: Stub, request: Request) -> Result:
-    """POST /api/copy: the same model under a second name"""
+    """Handle `POST /api/copy`: add the model under a second name."""
     body = read_body(request.body, "CopyRequest", {"source": STRING, "destination": STRING})
-    source, destination = (_valid(body.get(field, ""), field) for field in ("source", "destination"))
+    source, destination = (_parse_valid_name(body.get(field, ""), field) for field in ("source", "destination"))
     model = find(stub.models, source)
     if model is None:
         raise HttpError(404, f"model {quoted(body['source'])} not found")
-    _put(stub, replace(model, weights=model.blob_digest, manifest=model.digest), destination)
-    return DONE
+    _store(stub, replace(model, weights=model.blob_digest, manifest=model.digest), destination)
+    return OK
 
 
 def delete(stub: Stub, request: Request) -> Result:
-    """DELETE /api/delete"""
-    name = _given_name(read_body(request.body, "DeleteRequest", {"model": STRING, "name": STRING}))
+    name = _requested_name(read_body(request.body, "DeleteRequest", {"model": STRING, "name": STRING}))
     if not name:
         raise model_required()
-    model = find(stub.models, _valid(name, "name"))
+    model = find(stub.models, _parse_valid_name(name, "name"))
     if model is None:
         raise not_found(name)
     stub.registry.remove(model)
-    return DONE
+    return OK
 
 
 def send_blob(stub: Stub, request: Request) -> Result:
-    """POST /api/blobs/:digest: 201 if it is new"""
+    """Handle `POST /api/blobs/:digest`: store a blob. Status 201 means that it is new."""
     expected = _hexadecimal(request.path.rpartition("/")[2])
-    if expected in _on_disk(stub):
-        return DONE
-    found = _sha256(request.body)
-    if found != expected:
-        raise HttpError(400, f'digest mismatch, expected "sha256:{expected}", got "sha256:{found}"')
-    stub.registry.blobs.add(found)
+    if expected in _stored_digests(stub):
+        return OK
+    actual = _sha256(request.body)
+    if actual != expected:
+        raise HttpError(400, f'digest mismatch, expected "sha256:{expected}", got "sha256:{actual}"')
+    stub.registry.blobs.add(actual)
     return HttpResponse(201)
 
 
 def find_blob(stub: Stub, request: Request) -> Result:
-    """HEAD /api/blobs/:digest"""
     digest = _hexadecimal(request.path.rpartition("/")[2])
-    if digest not in _on_disk(stub):
+    if digest not in _stored_digests(stub):
         raise HttpError(404, f"blob {quoted(f'sha256:{digest}')} not found")
-    return DONE
+    return OK
 
 
 def _hexadecimal(digest: str) -> str:
-    """Return the 64 digits of `sha256:…` or `sha256-…`. Raises Refused."""
-    found = _DIGEST.fullmatch(digest)
-    if found is None:
+    """Return the 64 hexadecimal digits of `sha256:…` or `sha256-…`. Raises HttpError."""
+    match = _DIGEST.fullmatch(digest)
+    if match is None:
         raise HttpError(400, "invalid digest format")
-    return found[1]
+    return match[1]
 
 
-def _put(stub: Stub, model: Model, name: Name) -> None:
-    """Add the model under this name. It replaces a model of the same name."""
+def _store(stub: Stub, model: Model, name: Name) -> None:
+    """Add the model under this name, and replace an existing model."""
     existing = find(stub.models, name)
     if existing is not None:
         stub.registry.remove(existing)
     stub.registry.add(replace(model, name=name.short))
 
 
-def _given_name(body: Mapping[str, Any]) -> str:
+def _requested_name(body: Mapping[str, Any]) -> str:
     return body.get("model") or body.get("name") or ""
 
 
-def _valid(text: str, field: str = "") -> Name:
-    """Return the parsed name. Raises Refused, which names the field if it is given."""
+def _parse_valid_name(text: str, field: str = "") -> Name:
+    """Return the parsed name. Raises HttpError, with the name of the field in its message if there is one."""
     name = parse_name(text)
     if name is None:
         raise HttpError(400, f"{field} {quoted(text)} is invalid") if field else invalid_name()
@@ -283,21 +277,21 @@ def _valid(text: str, field: str = "") -> Name:
 
 
 def _layers(model: Model) -> list[tuple[str, int]]:
-    """Return the digest and the size of each layer, the weights first."""
-    added = {
+    """Return the digest and the size in bytes of each layer, weights first."""
+    texts = {
         "template": model.template if model.template != PLAIN_TEMPLATE else "",
         "license": model.license,
         "system": model.system,
         "params": dumps(dict(model.parameters)) if model.parameters else "",
     }
-    texts = [f"{kind} {text}".encode() for kind, text in added.items() if text]
-    return [(model.blob_digest, model.size), *((_sha256(text), len(text)) for text in texts)]
+    layers = [f"{kind} {text}".encode() for kind, text in texts.items() if text]
+    return [(model.blob_digest, model.size), *((_sha256(text), len(text)) for text in layers)]
 
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _on_disk(stub: Stub) -> set[str]:
-    """Return the digests of all layers that the stub has, those of models and those that were sent as blobs."""
+def _stored_digests(stub: Stub) -> set[str]:
+    """Return the digests of all layers of models and of all uploaded blobs."""
     return {digest for model in stub.models for digest, _ in _layers(model)} | stub.registry.blobs

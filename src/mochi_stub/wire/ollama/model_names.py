@@ -1,4 +1,4 @@
-"""Model names: `[host/][namespace/]model[:tag]`, and the suffixes that say where a model runs."""
+"""Model names: `[host/][namespace/]model[:tag]`, and the suffixes that select where a model runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}")
 
 @dataclass(frozen=True)
 class Name:
-    """A name with its defaults filled in."""
+    """Parsed model name. Missing parts have their default values."""
 
     host: str
     namespace: str
@@ -30,28 +30,28 @@ class Name:
 
     @property
     def short(self) -> str:
-        """The name in lists: without the default host and namespace, always with the tag."""
+        """Name in model lists: without the default host and namespace, but with the tag."""
         return self.full.removeprefix("registry.ollama.ai/library/").removeprefix("registry.ollama.ai/")
 
 
 @lru_cache(maxsize=4096)
 def parse_name(text: str) -> Name | None:
-    """Return the parts of a name, or None if it is malformed."""
+    """Parse a model name, or return None if it is malformed."""
     path, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         path, tag = text, "latest"
-    *before, model = path.split("/")
-    if len(before) > 2:
+    *prefixes, model = path.split("/")
+    if len(prefixes) > 2:
         return None
-    host = before[0] if len(before) == 2 else "registry.ollama.ai"
-    namespace = before[-1] if before else "library"
+    host = prefixes[0] if len(prefixes) == 2 else "registry.ollama.ai"
+    namespace = prefixes[-1] if prefixes else "library"
     is_valid = _HOST.fullmatch(host) and all(_PART.fullmatch(part) for part in (namespace, model, tag))
     return Name(host, namespace, model, tag) if is_valid else None
 
 
 @lru_cache(maxsize=4096)
 def routed(text: str) -> tuple[str, str]:
-    """Return the name without its suffix, and where the model runs: "cloud", "local" or "". Raises Refused."""
+    """Return the name without its suffix, and its location: "cloud", "local" or "". Raises HttpError."""
     base, _, tag = text.rpartition(":")
     if not base:
         return text, ""
@@ -66,16 +66,16 @@ def routed(text: str) -> tuple[str, str]:
 
 
 def find(models: Iterable[Model], name: Name) -> Model | None:
-    """Return the declared model of that name. Case is ignored."""
-    wanted = name.full.lower()
+    """Return the model with this name, ignoring case, or None."""
+    full_name = name.full.lower()
     for model in models:
         declared = parse_name(model.name)
-        if declared is not None and declared.full.lower() == wanted:
+        if declared is not None and declared.full.lower() == full_name:
             return model
     return None
 
 
 def short_name(model: Model) -> str:
-    """Return the declared name with its tag."""
+    """Return the name of the model for lists, with its tag."""
     name = parse_name(model.name)
     return model.name if name is None else name.short

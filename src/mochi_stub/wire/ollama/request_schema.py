@@ -1,4 +1,4 @@
-"""What Ollama's requests may contain, and their conversion to a prompt."""
+"""Decoders for the fields of Ollama's requests, and the conversion of requests to prompts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mochi_stub.wire.ollama.go_syntax import (
     BOOL,
     INT,
     STRING,
-    Read,
+    Decoder,
     anything,
     duration,
     image,
@@ -23,11 +23,11 @@ from mochi_stub.wire.ollama.go_syntax import (
 from mochi_stub.wire.provider_pipeline import HttpError, with_defaults
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
-LEVELS = ("low", "medium", "high", "max")
+THINK_LEVELS = ("low", "medium", "high", "max")
 
 
 def _think(value: Any, *_: Any) -> bool | str:
-    if isinstance(value, bool) or (isinstance(value, str) and value in LEVELS):
+    if isinstance(value, bool) or (isinstance(value, str) and value in THINK_LEVELS):
         return value
     if isinstance(value, str):
         raise HttpError(400, f"invalid think value: {quoted(value)} (must be {THINK_VALUES})")
@@ -52,25 +52,25 @@ _MESSAGE = struct(
 )
 _FUNCTION = struct("api.ToolFunction", {"name": STRING, "description": STRING, "parameters": anything})
 _TOOL = struct("api.Tool", {"type": STRING, "items": anything, "function": _FUNCTION})
-_RUN: dict[str, Read] = {"model": STRING, "keep_alive": duration, "options": mapping}
-_COMMON: dict[str, Read] = {
-    **_RUN,
+_LOAD_FIELDS: dict[str, Decoder] = {"model": STRING, "keep_alive": duration, "options": mapping}
+_COMMON_FIELDS: dict[str, Decoder] = {
+    **_LOAD_FIELDS,
     **{"stream": BOOL, "format": anything, "think": _think, "truncate": BOOL, "shift": BOOL},
     **{"_debug_render_only": BOOL, "logprobs": BOOL, "top_logprobs": INT},
 }
-CHAT: dict[str, Read] = {
-    **_COMMON,
+CHAT: dict[str, Decoder] = {
+    **_COMMON_FIELDS,
     "messages": sequence("[]api.Message", _MESSAGE),
     "tools": sequence("api.Tools", _TOOL),
 }
-GENERATE: dict[str, Read] = {
-    **_COMMON,
+GENERATE: dict[str, Decoder] = {
+    **_COMMON_FIELDS,
     **{"prompt": STRING, "suffix": STRING, "system": STRING, "template": STRING},
     **{"context": sequence("[]int", INT), "raw": BOOL, "images": _IMAGES},
 }
-SHOW: dict[str, Read] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": mapping}
-EMBED: dict[str, Read] = {**_RUN, "input": anything, "truncate": BOOL, "dimensions": INT}
-EMBEDDINGS: dict[str, Read] = {**_RUN, "prompt": STRING}
+SHOW: dict[str, Decoder] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": mapping}
+EMBED: dict[str, Decoder] = {**_LOAD_FIELDS, "input": anything, "truncate": BOOL, "dimensions": INT}
+EMBEDDINGS: dict[str, Decoder] = {**_LOAD_FIELDS, "prompt": STRING}
 
 _INTEGERS = (
     *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "num_predict", "draft_num_predict"),
@@ -84,31 +84,27 @@ _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
 }
 
 
-def effective_options(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Modelfile's options with those of the request over them.
-
-    Raises:
-        Refused: A value has the wrong type. Ollama reports this as a 500.
-    """
-    chosen = {key: value for key, value in given.items() if value is not None}
-    for key, value in chosen.items():
-        wanted, types = _OPTION_TYPES.get(key, ("", {type(value)}))
+def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the model's parameters, overridden by the request. Raises HttpError (500) if a type is wrong."""
+    overrides = {key: value for key, value in requested.items() if value is not None}
+    for key, value in overrides.items():
+        type_name, types = _OPTION_TYPES.get(key, ("", {type(value)}))
         if type(value) not in types:
-            raise HttpError(500, f"option {quoted(key)} must be of type {wanted}")
+            raise HttpError(500, f"option {quoted(key)} must be of type {type_name}")
         if key == "stop" and not all(isinstance(item, str) for item in value):
             raise HttpError(500, 'option "stop" must be of an array of strings')
-    return {**model.parameters, **chosen, **{key: int(chosen[key]) for key in _INTEGERS if key in chosen}}
+    return {**model.parameters, **overrides, **{key: int(overrides[key]) for key in _INTEGERS if key in overrides}}
 
 
 def to_prompt(
     body: Mapping[str, Any], operation: Operation, model: Model, options: Mapping[str, Any], request: bytes
 ) -> Prompt:
-    """Return the request as a prompt for this model."""
+    """Convert the body of a request to a prompt for this model."""
     think = body.get("think")
     prompt = Prompt(
         model=body.get("model", ""),
         operation=operation,
-        messages=_chat(body) if operation == "chat" else _generate(body),
+        messages=_chat_messages(body) if operation == "chat" else _generate_messages(body),
         tools=tuple(body.get("tools", ())),
         think=think,
         thinks=model.can("thinking") and think is not False,
@@ -121,7 +117,7 @@ def to_prompt(
     return prompt if prompt.raw else with_defaults(prompt, model, request)
 
 
-def _chat(body: Mapping[str, Any]) -> tuple[Message, ...]:
+def _chat_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
     return tuple(
         Message(
             **{
@@ -140,6 +136,6 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
     return ToolCall(function.get("name", ""), function.get("arguments", {}), call.get("id") or None)
 
 
-def _generate(body: Mapping[str, Any]) -> tuple[Message, ...]:
+def _generate_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
     system = (Message("system", body["system"]),) if body.get("system") else ()
     return (*system, Message("user", body.get("prompt", ""), images=len(body.get("images", ()))))

@@ -1,6 +1,6 @@
-"""A reply as `/api/chat` and `/api/generate` write it: lines of a stream, or one object.
+"""Encoders of replies for `/api/chat` and `/api/generate`, as lines of a stream or as one object.
 
-The three habits (see `catalogue.Habit`) differ in where tool calls are sent and how `/api/generate` treats thinking.
+The habit of a model (see `catalogue.Model`) determines which line contains tool calls and how thinking is returned.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ NDJSON = b"application/x-ndjson"
 
 @dataclass
 class ChatLines:
-    """Encoder of `/api/chat`: contents are in `message`.
+    """Encoder for `/api/chat`. Durations are in nanoseconds; `top_logprobs` is None without `logprobs`.
 
-    `top_logprobs` is None if the request wants no log probabilities. `load_duration` and
-    `prompt_duration` are in nanoseconds; a `prompt_duration` of None is derived from the length of the prompt.
+    A `prompt_duration` of None is derived from the length of the prompt.
     """
 
     model: Model
-    fit: FittedPrompt
+    fitted: FittedPrompt
     reply: Reply
-    plan: SeededIds
+    ids: SeededIds
     body: Mapping[str, Any]
     load_duration: int
     prompt_duration: int | None = None
@@ -47,19 +46,19 @@ class ChatLines:
     content_type = NDJSON
 
     def __post_init__(self) -> None:
-        self.prompt, self.start = self.fit.prompt, self.plan.start
+        self.prompt, self.start = self.fitted.prompt, self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.head = f'{{"model":{text(self.prompt.model)},"created_at":"'
         self.native = self.model.habit == "native"
         self.thinking = False
         self.calls = 0
-        self.held: list[ToolCall] = []
+        self.pending_calls: list[ToolCall] = []
 
     def chunk(self, pieces: list[Piece]) -> bytes:
-        return "".join([self._run(kind, list(run)) for kind, run in groupby(pieces, itemgetter(0))]).encode()
+        return "".join([self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]).encode()
 
     def end(self) -> bytes:
-        return f"{self._turn(False, self.planned_end)}{self._final('', '', self.held, [])}\n".encode()
+        return f"{self._transition(False, self.planned_end)}{self._final('', '', self.pending_calls, [])}\n".encode()
 
     def error(self, failure: Failure) -> bytes:
         return f'{{"error":{text(failure.message)}}}\n'.encode()
@@ -71,125 +70,122 @@ class ChatLines:
         )
 
     def whole(self) -> HttpResponse:
-        """Return the one object. Without tools in the request only calls of the last line count, unless scripted."""
+        """Return the reply as one object. If the request has no tools, only native or scripted calls are included."""
         reply = self.reply
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.unasked else []
-        wanted = self.top_logprobs is not None
-        shown = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if wanted else []
-        return HttpResponse(200, self._final(*self._whole_contents(), calls, shown).encode(), JSON)
+        has_logprobs = self.top_logprobs is not None
+        text_pieces = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if has_logprobs else []
+        return HttpResponse(200, self._final(*self._whole_contents(), calls, text_pieces).encode(), JSON)
 
     @cached_property
     def planned_end(self) -> int:
         return planned_end(self.reply)
 
-    def _run(self, kind: type, run: list[Piece]) -> str:
-        """Return pieces of one kind, one line each."""
-        turn = self._turn(kind is Reasoning, run[0].due)
+    def _lines(self, kind: type, group: list[Piece]) -> str:
+        """Return a line for each piece. All pieces have the same kind."""
+        transition = self._transition(kind is Reasoning, group[0].due)
         if kind is ToolCall:
-            return turn + "".join([self._call(piece.value, piece.due) for piece in run])
+            return transition + "".join([self._call(piece.value, piece.due) for piece in group])
         before, after = self._frame(thinking=kind is Reasoning)
         if self.top_logprobs is not None:
             lines = [
-                self._line(piece.due, before + text(piece.value), after + self._logprobs([piece])) for piece in run
+                self._line(piece.due, before + text(piece.value), after + self._logprobs([piece])) for piece in group
             ]
-        else:  # the hot path: one line is all that happens for a piece
+        else:  # hot path, therefore without `_line`
             head, start = self.head, self.start
-            lines = [f"{head}{timestamp(start + due)}{before}{text(value)}{after}}}\n" for _, value, due, _ in run]
-        return turn + "".join(lines)
+            lines = [f"{head}{timestamp(start + due)}{before}{text(value)}{after}}}\n" for _, value, due, _ in group]
+        return transition + "".join(lines)
 
     def _line(self, due: int, *fields: str) -> str:
         return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
 
-    def _turn(self, thinking: bool, due: int) -> str:
-        """Return what a change between thinking and answering looks like."""
+    def _transition(self, thinking: bool, due: int) -> str:
+        """Return the lines at a change between thinking and answering."""
         if thinking is self.thinking:
             return ""
         self.thinking = thinking
         before, after = self._frame(thinking=False)
-        return "".join(self._line(due, before, text(shown), after) for shown in self._seam(opens=thinking))
+        return "".join(self._line(due, before, text(part), after) for part in self._boundary_contents(opens=thinking))
 
     def _call(self, call: ToolCall, due: int) -> str:
         if self.native:
-            self.held.append(call)
+            self.pending_calls.append(call)
             return ""
         line = self._line(due, self._call_fields([call]))
         self.calls += 1
         return line
 
     def _calls(self, calls: list[ToolCall]) -> str:
-        """Return `,"tool_calls":[...]`, or nothing. Missing IDs are generated."""
+        """Return the field `tool_calls`, or nothing if there are no calls. Missing IDs are generated."""
         if not calls:
             return ""
         items = []
         for index, call in enumerate(calls, start=self.calls):
-            made_up = self.plan.id(index, 32, ALPHANUMERIC) if self.native else f"call_{self.plan.id(index, 8)}"
+            generated_id = self.ids.id(index, 32, ALPHANUMERIC) if self.native else f"call_{self.ids.id(index, 8)}"
             function = {"index": index, "name": call.name, "arguments": call.arguments}
-            items.append(f'{{"id":{text(call.id or made_up)},"function":{dumps(function)}}}')
+            items.append(f'{{"id":{text(call.id or generated_id)},"function":{dumps(function)}}}')
         return f',"tool_calls":[{",".join(items)}]'
 
-    def _logprobs(self, shown: list[Piece]) -> str:
+    def _logprobs(self, pieces: list[Piece]) -> str:
         top = self.top_logprobs
-        if top is None or not shown:
+        if top is None or not pieces:
             return ""
-        entries = [_logprob(piece.logprob or _made_up(piece.value), top) for piece in shown]
+        entries = [_logprob(piece.logprob or _default_logprob(piece.value), top) for piece in pieces]
         return f',"logprobs":[{",".join(entries)}]'
 
     def _counters(self) -> str:
-        usage, given = self.reply.usage, self.reply.durations
-        written = generated_characters(self.reply, dumps)
-        prompted = self.fit.tokens if usage.input is None else usage.input
-        evaluated = self.planned_end if given.eval is None else given.eval
-        planned = prompted * NANOSECONDS_PER_PROMPT_TOKEN if self.prompt_duration is None else self.prompt_duration
-        prompt_time = planned if given.prompt_eval is None else given.prompt_eval
-        load = self.load_duration if given.load is None else given.load
+        usage, times = self.reply.usage, self.reply.durations
+        length = generated_characters(self.reply, dumps)
+        prompt_tokens = self.fitted.tokens if usage.input is None else usage.input
+        eval_time = self.planned_end if times.eval is None else times.eval
+        planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if self.prompt_duration is None else self.prompt_duration
+        prompt_time = planned if times.prompt_eval is None else times.prompt_eval
+        load = self.load_duration if times.load is None else times.load
         counters = {
-            "total_duration": load + prompt_time + evaluated if given.total is None else given.total,
+            "total_duration": load + prompt_time + eval_time if times.total is None else times.total,
             "load_duration": load,
-            "prompt_eval_count": prompted,
+            "prompt_eval_count": prompt_tokens,
             "prompt_eval_duration": prompt_time,
-            "eval_count": count_tokens(written, self.model.chars_per_token) if usage.output is None else usage.output,
-            "eval_duration": evaluated,
+            "eval_count": count_tokens(length, self.model.chars_per_token) if usage.output is None else usage.output,
+            "eval_duration": eval_time,
         }
         return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
 
-    def _ended(self) -> str:
+    def _prefix(self) -> str:
         return f'{self.head}{timestamp(self.start + self.planned_end)}"'
 
     def _whole_contents(self) -> tuple[str, str]:
-        """Return the text and the thinking of the one object."""
         return self.reply.text, self.reply.reasoning
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
-        """Return the text before and after a piece of content on its line."""
+        """Return the JSON before and after the content of a line."""
         key = '"content":"","thinking":' if thinking else '"content":'
         return f'","message":{{"role":"assistant",{key}', '},"done":false'
 
-    def _seam(self, *, opens: bool) -> tuple[str, ...]:
-        """Return the contents that are sent where thinking begins or ends.
-
-        With a format, Go-rendered models start a second generation behind the thinking.
-        """
+    def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
+        """Return the contents that are sent where thinking begins or ends."""
+        # With `format`, models that are not native start a second generation after the thinking.
         return () if opens or self.native or self.prompt.format is None else ("",)
 
     def _call_fields(self, calls: list[ToolCall]) -> str:
         return f'","message":{{"role":"assistant","content":""{self._calls(calls)}}},"done":false'
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
-        thought = f',"thinking":{text(thinking)}' if thinking else ""
-        message = f'{{"role":"assistant","content":{text(content)}{thought}{self._calls(calls)}}}'
-        reason, shown = self.reply.finish, self._logprobs(logprobs)
-        return f'{self._ended()},"message":{message},"done":true,"done_reason":"{reason}"{shown}{self._counters()}}}'
+        thinking_field = f',"thinking":{text(thinking)}' if thinking else ""
+        message = f'{{"role":"assistant","content":{text(content)}{thinking_field}{self._calls(calls)}}}'
+        reason, entries = self.reply.finish, self._logprobs(logprobs)
+        return f'{self._prefix()},"message":{message},"done":true,"done_reason":"{reason}"{entries}{self._counters()}}}'
 
 
 class GenerateLines(ChatLines):
-    """Encoder of `/api/generate`: contents are at the top. The thinking of native models is not separated."""
+    """Encoder for `/api/generate`. Native models return their thinking inside the text."""
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
         key = '"response":"","thinking":' if thinking and not self.native else '"response":'
         return f'",{key}', ',"done":false'
 
-    def _seam(self, *, opens: bool) -> tuple[str, ...]:
-        """Return tags, or the empty contents that their removal leaves."""
+    def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
+        """Return `<think>` tags, or empty contents where Ollama removes the tags."""
         if self.model.habit == "builtin":
             return ()
         tags = ("<think>",) if opens else ("</think>", "\n\n")
@@ -205,29 +201,29 @@ class GenerateLines(ChatLines):
         return f"<think>{thinking}</think>\n\n{content}" if thinking else content, ""
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
-        thought = f',"thinking":{text(thinking)}' if thinking else ""
+        thinking_field = f',"thinking":{text(thinking)}' if thinking else ""
         return (
-            f'{self._ended()},"response":{text(content)}{thought},"done":true'
+            f'{self._prefix()},"response":{text(content)}{thinking_field},"done":true'
             f',"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
             f"{self._calls(calls)}{self._logprobs(logprobs)}}}"
         )
 
     def _context(self) -> str:
-        """Return the conversation as tokens, which are characters here."""
+        """Return the field `context`, which contains one token for each character of the conversation."""
         if self.prompt.raw:
             return ""
-        given = self.reply.context
+        context = self.reply.context
         tokens = (
             (*self.body.get("context", ()), *map(ord, counted_text(self.prompt) + self.reply.text))
-            if given is None
-            else given
+            if context is None
+            else context
         )
         return f',"context":[{",".join(map(str, tokens))}]' if tokens else ""
 
 
 def _logprob(entry: Logprob, top: int) -> str:
-    rivals = ",".join(f"{{{_token(token, logprob)}}}" for token, logprob in entry.top[:top])
-    return f"{{{_token(entry.token, entry.logprob)}" + (f',"top_logprobs":[{rivals}]' if rivals else "") + "}"
+    top_entries = ",".join(f"{{{_token(token, logprob)}}}" for token, logprob in entry.top[:top])
+    return f"{{{_token(entry.token, entry.logprob)}" + (f',"top_logprobs":[{top_entries}]' if top_entries else "") + "}"
 
 
 def _token(token: str, logprob: float) -> str:
@@ -235,7 +231,7 @@ def _token(token: str, logprob: float) -> str:
     return f'"token":{text(token)},"logprob":{dumps(logprob)}' + (f',"bytes":[{encoded}]' if encoded else "")
 
 
-def _made_up(token: str) -> Logprob:
+def _default_logprob(token: str) -> Logprob:
     first = -(1 + stable_hash(token) % 999) / 1000
-    rivals = [(WORDS[index], first - index - 1) for index in range(19)]
-    return Logprob(token, first, ((token, first), *rivals))
+    top_entries = [(WORDS[index], first - index - 1) for index in range(19)]
+    return Logprob(token, first, ((token, first), *top_entries))

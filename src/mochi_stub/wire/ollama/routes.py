@@ -1,4 +1,4 @@
-"""Ollama's own HTTP interface: the paths, and the models in the form of `/api/tags`, `/api/show` and `/api/ps`."""
+"""Route table of Ollama's API, and the handlers that describe models: `/api/tags`, `/api/show` and `/api/ps`."""
 
 from __future__ import annotations
 
@@ -20,31 +20,29 @@ from mochi_stub.wire.provider_pipeline import list_models, with_refusals
 VERSION = "0.33.0"
 NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
 NEVER = 292 * 365.25 * 24 * 3600
-"""Seconds after which a model expires in `/api/ps` that stays loaded for ever."""
+"""Seconds until `expires_at` in `/api/ps` for a model that stays loaded forever."""
 
 
 def tags(stub: Stub, _request: Request) -> Result:
-    """GET /api/tags: newest first, to the second. Models of one second stay in the order of their declaration."""
+    """Handle `GET /api/tags`: return the models, newest first. Models of the same second stay in order."""
     ordered = sorted(list_models(stub.models), key=lambda model: _second(model.modified_at), reverse=True)
-    return errors.json_answer({"models": [_listed(model) for model in ordered]})
+    return errors.json_answer({"models": [_list_entry(model) for model in ordered]})
 
 
 def ps(stub: Stub, _request: Request) -> Result:
-    """GET /api/ps"""
     now = stub.scheduler.now()
-    return errors.json_answer({"models": [_running(loaded, now) for loaded in stub.scheduler.loaded()]})
+    return errors.json_answer({"models": [_loaded_object(loaded, now) for loaded in stub.scheduler.loaded()]})
 
 
 def show(stub: Stub, request: Request) -> Result:
-    """POST /api/show"""
     body = read_body(request.body, "ShowRequest", SHOW)
     name = body.get("model") or body.get("name") or ""
     if not name:
         raise errors.model_required()
-    bare, place = routed(name)
-    if place == "cloud":
+    base_name, location = routed(name)
+    if location == "cloud":
         raise errors.no_remote_details()
-    parsed = parse_name(bare)
+    parsed = parse_name(base_name)
     missing = errors.not_found(parsed.short if parsed else name)
     model = errors.local_model(stub, name, malformed=errors.invalid_name(), missing=missing)
     if model.remote:
@@ -70,7 +68,7 @@ def _model_object(model: Model) -> dict[str, Any]:
     }
 
 
-def _running(loaded: LoadedModel, now: float) -> dict[str, Any]:
+def _loaded_object(loaded: LoadedModel, now: float) -> dict[str, Any]:
     model, name = loaded.model, short_name(loaded.model)
     return {
         "name": name,
@@ -84,11 +82,8 @@ def _running(loaded: LoadedModel, now: float) -> dict[str, Any]:
     }
 
 
-def _listed(model: Model) -> dict[str, Any]:
-    """Return an entry of the list.
-
-    The list does not read the weights, which contain the template of a native model and the pooling of an embedder.
-    """
+def _list_entry(model: Model) -> dict[str, Any]:
+    # Ollama lists models without reading their weights. It cannot detect embedding models and native capabilities.
     name = short_name(model)
     remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
     lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
@@ -130,7 +125,7 @@ def _modelfile(model: Model) -> str:
         *([f"SYSTEM {_quoted(model.system)}"] if model.system else []),
         *(
             f"PARAMETER {name} {_quoted(value if isinstance(value, str) else dumps(value))}"
-            for name, value in _settings(model)
+            for name, value in _pairs(model)
         ),
         *([f"LICENSE {_quoted(model.license)}"] if model.license else []),
     ]
@@ -138,41 +133,41 @@ def _modelfile(model: Model) -> str:
 
 
 def _parameters(model: Model) -> str:
-    """Return one line for each setting: the name padded to 30 columns, a space and the value. Strings are in quotes."""
+    """Return a line for each parameter: the name padded to 30 columns, a space and the value. Strings are quoted."""
     return "\n".join(
-        f"{name:<30} " + (f'"{value}"' if isinstance(value, str) else dumps(value)) for name, value in _settings(model)
+        f"{name:<30} " + (f'"{value}"' if isinstance(value, str) else dumps(value)) for name, value in _pairs(model)
     )
 
 
-def _settings(model: Model) -> list[tuple[str, Any]]:
-    """Return the Modelfile's parameters, one line for each stop sequence."""
-    lines: list[tuple[str, Any]] = []
+def _pairs(model: Model) -> list[tuple[str, Any]]:
+    """Return the parameters of the Modelfile as pairs, with a pair for each stop sequence."""
+    pairs: list[tuple[str, Any]] = []
     for name, value in model.parameters.items():
-        lines += [(name, item) for item in value] if isinstance(value, (list, tuple)) else [(name, value)]
-    return lines
+        pairs += [(name, item) for item in value] if isinstance(value, (list, tuple)) else [(name, value)]
+    return pairs
 
 
 def _quoted(value: str) -> str:
     return f'"""{value}"""' if "\n" in value or value != value.strip(" ") else value
 
 
-def _second(moment: str) -> float:
-    return datetime.strptime(moment[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+def _second(timestamp: str) -> float:
+    return datetime.strptime(timestamp[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
 
 
-def _fixed(answer: HttpResponse) -> dict[str, Handler]:
-    return _reading(lambda _stub, _request: answer)
+def _constant(answer: HttpResponse) -> dict[str, Handler]:
+    return _get_and_head(lambda _stub, _request: answer)
 
 
-def _reading(handler: Handler) -> dict[str, Handler]:
+def _get_and_head(handler: Handler) -> dict[str, Handler]:
     return {"HEAD": handler, "GET": handler}
 
 
 _HANDLERS: Routes = {
-    "/": _fixed(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8")),
-    "/api/version": _fixed(errors.json_answer({"version": VERSION})),
+    "/": _constant(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8")),
+    "/api/version": _constant(errors.json_answer({"version": VERSION})),
     "/api/status": {"GET": lambda _stub, _request: errors.json_answer(NO_CLOUD)},
-    "/api/tags": _reading(tags),
+    "/api/tags": _get_and_head(tags),
     "/api/ps": {"GET": ps},
     "/api/show": {"POST": show},
     "/api/chat": {"POST": chat},

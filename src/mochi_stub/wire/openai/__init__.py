@@ -1,1 +1,1 @@
-"""OpenAI's wire as its own specification has it. `routes.ROUTES` is all that the application needs of it."""
+"""OpenAI's API according to its specification. `routes.ROUTES` is its entry point."""

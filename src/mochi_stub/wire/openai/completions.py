@@ -1,4 +1,4 @@
-"""`/v1/chat/completions` and `/v1/completions`: the requests, and the replies as chunks or as one object."""
+"""Handlers of `/v1/chat/completions` and `/v1/completions`, and the encoders of their replies."""
 
 from __future__ import annotations
 
@@ -15,23 +15,20 @@ from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, Tool
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer, failure_error
-from mochi_stub.wire.openai.request_schema import chat_model, message_of, reply_format, texts
+from mochi_stub.wire.openai.request_schema import chat_model, reply_format, texts, to_message
 
 NO_PROMPT = "<|endoftext|>"
 
 
 class ChunkEncoder:
-    """Base of the encoders of chat and text completions: a stream of chunks that ends with `[DONE]`.
-
-    `facts` are the fields that begin every chunk. `usage` is sent last if the request has `include_usage`.
-    """
+    """Base class of the encoders of chat and text completions. Every chunk begins with `common_fields`."""
 
     content_type = pipeline.EVENTS
 
-    def __init__(self, facts: dict[str, Any], usage: dict[str, Any], body: Mapping[str, Any]) -> None:
-        self.facts, self.usage = facts, usage
+    def __init__(self, common_fields: dict[str, Any], usage: dict[str, Any], body: Mapping[str, Any]) -> None:
+        self.common_fields, self.usage = common_fields, usage
         self.wants_usage = body.get("stream_options", {}).get("include_usage", False)
-        self.head = f'data: {dumps(facts)[:-1]},"choices":'
+        self.head = f'data: {dumps(common_fields)[:-1]},"choices":'
         self.tail = ',"usage":null}\n\n' if self.wants_usage else "}\n\n"
 
     def chunk(self, pieces: list[Piece]) -> bytes:
@@ -48,16 +45,15 @@ class ChunkEncoder:
         return failure_answer(failure)
 
     def piece(self, piece: Piece) -> str:
-        """Return the chunks of one piece."""
         raise NotImplementedError
 
     def finish(self) -> str:
-        """Return the chunks with the finish reasons."""
+        """Return the chunks with the finish reasons, one for each choice."""
         raise NotImplementedError
 
 
 def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
-    """POST /v1/chat/completions"""
+    """Handle `POST /v1/chat/completions`."""
     model = chat_model(stub, body, "v1/chat/completions")
     context = pipeline.build_context(stub, model, _chat_prompt(body, model), request)
     return pipeline.start_generation(context, ChatChunks(context, body))
@@ -65,14 +61,14 @@ def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 
 def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     effort = body.get("reasoning_effort")
-    wanted = body.get("response_format", {})
+    response_format = body.get("response_format", {})
     return Prompt(
         model=body["model"],
-        messages=tuple(map(message_of, body["messages"])),
+        messages=tuple(map(to_message, body["messages"])),
         tools=tuple(body.get("tools", ())) if body.get("tool_choice") != "none" else (),
         think=effort,
         thinks=model.can("thinking") and effort != "none",
-        format=reply_format(wanted.get("type"), wanted.get("json_schema", {})),
+        format=reply_format(response_format.get("type"), response_format.get("json_schema", {})),
         options=pipeline.options(body),
         stream=body.get("stream", False),
         choices=True,
@@ -80,33 +76,33 @@ def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
 
 
 class ChatChunks(ChunkEncoder):
-    """Encoder of a chat. All `n` choices have the same content, except in a reply that has choices of its own."""
+    """Encoder of a chat completion. All `n` choices have the same content, unless the reply defines its choices."""
 
     def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
-        reply, self.plan = context.reply, context.plan
+        reply, self.ids = context.reply, context.ids
         scripted = _by_choice(reply)
         self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
-        self.finishing = (0,) if scripted else tuple(self.replies)
-        has_called = reply.finish == "stop" and reply.tool_calls and not scripted
-        self.reason = "tool_calls" if has_called else reply.finish
-        self.choices = self.finishing
-        created = self.plan.start // 10**9
-        facts = {
-            "id": f"gen-{created}-{self.plan.id(0, 20, ALPHANUMERIC)}",
+        self.finished_choices = (0,) if scripted else tuple(self.replies)
+        calls_tools = reply.finish == "stop" and reply.tool_calls and not scripted
+        self.reason = "tool_calls" if calls_tools else reply.finish
+        self.choices = self.finished_choices
+        created = self.ids.start // 10**9
+        common_fields = {
+            "id": f"gen-{created}-{self.ids.id(0, 20, ALPHANUMERIC)}",
             "object": "chat.completion.chunk",
             "model": context.prompt.model,
             "created": created,
         }
-        super().__init__(facts, _usage(context.usage, len(self.finishing)), body)
-        self.lone: str | None = None
-        """Text before the content of a choice that is alone and has its role: most of a long stream."""
-        self.after = f'}},"finish_reason":null}}]{self.tail}'
-        self.greeted: set[int] = set()
+        super().__init__(common_fields, _usage(context.usage, len(self.finished_choices)), body)
+        self.content_head: str | None = None
+        """Cached start of a content chunk for the only active choice, after its role was sent."""
+        self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
+        self.roles_sent: set[int] = set()
         self.calls = 0
         self.calls_of_choice = 0
 
     def finish(self) -> str:
-        return "".join([self._delta(index, "{}", f'"{self.reason}"') for index in self.finishing])
+        return "".join([self._delta(index, "{}", f'"{self.reason}"') for index in self.finished_choices])
 
     def whole(self) -> HttpResponse:
         choices = [
@@ -114,37 +110,37 @@ class ChatChunks(ChunkEncoder):
             for index, reply in self.replies.items()
         ]
         return pipeline.json_answer(
-            {**self.facts, "object": "chat.completion", "choices": choices, "usage": self.usage}
+            {**self.common_fields, "object": "chat.completion", "choices": choices, "usage": self.usage}
         )
 
     def piece(self, piece: Piece) -> str:
         kind = piece.kind
-        if kind is Text and self.lone is not None:
-            return f"{self.lone}{dumps(piece.value)}{self.after}"
+        if kind is Text and self.content_head is not None:
+            return f"{self.content_head}{dumps(piece.value)}{self.content_tail}"
         if kind is Choice:
-            self.choices, self.calls_of_choice, self.lone = (piece.value.index,), 0, None
+            self.choices, self.calls_of_choice, self.content_head = (piece.value.index,), 0, None
             return ""
         if kind is ToolCall:
             return self._call(piece.value)
-        shown = dumps(piece.value)
-        delta = f'"reasoning":{shown},"reasoning_content":{shown}' if kind is Reasoning else f'"content":{shown}'
+        encoded = dumps(piece.value)
+        delta = f'"reasoning":{encoded},"reasoning_content":{encoded}' if kind is Reasoning else f'"content":{encoded}'
         chunks = "".join([self._delta(index, f"{{{self._role(index)}{delta}}}") for index in self.choices])
         if len(self.choices) == 1:
-            self.lone = f'{self.head}[{{"index":{self.choices[0]},"delta":{{"content":'
+            self.content_head = f'{self.head}[{{"index":{self.choices[0]},"delta":{{"content":'
         return chunks
 
     def _call(self, call: ToolCall) -> str:
-        """Return the name in one chunk and the arguments in pieces."""
-        place = self.calls_of_choice
-        entry = {"index": place, "id": self._call_id(call), "type": "function"}
+        """Return a chunk with the name of the call, and chunks with pieces of its arguments."""
+        index = self.calls_of_choice
+        entry = {"index": index, "id": self._call_id(call), "type": "function"}
         first = dumps([{**entry, "function": {"name": call.name, "arguments": ""}}])
-        rest = [dumps([{"index": place, "function": {"arguments": piece}}]) for piece in pipeline.argument_pieces(call)]
+        rest = [dumps([{"index": index, "function": {"arguments": piece}}]) for piece in pipeline.argument_pieces(call)]
         self.calls_of_choice += 1
         return "".join(
             [
-                self._delta(index, f'{{{self._role(index)}"tool_calls":{shown}}}')
-                for index in self.choices
-                for shown in (first, *rest)
+                self._delta(choice, f'{{{self._role(choice)}"tool_calls":{calls}}}')
+                for choice in self.choices
+                for calls in (first, *rest)
             ]
         )
 
@@ -157,24 +153,24 @@ class ChatChunks(ChunkEncoder):
             }
             for call in reply.tool_calls
         ]
-        thought = {"reasoning": reply.reasoning, "reasoning_content": reply.reasoning} if reply.reasoning else {}
+        reasoning = {"reasoning": reply.reasoning, "reasoning_content": reply.reasoning} if reply.reasoning else {}
         return {
             "role": "assistant",
             "content": reply.text or (None if calls else ""),
             "refusal": None,
-            **thought,
+            **reasoning,
             **({"tool_calls": calls} if calls else {}),
         }
 
     def _call_id(self, call: ToolCall) -> str:
         self.calls += 1
-        return call.id or f"call_{self.plan.id(self.calls, 24, ALPHANUMERIC)}"
+        return call.id or f"call_{self.ids.id(self.calls, 24, ALPHANUMERIC)}"
 
     def _role(self, index: int) -> str:
-        """Return the role on the first chunk of a choice."""
-        if index in self.greeted:
+        """Return the field `role` for the first chunk of a choice, and nothing for later chunks."""
+        if index in self.roles_sent:
             return ""
-        self.greeted.add(index)
+        self.roles_sent.add(index)
         return '"role":"assistant",'
 
     def _delta(self, index: int, delta: str, reason: str = "null") -> str:
@@ -182,7 +178,7 @@ class ChatChunks(ChunkEncoder):
 
 
 def _by_choice(reply: Reply) -> dict[int, Reply]:
-    """Return the reply of each choice; empty if the reply has no choices."""
+    """Split a reply into one reply for each of its choices. Return an empty dictionary if it has none."""
     found: dict[int, list[Part]] = {}
     parts: list[Part] = []
     for part in reply.parts:
@@ -194,18 +190,18 @@ def _by_choice(reply: Reply) -> dict[int, Reply]:
 
 
 def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
-    """POST /v1/completions"""
+    """Handle `POST /v1/completions`."""
     model = chat_model(stub, body, "v1/completions")
     n = body.get("n", 1)
     prompts = [text for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(n)]
-    contexts = [pipeline.build_context(stub, model, _prompt(body, text), request) for text in prompts]
-    parts = [part for index, one in enumerate(contexts) for part in _choice(index, one, body.get("echo", False))]
-    first = contexts[0]
-    whole = replace(first, reply=replace(first.reply, parts=parts), usage=_total(contexts, n))
-    return pipeline.start_generation(whole, CompletionChunks(whole, [one.reply.finish for one in contexts], body))
+    choices = [pipeline.build_context(stub, model, _text_prompt(body, text), request) for text in prompts]
+    parts = [part for index, choice in enumerate(choices) for part in _parts(index, choice, body.get("echo", False))]
+    first = choices[0]
+    whole = replace(first, reply=replace(first.reply, parts=parts), usage=_total_usage(choices, n))
+    return pipeline.start_generation(whole, CompletionChunks(whole, [choice.reply.finish for choice in choices], body))
 
 
-def _prompt(body: Mapping[str, Any], text: str) -> Prompt:
+def _text_prompt(body: Mapping[str, Any], text: str) -> Prompt:
     return Prompt(
         model=body["model"],
         operation="generate",
@@ -216,31 +212,31 @@ def _prompt(body: Mapping[str, Any], text: str) -> Prompt:
     )
 
 
-def _choice(index: int, context: pipeline.GenerationContext, echo: bool) -> list[Part]:
-    """Return a reply as one choice of several. This endpoint has neither reasoning nor calls."""
+def _parts(index: int, context: pipeline.GenerationContext, echo: bool) -> list[Part]:
+    """Return the parts of one choice, without reasoning and tool calls, which this endpoint does not support."""
     echoed = [Text(context.prompt.user_text)] if echo else []
     parts = [part for part in context.reply.parts if not isinstance(part, (Reasoning, ToolCalls))]
     return [*([Choice(index)] if index else []), *echoed, *parts]
 
 
-def _total(contexts: list[pipeline.GenerationContext], n: int) -> pipeline.Counts:
-    """Return the tokens of all choices. A prompt counts once, however many choices it has."""
+def _total_usage(contexts: list[pipeline.GenerationContext], n: int) -> pipeline.Counts:
+    """Return the token counts of all choices. Each prompt counts once, regardless of its number of choices."""
     total = pipeline.Counts(*map(sum, zip(*(context.usage for context in contexts[::n]), strict=True)))
     output = sum(context.usage.output for context in contexts)
     return total._replace(output=output, reasoning=sum(context.usage.reasoning for context in contexts))
 
 
 class CompletionChunks(ChunkEncoder):
-    """Encoder of text completions: the choices one after the other."""
+    """Encoder of text completions. It sends one choice after the other."""
 
     def __init__(self, context: pipeline.GenerationContext, reasons: list[str], body: Mapping[str, Any]) -> None:
-        facts = {
-            "id": f"cmpl-{context.plan.id(0, 24, ALPHANUMERIC)}",
+        common_fields = {
+            "id": f"cmpl-{context.ids.id(0, 24, ALPHANUMERIC)}",
             "object": "text_completion",
-            "created": context.plan.start // 10**9,
+            "created": context.ids.start // 10**9,
             "model": context.prompt.model,
         }
-        super().__init__(facts, _usage(context.usage), body)
+        super().__init__(common_fields, _usage(context.usage), body)
         self.reply, self.reasons, self.choice = context.reply, reasons, 0
 
     def piece(self, piece: Piece) -> str:
@@ -258,14 +254,14 @@ class CompletionChunks(ChunkEncoder):
             {"text": reply.text, "index": index, "logprobs": None, "finish_reason": self.reasons[index]}
             for index, reply in replies.items()
         ]
-        return pipeline.json_answer({**self.facts, "choices": choices, "usage": self.usage})
+        return pipeline.json_answer({**self.common_fields, "choices": choices, "usage": self.usage})
 
     def _line(self, index: int, text: str, reason: str) -> str:
         return f'{self.head}[{{"text":{text},"index":{index},"logprobs":null,"finish_reason":{reason}}}]{self.tail}'
 
 
 def _usage(counts: pipeline.Counts, choices: int = 1) -> dict[str, Any]:
-    """Return the usage of a chat or text completion. Every choice generates the output once."""
+    """Return the usage object. The output tokens are multiplied by the number of choices."""
     output = counts.output * choices
     return {
         "prompt_tokens": counts.input,

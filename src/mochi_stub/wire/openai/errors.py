@@ -1,4 +1,4 @@
-"""Errors of OpenAI's API."""
+"""Error responses of OpenAI's API, and the lookup of the requested model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from mochi_stub.http.http_result import HttpResponse, Request, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
-from mochi_stub.wire.body_validation import Problem, choice, kind_of
+from mochi_stub.wire.body_validation import ValidationError, kind_of, quoted_list
 from mochi_stub.wire.provider_pipeline import Headers, HttpError, find_declared, headers_of, json_answer
 
 NOT_JSON = (
@@ -18,20 +18,19 @@ NOT_JSON = (
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
-def refusal(error: HttpError | Problem, _stub: Stub, _request: Request) -> HttpResponse:
-    """Return the answer to a request that is refused."""
-    refused = _format_problem(error) if isinstance(error, Problem) else error
-    return failure_answer(refused.failure, **refused.details)
+def refusal(error: HttpError | ValidationError, _stub: Stub, _request: Request) -> HttpResponse:
+    """Return the error response to a rejected request."""
+    formatted = _format_error(error) if isinstance(error, ValidationError) else error
+    return failure_answer(formatted.failure, **formatted.details)
 
 
 def failure_answer(failure: Failure, **details: Any) -> HttpResponse:
-    """Return a failure as an answer of its own."""
-    headers = (*_rate_limit(failure), *headers_of(failure))
+    headers = (*_rate_limit_headers(failure), *headers_of(failure))
     return json_answer({"error": failure_error(failure, **details)}, failure.status, headers)
 
 
 def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
-    """Return the error object of a failure, for a body and for a stream."""
+    """Return the error object for a response body or a stream event."""
     kind = "server_error" if failure.status >= 500 else "invalid_request_error"
     return {
         "message": failure.message,
@@ -43,16 +42,16 @@ def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
 
 
 def find_model(stub: Stub, name: str) -> Model:
-    """Return the model of that name. Raises Refused."""
+    """Return the model with this name. Raises HttpError if it is unknown."""
     missing = HttpError(404, f"The model `{name}` does not exist or you do not have access to it.")
     return find_declared(stub.models, name, missing)
 
 
-def _format_problem(problem: Problem) -> HttpError:
-    """Return what is wrong with a body, in OpenAI's words."""
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem.where).removeprefix(".")
-    found, wanted = problem.found, problem.wanted
-    match problem.kind:
+def _format_error(error: ValidationError) -> HttpError:
+    """Return the error for an invalid body, in OpenAI's wording."""
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.location).removeprefix(".")
+    found, expected = error.found, error.expected
+    match error.kind:
         case "syntax":
             return HttpError(400, NOT_JSON)
         case "missing" if path == "model":
@@ -61,18 +60,18 @@ def _format_problem(problem: Problem) -> HttpError:
             message, code = f"Missing required parameter: '{path}'.", "missing_required_parameter"
         case "type":
             place = f"Invalid type for '{path}'" if path else "Invalid type for the request body"
-            message = f"{place}: expected {_a(wanted)}, but got {_a(kind_of(found))} instead."
+            message = f"{place}: expected {_with_article(expected)}, but got {_with_article(kind_of(found))} instead."
             code = "invalid_type"
         case "value" | "tag":
-            message = f"Invalid value: '{found}'. Supported values are: {choice(wanted, ', and ')}."
+            message = f"Invalid value: '{found}'. Supported values are: {quoted_list(expected, ', and ')}."
             code = "invalid_value"
         case "empty":
-            expected = f"Expected an array with minimum length {wanted}, but got an empty array instead."
-            message, code = f"Invalid '{path}': empty array. {expected}", "empty_array"
+            explanation = f"Expected an array with minimum length {expected}, but got an empty array instead."
+            message, code = f"Invalid '{path}': empty array. {explanation}", "empty_array"
         case "low" | "high":
-            side, sign, suffix = _LIMITS[problem.kind]
-            expected = f"Expected a value {sign} {wanted:g}, but got {found} instead."
-            message = f"Invalid '{path}': {kind_of(found)} {side} value. {expected}"
+            side, sign, suffix = _LIMITS[error.kind]
+            explanation = f"Expected a value {sign} {expected:g}, but got {found} instead."
+            message = f"Invalid '{path}': {kind_of(found)} {side} value. {explanation}"
             code = f"{kind_of(found)}_{suffix}_value"
     return HttpError(400, message, param=path or None, code=code)
 
@@ -80,12 +79,12 @@ def _format_problem(problem: Problem) -> HttpError:
 _LIMITS = {"low": ("below minimum", ">=", "below_min"), "high": ("above maximum", "<=", "above_max")}
 
 
-def _a(kind: str) -> str:
-    """Return the kind with its article. OpenAI writes `null` without one."""
+def _with_article(kind: str) -> str:
+    """Return the name of a JSON type with its article. OpenAI writes `null` without an article."""
     return kind if kind == "null" else f"{'an' if kind[0] in 'aio' else 'a'} {kind}"
 
 
-def _rate_limit(failure: Failure) -> Headers:
+def _rate_limit_headers(failure: Failure) -> Headers:
     if failure.status != 429 or any(name.lower().startswith("x-ratelimit-") for name, _ in failure.headers):
         return ()
     return (

@@ -1,4 +1,4 @@
-"""Schemas of OpenAI's requests, and their messages and options as those of a prompt."""
+"""Schemas of OpenAI's requests, and the conversion of their messages and options."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from mochi_stub.http.http_result import Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, ToolCall
 from mochi_stub.wire.body_validation import (
-    Where,
+    Location,
     anything,
     array,
     flag,
+    integer,
     mapping,
     number,
     schema,
     string,
+    string_or,
     tagged,
-    text_or,
-    whole,
 )
 from mochi_stub.wire.openai.errors import find_model
 from mochi_stub.wire.provider_pipeline import HttpError
@@ -34,7 +34,7 @@ _PARTS = {
     "file": {"file!": mapping},
     "refusal": {"refusal!": string},
 }
-_CONTENT = text_or([tagged("type", _PARTS)])
+_CONTENT = string_or([tagged("type", _PARTS)])
 _FUNCTION = {"name!": string, "description": string, "parameters": mapping, "strict": flag}
 _CALL = {"id": string, "type": string, "function!": {"name!": string, "arguments": string}}
 _MESSAGE = {
@@ -54,9 +54,9 @@ _COMMON = {
     "top_p": number(0, 1),
     "frequency_penalty": number(-2, 2),
     "presence_penalty": number(-2, 2),
-    "seed": whole(-(2**63)),
-    "stop": text_or([string]),
-    "n": whole(1, 128),
+    "seed": integer(-(2**63)),
+    "stop": string_or([string]),
+    "n": integer(1, 128),
 }
 CHAT = schema(
     {
@@ -64,8 +64,8 @@ CHAT = schema(
         "messages!": array(tagged("role", _MESSAGE), least=1),
         "tools": [tagged("type", {"function": {"function!": _FUNCTION}, "custom": mapping})],
         "tool_choice": anything,
-        "max_tokens": whole(1),
-        "max_completion_tokens": whole(1),
+        "max_tokens": integer(1),
+        "max_completion_tokens": integer(1),
         "response_format": tagged("type", _FORMAT),
         "reasoning_effort": EFFORT,
         **_COMMON,
@@ -73,27 +73,27 @@ CHAT = schema(
 )
 
 
-def _prompts(value: Any, where: Where) -> Any:
-    """Check a text, tokens, or a list of either."""
+def _prompts(value: Any, location: Location) -> Any:
+    """Check a prompt: a text, an array of tokens, or an array of texts or of token arrays."""
     first = value[0] if isinstance(value, list) and value else None
-    tokens = array(whole(0))
+    tokens = array(integer(0))
     items = tokens if isinstance(first, int) else array(tokens if isinstance(first, list) else string, least=1)
-    return text_or(items)(value, where)
+    return string_or(items)(value, location)
 
 
-COMPLETION = schema({"model!": string, "prompt": _prompts, "max_tokens": whole(0), "echo": flag, **_COMMON})
+COMPLETION = schema({"model!": string, "prompt": _prompts, "max_tokens": integer(0), "echo": flag, **_COMMON})
 EMBEDDING = schema(
-    {"model!": string, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": whole(1)}
+    {"model!": string, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": integer(1)}
 )
 
 
 def texts(value: Any) -> list[str]:
-    """Return a text, tokens, or a list of either as a list of texts. A token is written as its number."""
-    items = value if isinstance(value, list) and not all(isinstance(one, int) for one in value) else [value]
-    return [one if isinstance(one, str) else " ".join(map(str, one)) for one in items]
+    """Convert a prompt to a list of texts. Tokens are written as numbers."""
+    items = value if isinstance(value, list) and not all(isinstance(item, int) for item in value) else [value]
+    return [item if isinstance(item, str) else " ".join(map(str, item)) for item in items]
 
 
-def message_of(message: Mapping[str, Any]) -> Message:
+def to_message(message: Mapping[str, Any]) -> Message:
     content, images = text_and_images(message.get("content", ""))
     return Message(
         role={"developer": "system", "function": "tool"}.get(message["role"], message["role"]),
@@ -110,15 +110,15 @@ def message_of(message: Mapping[str, Any]) -> Message:
 
 
 def text_and_images(content: Any) -> tuple[str, int]:
-    """Return the text of a message's parts, a line each, and the number of its images."""
+    """Return the text of a message, with a line for each part, and the number of its images."""
     if isinstance(content, str):
         return content, 0
-    words = [part.get("text") or part.get("refusal") for part in content]
-    return "\n".join(filter(None, words)), sum(part["type"] in ("image_url", "input_image") for part in content)
+    texts = [part.get("text") or part.get("refusal") for part in content]
+    return "\n".join(filter(None, texts)), sum(part["type"] in ("image_url", "input_image") for part in content)
 
 
 def arguments(text: str) -> Mapping[str, Any]:
-    """Return the arguments that a model wrote. Invalid JSON is kept as the text that it is."""
+    """Parse the arguments of a tool call. Text that is not a JSON object becomes the value of `arguments`."""
     try:
         value = orjson.loads(text) if text else {}
     except orjson.JSONDecodeError:
@@ -127,17 +127,17 @@ def arguments(text: str) -> Mapping[str, Any]:
 
 
 def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
-    """Return `"json"`, a schema, or None."""
+    """Return the requested reply format: a JSON schema, `"json"` or None."""
     return json_schema.get("schema", {}) if kind == "json_schema" else "json" if kind == "json_object" else None
 
 
 def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
-    """Return the model of a request. Raises Refused if it cannot generate text, or not call the tools."""
+    """Return the model of a request. Raises HttpError if it does not support text generation or the tools."""
     model = find_model(stub, body["model"])
     if not model.can("completion"):
         kind = "completion" if endpoint == "v1/completions" else "chat"
-        words = f"This is not a {kind} model and thus not supported in the {endpoint} endpoint."
-        raise HttpError(404, words, param="model", code=None)
+        message = f"This is not a {kind} model and thus not supported in the {endpoint} endpoint."
+        raise HttpError(404, message, param="model", code=None)
     if body.get("tools") and not model.can("tools"):
         raise HttpError(400, "tools is not supported in this model.", param="tools", code="unsupported_parameter")
     return model

@@ -1,7 +1,4 @@
-"""`/v1/responses`: the request, and the reply as the API's events or as one object.
-
-An output item is reasoning, a message or a function call. Events report its beginning, its pieces and its end.
-"""
+"""Handler of `/v1/responses`, its request schema and the encoder of its replies."""
 
 from __future__ import annotations
 
@@ -16,16 +13,16 @@ from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import (
-    Where,
+    Location,
     anything,
     flag,
+    integer,
     mapping,
     number,
     schema,
     string,
+    string_or,
     tagged,
-    text_or,
-    whole,
 )
 from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer
@@ -38,7 +35,7 @@ _PARTS = {
     "input_file": mapping,
     "refusal": {"refusal!": string},
 }
-_CONTENT = text_or([tagged("type", _PARTS)])
+_CONTENT = string_or([tagged("type", _PARTS)])
 _ITEMS = {
     "message": {"role!": ("user", "assistant", "system", "developer"), "content!": _CONTENT},
     "function_call": {"call_id!": string, "name!": string, "arguments!": string},
@@ -51,23 +48,23 @@ _ANY_TOOL = schema({"type!": string})
 _FUNCTION = schema({"name!": string, "parameters": mapping})
 
 
-def _tool(value: Any, where: Where) -> Any:
-    """Check a tool. A function needs a name; OpenAI's own tools are accepted as they are."""
-    if _ANY_TOOL(value, where)["type"] == "function":
-        _FUNCTION(value, where)
+def _tool(value: Any, location: Location) -> Any:
+    """Check a tool. Only functions are validated; OpenAI's built-in tools are accepted unchanged."""
+    if _ANY_TOOL(value, location)["type"] == "function":
+        _FUNCTION(value, location)
     return value
 
 
 RESPONSE = schema(
     {
         "model!": string,
-        "input!": text_or([tagged("type", _ITEMS, default="message")]),
+        "input!": string_or([tagged("type", _ITEMS, default="message")]),
         "instructions": string,
         "previous_response_id": string,
         "tools": [_tool],
         "tool_choice": anything,
         "parallel_tool_calls": flag,
-        "max_output_tokens": whole(1),
+        "max_output_tokens": integer(1),
         "temperature": number(0, 2),
         "top_p": number(0, 1),
         "reasoning": {"effort": EFFORT, "summary": string},
@@ -80,15 +77,14 @@ RESPONSE = schema(
 )
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _FIRST_ITEM_ID = 1000
-"""The IDs of items and of calls are derived from different numbers."""
+"""Index of the first item ID. Call IDs use lower indices, so that all IDs differ."""
 
 
 def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
-    """POST /v1/responses"""
     model = chat_model(stub, body, "v1/responses")
-    earlier = body.get("previous_response_id")
-    if earlier is not None:
-        message = f"Previous response with id '{earlier}' not found."
+    previous_id = body.get("previous_response_id")
+    if previous_id is not None:
+        message = f"Previous response with id '{previous_id}' not found."
         raise pipeline.HttpError(400, message, param="previous_response_id", code="previous_response_not_found")
     context = pipeline.build_context(stub, model, _prompt(body, model), request)
     return pipeline.start_generation(context, ResponseEvents(context, body))
@@ -96,7 +92,7 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 
 def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     effort = body.get("reasoning", {}).get("effort")
-    wanted = body.get("text", {}).get("format", {})
+    text_format = body.get("text", {}).get("format", {})
     functions = [
         pipeline.function_tool(**{name: tool.get(name) for name in ("name", "description", "parameters", "strict")})
         for tool in body.get("tools", ())
@@ -108,27 +104,27 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         tools=tuple(functions) if body.get("tool_choice") != "none" else (),
         think=effort,
         thinks=model.can("thinking") and effort != "none",
-        format=reply_format(wanted.get("type"), wanted),
+        format=reply_format(text_format.get("type"), text_format),
         options=pipeline.options(body),
         stream=body.get("stream", False),
     )
 
 
 def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Return the instructions and the input. Consecutive items of the assistant become one message."""
-    given = body["input"]
-    found = [Message("system", body["instructions"])] if body.get("instructions") else []
-    if isinstance(given, str):
-        return (*found, Message("user", given))
-    for new in filter(None, map(_message, given)):
-        last = found[-1] if found else None
+    """Convert the instructions and the input to messages. Consecutive assistant items become one message."""
+    items = body["input"]
+    messages = [Message("system", body["instructions"])] if body.get("instructions") else []
+    if isinstance(items, str):
+        return (*messages, Message("user", items))
+    for new in filter(None, map(_message, items)):
+        last = messages[-1] if messages else None
         if last and last.role == new.role == "assistant" and not (last.content and new.content):
             content, thinking = last.content or new.content, last.thinking or new.thinking
             calls = (*last.tool_calls, *new.tool_calls)
-            found[-1] = Message("assistant", content, thinking, tool_calls=calls)
+            messages[-1] = Message("assistant", content, thinking, tool_calls=calls)
         else:
-            found.append(new)
-    return tuple(found)
+            messages.append(new)
+    return tuple(messages)
 
 
 def _message(item: Mapping[str, Any]) -> Message | None:
@@ -148,12 +144,12 @@ def _message(item: Mapping[str, Any]) -> Message | None:
 
 
 class ResponseEvents:
-    """Encoder of a response. `items` are the finished items; the open one has the kind `open` and the pieces `text`."""
+    """Encoder of a response. The current item has the kind `open` and the pieces `text`; `items` are finished."""
 
     content_type = pipeline.EVENTS
 
     def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
-        self.context, self.body, self.plan = context, body, context.plan
+        self.context, self.body, self.ids = context, body, context.ids
         self.status = "incomplete" if context.reply.finish in _INCOMPLETE else "completed"
         self.items: list[dict[str, Any]] = []
         self.open: type | None = None
@@ -182,7 +178,6 @@ class ResponseEvents:
         return pipeline.json_answer(self._response(self.status))
 
     def _event(self, name: str, **fields: Any) -> str:
-        """Return one event with the next number."""
         number = self.sequence
         self.sequence += 1
         return event({"type": name, "sequence_number": number, **fields}, name)
@@ -190,8 +185,8 @@ class ResponseEvents:
     def _start(self) -> str:
         if self.sequence:
             return ""
-        begun = self._response("in_progress")
-        return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
+        state = self._response("in_progress")
+        return self._event("response.created", response=state) + self._event("response.in_progress", response=state)
 
     def _piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
@@ -207,7 +202,7 @@ class ResponseEvents:
         return opening + self._text_event("delta", delta=piece.value)
 
     def _close(self, status: str = "completed") -> str:
-        """Return the events that end the open item, if there is one."""
+        """Return the events that end the current item, if there is one."""
         if self.open is None:
             return ""
         text = "".join(self.text)
@@ -221,21 +216,21 @@ class ResponseEvents:
 
     def _text_event(self, name: str, **fields: str) -> str:
         if self.open is Reasoning:
-            return self._event(f"response.reasoning_summary_text.{name}", **self._place(), summary_index=0, **fields)
-        return self._event(f"response.output_text.{name}", **self._place(), content_index=0, **fields, logprobs=[])
+            return self._event(f"response.reasoning_summary_text.{name}", **self._target(), summary_index=0, **fields)
+        return self._event(f"response.output_text.{name}", **self._target(), content_index=0, **fields, logprobs=[])
 
     def _part_event(self, name: str, text: str) -> str:
         if self.open is Reasoning:
             part = {"type": "summary_text", "text": text}
-            return self._event(f"response.reasoning_summary_part.{name}", **self._place(), summary_index=0, part=part)
+            return self._event(f"response.reasoning_summary_part.{name}", **self._target(), summary_index=0, part=part)
         part = _output_text(text)
-        return self._event(f"response.content_part.{name}", **self._place(), content_index=0, part=part)
+        return self._event(f"response.content_part.{name}", **self._target(), content_index=0, part=part)
 
-    def _place(self) -> dict[str, Any]:
+    def _target(self) -> dict[str, Any]:
         return {"item_id": self._id("rs" if self.open is Reasoning else "msg"), "output_index": len(self.items)}
 
     def _id(self, prefix: str) -> str:
-        return f"{prefix}_{self.plan.id(_FIRST_ITEM_ID + len(self.items), 48)}"
+        return f"{prefix}_{self.ids.id(_FIRST_ITEM_ID + len(self.items), 48)}"
 
     def _item(self, text: str, status: str) -> dict[str, Any]:
         if self.open is Reasoning:
@@ -250,28 +245,27 @@ class ResponseEvents:
             "id": self._id("fc"),
             "type": "function_call",
             "status": "completed",
-            "call_id": call.id or f"call_{self.plan.id(index + 1, 24, ALPHANUMERIC)}",
+            "call_id": call.id or f"call_{self.ids.id(index + 1, 24, ALPHANUMERIC)}",
             "name": call.name,
             "arguments": dumps(call.arguments),
         }
-        place = {"item_id": item["id"], "output_index": index}
-        begun = {**item, "status": "in_progress", "arguments": ""}
+        target = {"item_id": item["id"], "output_index": index}
+        open_item = {**item, "status": "in_progress", "arguments": ""}
         name = "response.function_call_arguments"
         self.items.append(item)
-        started = self._event("response.output_item.added", output_index=index, item=begun)
-        deltas = [self._event(f"{name}.delta", **place, delta=piece) for piece in pipeline.argument_pieces(call)]
-        written = self._event(f"{name}.done", **place, arguments=item["arguments"])
-        ended = self._event("response.output_item.done", output_index=index, item=item)
-        return "".join([started, *deltas, written, ended])
+        added = self._event("response.output_item.added", output_index=index, item=open_item)
+        deltas = [self._event(f"{name}.delta", **target, delta=piece) for piece in pipeline.argument_pieces(call)]
+        arguments_done = self._event(f"{name}.done", **target, arguments=item["arguments"])
+        item_done = self._event("response.output_item.done", output_index=index, item=item)
+        return "".join([added, *deltas, arguments_done, item_done])
 
     def _response(self, status: str) -> dict[str, Any]:
-        """Return the response object in its current state."""
         body = self.body
         reason = _INCOMPLETE[self.context.reply.finish] if status == "incomplete" else None
         return {
-            "id": f"resp_{self.plan.id(0, 48)}",
+            "id": f"resp_{self.ids.id(0, 48)}",
             "object": "response",
-            "created_at": self.plan.start // 10**9,
+            "created_at": self.ids.start // 10**9,
             "status": status,
             "background": False,
             "error": None,

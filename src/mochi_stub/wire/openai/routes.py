@@ -1,4 +1,4 @@
-"""OpenAI's HTTP interface below `/v1`: paths, models and embeddings."""
+"""Routes of OpenAI's API below `/v1`, and the handlers of models and embeddings."""
 
 from __future__ import annotations
 
@@ -19,50 +19,45 @@ OWNER = "mochi-stub"
 
 
 def models(stub: Stub, _request: Request) -> Result:
-    """GET /v1/models"""
     return pipeline.json_answer(
         {"object": "list", "data": [_model_object(model) for model in pipeline.list_models(stub.models)]}
     )
 
 
 def model(stub: Stub, request: Request) -> Result:
-    """GET /v1/models/{id}"""
     name = request.path.partition("/models/")[2]
     missing = pipeline.HttpError(404, f"The model '{name}' does not exist", param="model")
     return pipeline.json_answer(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
 def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
-    """POST /v1/embeddings"""
     model = find_model(stub, body["model"])
     data, tokens = [], 0
     for index, text in enumerate(schema.texts(body["input"])):
         vector, count = pipeline.embed_text(stub, model, model.name, text)
         vector = pipeline.shorten_vector(vector, body.get("dimensions"))
         tokens += count
-        packed = body.get("encoding_format") == "base64"
-        data.append({"object": "embedding", "index": index, "embedding": _packed(vector) if packed else vector})
+        is_base64 = body.get("encoding_format") == "base64"
+        data.append({"object": "embedding", "index": index, "embedding": _to_base64(vector) if is_base64 else vector})
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return pipeline.json_answer({"object": "list", "data": data, "model": body["model"], "usage": usage})
 
 
 def wrong_method(_stub: Stub, request: Request) -> Result:
-    """A known path with another method"""
     raise pipeline.HttpError(405, f"Not allowed to {request.method} on {request.path}.", code="method_not_supported")
 
 
 def unknown_path(_stub: Stub, request: Request) -> Result:
-    """Any other path"""
     raise pipeline.HttpError(404, f"Invalid URL ({request.method} {request.path})", code=None)
 
 
 def _model_object(model: Model) -> dict[str, Any]:
-    moment = datetime.strptime(model.modified_at[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
-    return {"id": model.name, "object": "model", "created": int(moment.timestamp()), "owned_by": OWNER}
+    created = datetime.strptime(model.modified_at[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+    return {"id": model.name, "object": "model", "created": int(created.timestamp()), "owned_by": OWNER}
 
 
-def _packed(vector: list[float]) -> str:
-    """Return the vector as little-endian 32-bit floats in base64."""
+def _to_base64(vector: list[float]) -> str:
+    """Encode a vector as little-endian 32-bit floats in base64."""
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
