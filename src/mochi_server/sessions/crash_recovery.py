@@ -12,7 +12,7 @@ INTERRUPTED = "The turn was interrupted before this call had a result."
 
 
 def close_partial(partial: Message) -> list[Message]:
-    """Return the messages to store for a partial answer or tool result, marked as interrupted. Deterministic.
+    """Return the interrupted messages that replace a partial answer or tool result, the same ones on every call.
 
     A partial tool result lists the remaining calls in its ``tool_calls``. Each of them gets an interrupted result,
     because models reject a history in which a call has no result.

@@ -19,7 +19,7 @@ _Result = TypeVar("_Result")
 
 
 class Block:
-    """Immutable sequence of whole turns. In every history it follows the same blocks and precedes a user message."""
+    """Immutable sequence of whole turns. In every history, the same blocks precede it and a user message follows."""
 
     __slots__ = ("messages", "results")
 
@@ -52,7 +52,7 @@ class History(Sequence[Message]):
         return messages if isinstance(messages, History) else cls().extended(messages)
 
     def extended(self, messages: Iterable[Message]) -> "History":
-        """Return a history with more messages. The caller must not change them afterwards."""
+        """Return a history with the messages appended. The caller must not change them afterwards."""
         blocks, ends, tail = [*self.blocks], [*self.ends], [*self.tail]
         for message in messages:
             if len(tail) >= BLOCK_MESSAGES and message.get("role") == "user":

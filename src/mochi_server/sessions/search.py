@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 
-_BETWEEN_WORDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _CHUNK_CHARS = 16_000
 
 
@@ -23,9 +23,8 @@ def normalized_text(text: str) -> str:
 
 def words(query: str | None) -> list[str]:
     """Return the distinct normalized words of a query, longest first. A blank query has none."""
-    return sorted(
-        {word for word in _BETWEEN_WORDS.split(normalized_text(query or "")) if word}, key=lambda w: (-len(w), w)
-    )
+    distinct = {word for word in _WORD_SEPARATOR.split(normalized_text(query or "")) if word}
+    return sorted(distinct, key=lambda word: (-len(word), word))
 
 
 def searchable_texts(session: ChatSession) -> list[str]:
@@ -33,11 +32,8 @@ def searchable_texts(session: ChatSession) -> list[str]:
 
     Appending a message changes only the last chunk.
     """
-    title = session.summary_object()["title"]
-    return [
-        normalized_text(title or ""),
-        *_chunks(normalized_text(str(m.get("content") or "")) for m in session.history),
-    ]
+    title = normalized_text(session.summary_object()["title"] or "")
+    return [title, *_chunks(normalized_text(str(message.get("content") or "")) for message in session.history)]
 
 
 def matches(texts: Sequence[str], search_words: Iterable[str]) -> bool:

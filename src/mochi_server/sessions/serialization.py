@@ -9,7 +9,7 @@ import orjson
 
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 
-BETWEEN_MESSAGES = b",\n    "
+MESSAGE_SEPARATOR = b",\n    "
 """Separator of messages in a session file. Encoded messages contain no line breaks."""
 
 MAX_LEVELS = 200
@@ -36,7 +36,7 @@ def decode(data: bytes) -> Any:
 
 
 def parse(data: bytes) -> Any:
-    """Decode JSON, also with NaN, lone surrogates or a byte order mark. Raises ValueError."""
+    """Decode JSON leniently: accept NaN, lone surrogates and a byte order mark. Raises ValueError."""
     try:
         return orjson.loads(data)
     except ValueError:
@@ -73,7 +73,7 @@ def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[s
     first, last = head + b"\n    ", b"\n  " + tail
     if len(lines) == 1:
         return first + lines[0] + last
-    return BETWEEN_MESSAGES.join([first + lines[0], *lines[1:-1], lines[-1] + last])
+    return MESSAGE_SEPARATOR.join([first + lines[0], *lines[1:-1], lines[-1] + last])
 
 
 def decode_file(session_id: str, data: bytes) -> ChatSession:

@@ -60,12 +60,16 @@ class SessionMetadata(SessionSettings):
             updated_at=str(stored.get("updated_at") or created_at),
             format_version=version if is_newer else FORMAT_VERSION,
             **{name: read(stored.get(name)) for name, read in _READERS.items()},
-            extra={name: value for name, value in stored.items() if name not in _KNOWN},
+            extra={name: value for name, value in stored.items() if name not in _FIELD_NAMES},
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the ``metadata`` object of the file, with keys in the specified order."""
-        data = {name: value for name in _WRITTEN if (value := getattr(self, name)) is not None or name in _ALWAYS}
+        data = {
+            name: value
+            for name in _FILE_FIELDS
+            if (value := getattr(self, name)) is not None or name in _ALWAYS_WRITTEN
+        }
         data["tool_settings"] = self.tool_settings.model_dump(mode="json")
         data["agent_settings"] = self.agent_settings.model_dump(mode="json")
         return data | self.extra
@@ -73,16 +77,16 @@ class SessionMetadata(SessionSettings):
 
 _SETTINGS = [f.name for f in fields(SessionSettings)]
 _FIELDS = [f for f in fields(SessionMetadata) if f.name != "extra"]
-_KNOWN = frozenset(f.name for f in _FIELDS)
-_ALWAYS = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
+_FIELD_NAMES = frozenset(f.name for f in _FIELDS)
+_ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
-_WRITTEN = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-LISTED = tuple(name for name in _WRITTEN if name != "compaction")
+_FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
+LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name != "compaction")
 """Metadata fields in list entries and responses."""
 
-_TEXTS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
-_MESSAGE_KINDS: dict[str, type] = {
-    **dict.fromkeys(_TEXTS, str),
+_STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
+_MESSAGE_TYPES: dict[str, type] = {
+    **dict.fromkeys(_STRING_FIELDS, str),
     **dict.fromkeys(("images", "tool_calls", "handed_back"), list),
     **dict.fromkeys(("eval_count", "prompt_eval_count"), int),
 }
@@ -94,7 +98,7 @@ class ChatSession:
     def __init__(
         self, metadata: SessionMetadata, messages: Sequence[Message] = (), extra: dict[str, Any] | None = None
     ) -> None:
-        """A ``History`` is copied on the first access to ``messages``."""
+        """``messages`` may be a ``History``, which is copied on the first access to the property ``messages``."""
         self.metadata = metadata
         self.extra = {} if extra is None else extra
         self._messages: History | list[Message] = messages if isinstance(messages, History) else list(messages)
@@ -112,7 +116,7 @@ class ChatSession:
 
     @property
     def history(self) -> History:
-        """Messages of the session, which are shared and must not be changed."""
+        """Messages of the session for reading. They are shared and must not be changed."""
         return History.of(self._messages)
 
     def __eq__(self, other: object) -> bool:
@@ -178,7 +182,7 @@ class ChatSession:
     def summary_object(self) -> dict[str, Any]:
         """Return the session as a flat object without messages, for lists and responses."""
         flat = self.metadata.to_dict()
-        entry = {name: flat.get(name) for name in LISTED}
+        entry = {name: flat.get(name) for name in LIST_FIELDS}
         entry["title"] = self.metadata.title or automatic_title(self._messages, self.metadata.summary)
         entry["message_count"] = len(self._messages)
         entry["preview"] = preview(self._messages)
@@ -260,9 +264,9 @@ def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str 
 
 def complete_message(message: Message, index: int, created_at: str) -> Message:
     """Add missing fields to a stored message, with the same values on each read, and remove fields of a wrong type."""
-    wrong = [n for n, kind in _MESSAGE_KINDS.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # a TypedDict by names
+    wrong = [n for n, kind in _MESSAGE_TYPES.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # the key is not a literal
     for name in wrong:
-        del message[name]  # type: ignore[misc]  # a TypedDict by names
+        del message[name]  # type: ignore[misc]  # the key is not a literal
     if not message.get("role"):
         message["role"] = "tool" if message.get("tool_name") else "assistant" if message.get("model") else "user"
     if not isinstance(message.get("content"), str):

@@ -41,7 +41,7 @@ class SessionPage:
 
 
 class SessionStore(Protocol):
-    """Store of sessions, which are changed step by step.
+    """Protocol of a store of sessions.
 
     A change with a ``revision`` raises ``SessionConflict`` if the revision of the stored history differs. Every method
     raises ``SessionNotFound`` for an unknown or invalid id and ``StorageFailed`` for an I/O error. After an error the
@@ -77,7 +77,7 @@ class SessionStore(Protocol):
     ) -> ChatSession:
         """Add messages at the end.
 
-        ``ends_turn`` marks the last messages of a turn. ``unfinished`` is a checkpoint to store with the messages.
+        ``ends_turn`` marks the last messages of a turn. ``unfinished`` is a partial answer to store with them.
         ``images`` are stored atomically with the messages that reference them. An image is removed when no message of
         any session references it any more.
         """
@@ -108,7 +108,7 @@ class SessionStore(Protocol):
     def hold(
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
     ) -> AbstractAsyncContextManager[None]:
-        """Lock a session for changes in the body. Only ``patch`` needs no lock.
+        """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
 
         A turn passes its ``run_id``. During a turn, other calls raise ``SessionBusy``, or wait if ``wait`` is set.
         A lock without ``run_id`` is short, so other calls wait for it. Changes of a turn are durable on release.
@@ -116,7 +116,7 @@ class SessionStore(Protocol):
 
 
 class Stores(Protocol):
-    """Stores of a server, which are opened and closed together."""
+    """Protocol of the stores of a server, which are opened and closed together."""
 
     @property
     def chats(self) -> SessionStore:

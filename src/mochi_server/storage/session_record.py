@@ -8,7 +8,7 @@ from typing import Any
 
 from mochi_server.sessions.crash_recovery import close_partial, with_missing_results
 from mochi_server.sessions.history import Block, History
-from mochi_server.sessions.serialization import BETWEEN_MESSAGES, encode, encode_file, normalize
+from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file, normalize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import timestamp
@@ -106,12 +106,12 @@ class SessionRecord:
 
 
 def _encode_block(messages: Sequence[Message]) -> bytes:
-    return BETWEEN_MESSAGES.join(map(encode, messages))
+    return MESSAGE_SEPARATOR.join(map(encode, messages))
 
 
 def _hash_block(before: blake2b | None, block: Block) -> blake2b:
     """Return the hash of the history up to the end of a block."""
     hasher = before.copy() if before else blake2b(digest_size=8)
     hasher.update(b"\n" if before else b"")
-    hasher.update(block.cached(_encode_block).replace(BETWEEN_MESSAGES, b"\n"))  # no message contains the separator
+    hasher.update(block.cached(_encode_block).replace(MESSAGE_SEPARATOR, b"\n"))  # no message contains the separator
     return hasher

@@ -23,7 +23,7 @@ _NOT_A_FILE = {errno.ENOENT, errno.ELOOP, errno.EMLINK, errno.ENXIO}
 
 
 class Signature(NamedTuple):
-    """Inode, modification time and size, which together identify a state of a file."""
+    """File signature: inode, modification time and size, which together identify a state of a file."""
 
     inode: int
     modified_ns: int

@@ -43,7 +43,7 @@ class _RunningTurn:
 
 
 class SessionDirectory:
-    """Sessions of one directory, which other processes may use at the same time. Methods block on file I/O."""
+    """Blocking store for the sessions of one directory, which other processes may use at the same time."""
 
     def __init__(
         self, path: Path, recent: SessionCache[FileSnapshot] | None = None, *, timeout: float = LOCK_TIMEOUT_SECONDS

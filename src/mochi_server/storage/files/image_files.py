@@ -18,7 +18,7 @@ from mochi_server.storage.files.locks import FileLocks
 from mochi_server.util.platform import sync_directory
 
 _REFERENCE = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
-STAGED = ".import-"
+IMPORT_PREFIX = ".import-"
 """Prefix of the names of directories with the files of an import."""
 _SESSION = ".json"  # part of the name of every file that may reference images: sessions, turn logs and damaged sessions
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class ImageFiles:
-    """Images of the sessions of a directory. Methods block on file I/O."""
+    """Blocking store for the images of a sessions directory."""
 
     def __init__(self, sessions: Path, locks: FileLocks) -> None:
         self._sessions = sessions
@@ -59,10 +59,7 @@ class ImageFiles:
             return True
 
     def sweep(self) -> None:
-        """Remove unreferenced images and incomplete image files. Raises StorageBusy.
-
-        On an I/O error, remove nothing more and log a warning.
-        """
+        """Remove unreferenced images and incomplete files; on an I/O error, only log a warning. Raises StorageBusy."""
         try:
             if not self._stored_files():
                 return
@@ -94,7 +91,7 @@ class ImageFiles:
         """Return the names of all referenced images. Raises OSError if a file cannot be read."""
         references: dict[str, tuple[atomic_files.Signature, frozenset[str]]] = {}
         # Read imports before sessions, and logs (sorted first by their dot) before files: data moves in that order.
-        for folder in (*self._sessions.glob(f"{STAGED}*"), self._sessions):
+        for folder in (*self._sessions.glob(f"{IMPORT_PREFIX}*"), self._sessions):
             with suppress(FileNotFoundError):  # the import has ended
                 for name in sorted(path.name for path in folder.iterdir() if _SESSION in path.name):
                     if (current := atomic_files.signature(folder / name)) is not None:

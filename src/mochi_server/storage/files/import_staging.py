@@ -16,7 +16,7 @@ from mochi_server.sessions.patching import normalized
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import NewSession
 from mochi_server.storage.files import atomic_files
-from mochi_server.storage.files.image_files import STAGED, ImageFiles
+from mochi_server.storage.files.image_files import IMPORT_PREFIX, ImageFiles
 from mochi_server.storage.files.locks import FileLocks
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id
@@ -40,7 +40,7 @@ class ImportStaging:
         """
         with self.locks.imports():
             self._recover()
-            staging = self.sessions / f"{STAGED}{new_id()}"
+            staging = self.sessions / f"{IMPORT_PREFIX}{new_id()}"
             unfinished = staging.with_suffix(atomic_files.TEMPORARY)
             try:
                 stored = self._stage(unfinished, sessions, check)
@@ -53,12 +53,12 @@ class ImportStaging:
 
     def recover(self) -> None:
         """Complete the committed imports of dead processes and remove the rest. Raises OSError, StorageBusy."""
-        if any(self.sessions.glob(f"{STAGED}*")):
+        if any(self.sessions.glob(f"{IMPORT_PREFIX}*")):
             with self.locks.imports():
                 self._recover()
 
     def _recover(self) -> None:
-        for path in sorted(self.sessions.glob(f"{STAGED}*")):
+        for path in sorted(self.sessions.glob(f"{IMPORT_PREFIX}*")):
             if path.suffix == atomic_files.TEMPORARY:
                 shutil.rmtree(path)
             else:

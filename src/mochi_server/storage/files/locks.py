@@ -16,7 +16,7 @@ LOCK_TIMEOUT_SECONDS = 30.0
 
 
 class FileLocks:
-    """Locks among threads and processes, held for one write each.
+    """File locks of a sessions directory among threads and processes. Each lock lasts for one write.
 
     All methods raise StorageBusy after ``timeout`` seconds, and OSError if the lock file cannot be opened.
     """

@@ -14,7 +14,7 @@ _NAME = re.compile(r"(\d{1,10})-[0-9a-f]{12}")
 
 
 class ProcessRegistry:
-    """Registration of this process, and queries about other processes. Methods block on file I/O."""
+    """Blocking registry of this and other processes in a directory of lock files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -46,7 +46,7 @@ class FileSnapshot:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no write during the read can have the same signatures."""
+        """Whether the signatures would differ if another process had written during the read."""
         return all(signature.is_settled for signature in (self.file, self.log) if signature)
 
 

@@ -1,9 +1,9 @@
 """SQLite index for listing and searching the sessions of a directory, in the file ``.index.sqlite``.
 
 The session files are authoritative. A file is read again if its signature (inode, mtime, size) differs from that in the
-index, or if it has a turn log. A list compares all signatures, unless the previous list is younger than
-``TRUSTED_SECONDS`` and no other process has changed the directory since. Creating, replacing and deleting files changes
-a directory. Editing a file in place does not, so such an edit is listed after at most ``TRUSTED_SECONDS``.
+index, or if it has a turn log. A list compares all signatures, unless the last comparison is younger than
+``TRUSTED_SECONDS`` and no other process has changed the directory since. Editing a file in place does not change the
+directory, so such an edit is listed after at most ``TRUSTED_SECONDS``.
 
 The index can be deleted at any time. If the file is locked or not writable, a database in memory is used. A damaged
 file is created again. Searches add texts to the index; lists do not.
@@ -110,7 +110,7 @@ class SessionIndex:
         self._compared: _Comparison | None = None
         self._unsettled: set[str] = set()  # sessions with a turn log, which every list reads again
         self._changed: set[str] = set()
-        """Sessions that this process has changed since the last list. Never iterate over it: threads modify it."""
+        """Sessions that this process has changed since the last list. Do not iterate: threads modify it."""
         self._has_all_texts = False  # whether the index has the texts of every session
         self._last: tuple[SessionQuery, SessionPage] | None = None
         self._lock = threading.Lock()

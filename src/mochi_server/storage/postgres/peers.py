@@ -79,7 +79,7 @@ class PeerDirectory:
         while (process := (await self._fetch(_CLAIM, **values))[0][0]) != self.name:
             if (peer := await self.find(process)) is not None:
                 return peer
-            # Several servers may find that the process is dead. The condition lets only one of them take over the key.
+            # If several servers find that the process is dead, the SQL condition lets only one take over the key.
             await self._fetch(_TAKE_OVER, **values, dead=process)
         return None
 

@@ -40,7 +40,7 @@ _KEEPALIVES = (
     "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; "
     "SET tcp_user_timeout = '5s'"
 )
-"""With these settings the database soon releases the locks of a host that was disconnected."""
+"""Settings with which the database detects a disconnected host in a few seconds and releases its locks."""
 
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # its warnings repeat on every attempt
 
@@ -51,7 +51,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self._url = url
         self.reachable = asyncio.Event()
-        """Cleared during an outage, so that requests fail quickly."""
+        """Event that is cleared during an outage, so that requests fail quickly."""
         self.reachable.set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,

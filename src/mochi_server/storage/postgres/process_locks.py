@@ -53,7 +53,7 @@ class ServerProcess:
         """``url`` is the address for requests of other servers; empty if this process serves no requests."""
         self.name = new_id()
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
-        """Called after an outage, when this process has locked again what no other process has locked meanwhile."""
+        """Callback after an outage, when the locks that no other process has taken are acquired again."""
         self._url = url
         self._database = database
         self._connection: Connection | None = None
@@ -97,7 +97,7 @@ class ServerProcess:
         """Return the subset of ``keys`` that any process has locked."""
         return set(keys) & {key for (key,) in await fetch_all(connection, _LOCKED)}
 
-    async def reap_dead(self) -> None:
+    async def delete_dead_processes(self) -> None:
         """Remove the rows of dead processes and expired rows. Raises ``StorageFailed``."""
         async with self._database.connection("clean up after dead servers") as connection:
             names = {name: lock_key("processes", name) for (name,) in await fetch_all(connection, _SILENT_PROCESSES)}

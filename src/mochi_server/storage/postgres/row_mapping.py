@@ -21,12 +21,12 @@ _INSERT = """
 INSERT INTO messages (session, position, change, body, searched)
 SELECT %(key)s, %(start)s + number - 1, %(change)s, body, searched
 FROM unnest(%(bodies)s::text[], %(texts)s::text[]) WITH ORDINALITY AS new (body, searched, number)"""
-_GROW = """
+_UPDATE_SESSION = """
 UPDATE sessions SET message_count = %(count)s, opening = %(opening)s, searched = %(searched)s, change = %(change)s,
     updated_at = CASE WHEN %(touch)s THEN greatest(updated_at + interval '1 microsecond', clock_timestamp())
         ELSE updated_at END
 WHERE key = %(key)s"""
-_SWEEP = """
+_DELETE_IMAGES = """
 DELETE FROM images i WHERE sha256 = ANY(%(names)s)
 AND NOT EXISTS (SELECT 1 FROM named_images n WHERE n.sha256 = i.sha256)"""
 _IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"  # prevents a new reference to an image while it is removed
@@ -157,7 +157,7 @@ async def replace_tail(
         await connection.execute(_INSERT, values)
     await _store_images(connection, head.key, start, messages, images)
     await delete_unreferenced_images(connection, removed_images)
-    await connection.execute(_GROW, values)
+    await connection.execute(_UPDATE_SESSION, values)
     await connection.execute("DELETE FROM partials WHERE session = %(key)s", values)
     return head._replace(message_count=values["count"], opening=opening, change=values["change"])
 
@@ -174,7 +174,7 @@ async def images_from(connection: Connection, session: int, start: int) -> list[
 async def delete_unreferenced_images(connection: Connection, names: Sequence[str]) -> None:
     """Remove the given images unless a message references them."""
     if names:
-        await connection.execute(_SWEEP, {"names": list(names)})
+        await connection.execute(_DELETE_IMAGES, {"names": list(names)})
 
 
 async def _store_images(

@@ -30,10 +30,10 @@ from mochi_server.util.shielding import run_shielded
 RELEASED_CHANNEL = "mochi_freed"
 """LISTEN/NOTIFY channel for the ids of sessions that a process has unlocked."""
 _RETRY_SECONDS = 0.25
-_HEAD = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
+_COLUMNS = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
 _BY_ID = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
 _READ = f"""
-SELECT {_HEAD}, p.body, new.positions, new.bodies
+SELECT {_COLUMNS}, p.body, new.positions, new.bodies
 FROM sessions s LEFT JOIN partials p ON p.session = s.key
 CROSS JOIN LATERAL (
     SELECT array_agg(m.position ORDER BY m.position) AS positions, array_agg(m.body ORDER BY m.position) AS bodies
@@ -41,14 +41,14 @@ CROSS JOIN LATERAL (
 ) new
 WHERE {_BY_ID}"""
 _LOCK = f"""
-SELECT {_HEAD}, p.body, coalesce(p.position, s.message_count)
+SELECT {_COLUMNS}, p.body, coalesce(p.position, s.message_count)
 FROM sessions s LEFT JOIN partials p ON p.session = s.key
 WHERE {_BY_ID} FOR UPDATE OF s"""
 _CREATE = f"""
 INSERT INTO sessions AS s
     (collection, session_id, metadata, extra, updated_at, message_count, opening, searched, change)
 VALUES (%(collection)s, %(session_id)s, %(metadata)s, %(extra)s, %(updated_at)s, 0, '[]', %(searched)s, 0)
-ON CONFLICT DO NOTHING RETURNING {_HEAD}"""
+ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"""
 _PATCH = """
 UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s,
     updated_at = greatest(updated_at + interval '1 microsecond', clock_timestamp())
@@ -157,7 +157,7 @@ class PostgresSessionStore:
         del ends_turn
         async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
             lock = self.locked_sessions.get(session_id)
-            # Messages after the lock's end are this write, committed before an error, or an answer recovered too early.
+            # Later messages are this write, committed before a connection error, or an answer recovered too early.
             end = lock.end if lock else head.message_count
             start = end if from_index is None else max(0, min(from_index, end))
             new = [normalized_message(message, start + offset) for offset, message in enumerate(messages)]
@@ -215,7 +215,7 @@ class PostgresSessionStore:
         page = {**values, "collection": self._collection, "limit": query.limit, "offset": query.offset}
         newest = "ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"
         async with self._database.connection("list the sessions") as connection:
-            rows = await fetch_all(connection, f"SELECT {_HEAD} FROM sessions s WHERE {condition} {newest}", page)
+            rows = await fetch_all(connection, f"SELECT {_COLUMNS} FROM sessions s WHERE {condition} {newest}", page)
             count = await fetch_one(connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page)
         return SessionPage.of([encode(SessionRow(*row).entry()) for row in rows], count[0] if count else 0)
 
@@ -263,7 +263,7 @@ class PostgresSessionStore:
                 await self.recover_crashed(session_id)
 
     def session_released(self, session_id: str) -> None:
-        """Wake the requests that wait for a session which another process has unlocked."""
+        """Wake the requests that wait for a session after another process has unlocked it."""
         if (event := self._release_events.get(session_id)) is not None:
             event.set()
 
@@ -283,7 +283,7 @@ class PostgresSessionStore:
     async def _insert(
         self, connection: Connection, session: ChatSession, updated_at: datetime, images: Sequence[Image]
     ) -> bool:
-        """Insert a session with its messages; return False if its id is taken."""
+        """Insert a session with its messages; return False if its id is in use."""
         values = {
             "metadata": row_mapping.metadata_text(session.metadata),
             "extra": text_of(session.extra),
@@ -292,13 +292,12 @@ class PostgresSessionStore:
         }
         row = await fetch_one(connection, _CREATE, self._parameters(session.session_id, **values))
         if row is not None:
-            await row_mapping.replace_tail(
-                connection, SessionRow(*row), 0, session.messages, images=images, touch=False
-            )
+            head = SessionRow(*row)
+            await row_mapping.replace_tail(connection, head, 0, session.messages, images=images, touch=False)
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
-        """Remove a session's rows; return the images that its messages referenced, or None without such a session."""
+        """Remove a session's rows. Return the images that its messages referenced, or None if it does not exist."""
         row = await fetch_one(connection, _LOCK, self._parameters(session_id))
         if row is None:
             return None

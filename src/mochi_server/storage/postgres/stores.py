@@ -55,7 +55,6 @@ class PostgresStores:
             await connection.execute("SELECT 1")
 
     def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
-
         async def reconnected(connection: Connection) -> None:
             callback(await self.chats.lost_sessions(connection))
 
@@ -74,7 +73,7 @@ class PostgresStores:
             with suppress(MochiError):
                 await self.chats.recover_all_crashed()
                 await self.agents.recover_all_crashed()
-                await self._process.reap_dead()
+                await self._process.delete_dead_processes()
             await asyncio.sleep(_CLEAN_UP_SECONDS)
 
     async def _listen(self) -> None:
