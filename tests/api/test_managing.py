@@ -187,7 +187,7 @@ def test_fork_inside_tool_calls_is_refused(api: Api) -> None:
     for index in (1, 2):
         response = api.http.post(f"/sessions/{session_id}/fork", json={"message_index": index})
         assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
-        assert "it ends with message 3" in response.json()["error"]["message"]
+        assert "use message 3" in response.json()["error"]["message"]
     fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 3}), 201)
     assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "tool", "tool"]
     assert api.send_message(fork["session_id"], "And?")["message"]["content"]

@@ -14,7 +14,7 @@ from tests.faults.rounds import share
 from tests.support.api import Api
 from tests.support.server import RunningServer
 
-LISTED = ("session_id", "title", "message_count", "preview")
+LIST_FIELDS = ("session_id", "title", "message_count", "preview")
 TEXTS = ["Hello!", "fail", "Good morning!", "x" * 400]
 
 
@@ -58,4 +58,4 @@ def test_sessions_in_parallel_do_not_affect_each_other(tmp_path: Path, sessions:
 
     kept = {mirror.id: mirror.entry() for mirror in mirrors if mirror.exists}
     assert 0 < len(kept) < sessions
-    assert {entry["session_id"]: {name: entry[name] for name in LISTED} for entry in entries} == kept
+    assert {entry["session_id"]: {name: entry[name] for name in LIST_FIELDS} for entry in entries} == kept

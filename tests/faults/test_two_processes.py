@@ -88,7 +88,7 @@ async def test_opening_a_served_directory_logs_the_other_process(files: FileSess
     await files.open()
     with child(serve_beside, sessions_dir) as other:
         ((line,),) = other.rest()
-    assert f"another process, {os.getpid()}, serves {sessions_dir} as well" in line
+    assert f"sessions directory shared process={os.getpid()} directory={sessions_dir}:" in line
     assert "turns of one session are not coordinated between processes" in line
 
 

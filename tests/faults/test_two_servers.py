@@ -26,7 +26,7 @@ def test_second_server_on_a_directory_warns_and_both_serve(stub: StubServer, tmp
         second.api() as other,
     ):
         (line,) = [line for line in second.output if "another process" in line]
-        assert f"another process, {first.process.pid}, serves {tmp_path / 'chat_sessions'} as well" in line
+        assert f"sessions directory shared process={first.process.pid} directory={tmp_path / 'chat_sessions'}:" in line
         assert "turns of one session are not coordinated between processes" in line
 
         session_id = one.create_session("mochi")["session_id"]

@@ -131,11 +131,11 @@ def test_blocked_table_fails_only_requests_that_need_it(start: Start, database: 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (("/postgres?", "/no_such?"), "there is no database of that name"),
+        (("/postgres?", "/no_such?"), "there is no database with that name"),
         (("postgres@", "nobody-here@"), "the database refuses the user or the password"),
         (("postgres@", f"{postgres.LOCKED}@"), "the database refuses the user or the password"),
-        (("?options", "?opinions"), "its URL has something that PostgreSQL does not know"),
-        (("127.0.0.1:", "127.0.0.1:x"), "its URL has something that PostgreSQL does not know"),
+        (("?options", "?opinions"), "its URL is not a valid PostgreSQL URL"),
+        (("127.0.0.1:", "127.0.0.1:x"), "its URL is not a valid PostgreSQL URL"),
     ],
 )
 async def test_invalid_database_url_is_reported(database: str, change: tuple[str, str], reason: str) -> None:
@@ -193,7 +193,7 @@ def test_newer_schema_is_refused_and_older_is_migrated(tmp_path: Path, database:
         connection.execute("INSERT INTO mochi_schema VALUES (1000, now())")
     code, refused = run("mochi_server", cwd=tmp_path, MOCHI_STORE_URL=database)
     assert (code, refused.count("\n")) == (1, 1)
-    assert "schema is version 1000, this mochi-server knows 5" in refused
+    assert "schema has version 1000, but this mochi-server supports only versions up to 5" in refused
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def test_address_that_leads_to_another_server_is_reported(
         with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
             next(events)
             assert error_of(asked.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
-    assert "another server answers there" in caplog.text
+    assert "another server responds at this URL" in caplog.text
 
 
 def test_requests_take_the_advertised_address(start: Start, holding: GatedStub) -> None:

@@ -21,7 +21,7 @@ def test_fork_drops_tool_calls_without_results() -> None:
     calling["tool_calls"] = [{"id": "1", "function": {"index": 0, "name": "add", "arguments": {}}}]
     session.messages = [user("a"), assistant("b"), user("c"), calling]
     assert contents(forked(session)) == ["a", "b", "c"]
-    with pytest.raises(InvalidMessageIndex, match="its end is not there yet"):
+    with pytest.raises(InvalidMessageIndex, match="some results are missing"):
         forked(session, 3)
 
 

@@ -87,7 +87,7 @@ def test_unreadable_session_prevents_deletion_of_images(
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", failing)
         directory.delete(other)
-    assert "stay for now: Input/output error" in caplog.text
+    assert "unused images not removed, will retry: Input/output error" in caplog.text
     assert directory.load_image(SHOWN.sha256) == PNG
     directory.delete(unreadable)
     assert blobs(sessions_dir) == set()

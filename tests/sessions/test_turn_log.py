@@ -14,7 +14,7 @@ from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.types import ToolCall
-from mochi_server.storage.files.turn_log import overlay, tail_line
+from mochi_server.storage.files.turn_log import apply_log, tail_line
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import timestamp
 from tests.sessions.samples import assistant, contents, file_of, log_of, new_session, read_count, stored_session, user
@@ -296,16 +296,16 @@ def test_overlaying_is_idempotent_line_by_line() -> None:
     for tail in ([assistant("b")], [user("c"), assistant("d")]):
         after = record.with_tail(len(record.messages), tail, "2026-01-02T00:00:00+00:00")
         log, record = log + tail_line(record, len(record.messages), after), after
-    once = overlay(before, log)
+    once = apply_log(before, log)
     assert once.messages == record.messages
-    assert overlay(once, log) == once
+    assert apply_log(once, log) == once
 
 
 @pytest.mark.parametrize("line", [b"[]", b"{}", b"null", b'{"at": 1}', b'{"fields": 1}', b'{"fields": {}}', b"\xff"])
 def test_unknown_lines_in_a_log_are_ignored(line: bytes) -> None:
     record = SessionRecord.of(new_session())
     after = record.with_tail(0, [user("a")], "2026-01-02T00:00:00+00:00")
-    found = overlay(record, line + b"\n" + tail_line(record, 0, after))
+    found = apply_log(record, line + b"\n" + tail_line(record, 0, after))
     assert found.messages == after.messages
 
 
@@ -315,11 +315,11 @@ def test_equal_histories_have_equal_revisions() -> None:
     grown = SessionRecord.of(new_session())
     for number in range(0, 300, 25):
         grown = grown.with_tail(number, messages[number : number + 25], "")
-        assert grown.mark == grown.with_partial(user("no part of it")).mark
+        assert grown.digest == grown.with_partial(user("no part of it")).digest
     shortened = grown.with_tail(300, messages, "").with_tail(300, [], "")
     lines = b"\n".join(map(encode, messages))
     for record in (at_once, grown, shortened):
-        assert record.mark == blake2b(lines, digest_size=8).hexdigest()
+        assert record.digest == blake2b(lines, digest_size=8).hexdigest()
 
 
 def test_messages_encoded_once_are_not_encoded_again() -> None:

@@ -1,4 +1,4 @@
-"""Middleware that forwards requests about a turn to the server that runs it. Routes know nothing of this."""
+"""ASGI middleware that forwards requests about a turn to the server that runs the turn."""
 
 import asyncio
 import re
@@ -27,13 +27,14 @@ _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 
 
 class ClusterMiddleware:
-    """Forward requests of clients, which ``guards`` check first; handle requests of other servers without them.
+    """Middleware that forwards requests of clients to the responsible server.
 
-    The server that received a request has checked it. A request of another server is never forwarded again.
+    ``guards`` check requests of clients first. Requests of other servers skip them, because the sending server has
+    already checked them. They are never forwarded again.
     """
 
     def __init__(self, app: ASGIApp, guards: Sequence[Middleware], peers: Callable[[], PeerDirectory]) -> None:
-        """``peers`` returns the queries of now: the app has new ones after each lifespan."""
+        """``peers`` returns the current peer directory, which changes with each lifespan of the app."""
         self._app = app
         self._peers = peers
         self._http: aiohttp.ClientSession | None = None
@@ -53,17 +54,17 @@ class ClusterMiddleware:
             await send_error(Unauthorized(), scope, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request of a client here, at another server, or at all of them."""
+        """Handle a request of a client on this server, on another server or on all servers."""
         method, path = scope["method"], scope["path"]
         try:
             if method == "POST" and path.rstrip("/") in _RELOADS:
                 await self._reload(scope, receive, send)
-            elif method == "DELETE" and (found := _SESSION.fullmatch(path)):
-                await self._delete(found[1], scope, receive, send)
-            elif (found := _CHAT.fullmatch(path)) and (method, found[2]) == ("POST", "/confirm-tool"):
-                await self._decide(found[1], scope, receive, send)
-            elif found:
-                await self._forward(found[1], scope, receive, send)
+            elif method == "DELETE" and (match := _SESSION.fullmatch(path)):
+                await self._delete(match[1], scope, receive, send)
+            elif (match := _CHAT.fullmatch(path)) and (method, match[2]) == ("POST", "/confirm-tool"):
+                await self._resolve_confirmation(match[1], scope, receive, send)
+            elif match:
+                await self._forward(match[1], scope, receive, send)
             else:
                 await self._app(scope, receive, send)
         except MochiError as error:
@@ -72,9 +73,9 @@ class ClusterMiddleware:
             return
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request about a turn at the server that runs it. Raises ``StorageFailed``."""
+        """Handle a request about a turn on the server that runs the turn. Raises ``StorageFailed``."""
         try:
-            peer = await self._peer_of(session_id, scope)
+            peer = await self._responsible_peer(session_id, scope)
         except PeerGone:
             return await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
         if peer is None:
@@ -84,14 +85,14 @@ class ClusterMiddleware:
         request = self._request(session_id, scope, send)
         request.shutdown = scope["app"].state.services.runs.shutdown
         running = request.run(peer, content, None if is_collected else IDLE_SECONDS)
-        if not await until_disconnect(receive, running):  # another server has to handle it, perhaps this one
+        if not await until_disconnect(receive, running):  # the peer died, so look it up again
             await self._dispatch(scope, _replaying(content, receive), send)
         return None
 
-    async def _peer_of(self, session_id: str, scope: Scope) -> Peer | None:
-        """Return the server that has to handle a request; None if this one has to.
+    async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
+        """Return the server that must handle a request, or None if it is this server.
 
-        Raises ``PeerGone`` for a stream of a turn whose server is dead, ``StorageFailed``.
+        Raises ``PeerGone`` if the request reads the stream of a turn whose server is dead, and ``StorageFailed``.
         """
         method, path = scope["method"], scope["path"].rstrip("/")
         if method == "POST" and path.endswith((session_id, "/stream")):
@@ -107,13 +108,13 @@ class ClusterMiddleware:
             return None
 
     async def _reload(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reload at all servers that respond."""
+        """Reload tools or agents on this server and on all reachable peers."""
         with suppress(MochiError):
             await self._request_all(await self._peers().serving_peers(), scope)
         await self._app(scope, receive, send)
 
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Delete a session at the servers that have runs of it, and here."""
+        """Delete a session on this server and on all servers that have runs of it."""
         responses: list[list[Message]] = []
         with suppress(MochiError):
             responses = await self._request_all(await self._peers().peers_with_runs(session_id), scope)
@@ -123,8 +124,8 @@ class ClusterMiddleware:
         for message in [*deleted, own][0]:
             await send(message)
 
-    async def _decide(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a decision to the server that asked for it, in any turn of the session. Raises ``StorageFailed``."""
+    async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the decision about a tool call to the server that requested it. Raises ``StorageFailed``."""
         content = await read_body(Request(scope, receive))
         own: list[Message] = []
         found: list[list[Message]] = []
@@ -142,7 +143,7 @@ class ClusterMiddleware:
     async def _request_all(
         self, peers: Sequence[Peer], scope: Scope, content: bytes = b"", session_id: str = ""
     ) -> list[list[Message]]:
-        """Return the responses of other servers; that of a dead one is empty."""
+        """Send a request to several servers and return their responses; the response of a dead server is empty."""
         responses: list[list[Message]] = [[] for _ in peers]
         requests = [self._request(session_id, {**scope}, _into(response)) for response in responses]
         await asyncio.gather(*(request.run(peer, content) for request, peer in zip(requests, peers, strict=True)))
@@ -153,7 +154,7 @@ class ClusterMiddleware:
         return PeerRequest(self._http, self._peers(), session_id, scope, send)
 
     def _signed(self, send: Send) -> Send:
-        """Return a ``send`` that adds the name of this process to the response."""
+        """Wrap ``send`` to add the name of this process to the response headers."""
         name = (PEER_HEADER.encode(), self._peers().name.encode())
 
         async def send_signed(message: Message) -> None:
@@ -165,7 +166,7 @@ class ClusterMiddleware:
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` for a body that was read before."""
+    """Wrap ``receive`` to return a body that was already read."""
     pending: list[Message] = [{"type": "http.request", "body": content}]
 
     async def replay() -> Message:
@@ -175,7 +176,7 @@ def _replaying(content: bytes, receive: Receive) -> Receive:
 
 
 def _into(messages: list[Message]) -> Send:
-    """Return a ``send`` that collects a response."""
+    """Return a ``send`` that appends a response to ``messages``."""
 
     async def append(message: Message) -> None:
         messages.append(message)

@@ -1,4 +1,4 @@
-"""A request to another server of the same database, whose response goes on to a client as it arrives."""
+"""Forwarding of a request to another server of the same database, with streaming of the response to the client."""
 
 import asyncio
 import logging
@@ -18,22 +18,22 @@ from mochi_server.web.asgi import send_error
 from mochi_server.web.sse import closing_events, last_id
 
 PEER_HEADER = "x-mochi-peer"
-"""Carries the token of a process in a request to it, and the name of that process in its response."""
+"""Header with the token of the receiving process in requests, and with its name in responses."""
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0
 _CHECK_SECONDS = 1.0
 _POLL_SECONDS = 0.1
-_OF_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "expect", "date"}
-_CHECKED = {"authorization", "cookie", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
-_NOT_SENT = _OF_CONNECTION | _CHECKED | {"host", "content-length", "accept-encoding", "x-request-id"}
-_NOT_RETURNED = _OF_CONNECTION | {"server", "x-request-id", PEER_HEADER}
+_CONNECTION_HEADERS = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "expect", "date"}
+_CHECKED_HEADERS = {"authorization", "cookie", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
+_NOT_FORWARDED = _CONNECTION_HEADERS | _CHECKED_HEADERS | {"host", "content-length", "accept-encoding", "x-request-id"}
+_NOT_RETURNED = _CONNECTION_HEADERS | {"server", "x-request-id", PEER_HEADER}
 _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
 
 def http_session() -> aiohttp.ClientSession:
-    """Return the HTTP client for peers. Each request has a connection: a reused one may close during a POST."""
+    """Return an HTTP client for peers. It reuses no connections, because a reused one may close during a POST."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -44,7 +44,7 @@ def http_session() -> aiohttp.ClientSession:
 
 @dataclass
 class PeerRequest:
-    """One request. An event stream always has its last events, also if the other server dies."""
+    """One forwarded request. If the other server dies, an event stream still gets its closing events."""
 
     http: aiohttp.ClientSession
     peers: PeerDirectory
@@ -52,16 +52,16 @@ class PeerRequest:
     scope: Scope
     send: Send
     shutdown: asyncio.Event = field(default_factory=asyncio.Event)
-    """Ends the request when this server stops: another server has the rest of a stream."""
+    """Event that aborts the request when this server shuts down. Clients resume streams at another server."""
     _has_begun: bool = field(default=False, init=False)
     _last_id: bytes = field(default=b"", init=False)
     _missed: int = field(default=0, init=False)
     _stopping: asyncio.Future[Any] = field(init=False)
 
     async def run(self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS) -> bool:
-        """Send the response of a server, or an error; return False if the server died before it responded.
+        """Send the response of a server, or an error. Return False if the server died before it responded.
 
-        ``idle_seconds`` limits the wait for each part of the response; None waits while the server sends heartbeats.
+        ``idle_seconds`` is the timeout for each chunk of the response. With None, wait while the server is alive.
         """
         self._stopping = asyncio.ensure_future(self.shutdown.wait())
         try:
@@ -75,7 +75,7 @@ class PeerRequest:
             return False
         except MochiError as error:
             if self._has_begun and isinstance(error, ShuttingDown):
-                await self.send(_body(b""))  # without `done`
+                await self.send(_body(b""))  # no `done` event, so that the client resumes
             elif self._has_begun:
                 await self.send(_body(closing_events(self.session_id, error, self._last_id)))
             else:
@@ -91,17 +91,17 @@ class PeerRequest:
         opening = self.http.request(
             self.scope["method"],
             peer.url + target.decode("latin-1"),
-            headers=[header for header in sent if header[0] not in _NOT_SENT] + own,
+            headers=[header for header in sent if header[0] not in _NOT_FORWARDED] + own,
             data=content or None,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_seconds),
         )
         with closing(await self._await(peer, opening)) as response:
             if response.headers.get(PEER_HEADER) != peer.name:
-                raise self._unreachable(peer, "another server answers there")
-            await self._send_on(peer, response)
+                raise self._unreachable(peer, "another server responds at this URL")
+            await self._relay(peer, response)
 
-    async def _send_on(self, peer: Peer, response: aiohttp.ClientResponse) -> None:
+    async def _relay(self, peer: Peer, response: aiohttp.ClientResponse) -> None:
         is_stream = response.content_type == "text/event-stream"
         content = b"" if is_stream else await self._await(peer, response.read())
         headers = [(name.lower(), value) for name, value in response.raw_headers]
@@ -109,14 +109,14 @@ class PeerRequest:
         self._has_begun = True
         await self.send({"type": "http.response.start", "status": response.status, "headers": headers})
         while is_stream and (chunk := await self._await(peer, response.content.readany())):
-            events, end, content = (content + chunk).rpartition(b"\n\n")  # no event is cut
+            events, end, content = (content + chunk).rpartition(b"\n\n")  # send only whole events
             if end:
                 self._last_id = last_id(events + end) or self._last_id
                 await self.send(_body(events + end, more=True))
         await self.send(_body(content))
 
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
-        """Await a part of a response. Raises ``ServerLost`` if the server becomes silent, ``ShuttingDown``."""
+        """Wait for part of a response. Raises ``ServerLost`` if the server becomes silent, and ``ShuttingDown``."""
         task = asyncio.ensure_future(work)
         tasks: set[asyncio.Future[Any]] = {task, self._stopping}
         try:
@@ -131,27 +131,27 @@ class PeerRequest:
             await asyncio.wait([task])
 
     async def _is_silent(self, peer: Peer) -> bool:
-        """Return whether a server has sent no heartbeats for a while, as far as the database can be asked."""
+        """Return whether a server sends no heartbeats. Return False if the database is unreachable."""
         with suppress(MochiError):
-            found = await self.peers.find(peer.name)
-            self._missed = 0 if found else self._missed + 1
-            return self._missed * _CHECK_SECONDS >= SILENT_SECONDS or (found is not None and found.is_silent)
+            current = await self.peers.find(peer.name)
+            self._missed = 0 if current else self._missed + 1
+            return self._missed * _CHECK_SECONDS >= SILENT_SECONDS or (current is not None and current.is_silent)
         return False
 
     async def _failure(self, peer: Peer, error: Exception) -> Exception:
-        """Return why a response failed. The database notices the end of a process a moment later."""
+        """Return the error for a failed request, waiting until the database notices that a process has ended."""
         if self._has_begun or isinstance(error, aiohttp.SocketTimeoutError):
             return ServerLost(self.session_id)
         is_final = isinstance(error, (asyncio.TimeoutError, aiohttp.InvalidURL))
         deadline = asyncio.get_running_loop().time() + (0 if is_final else CONNECT_SECONDS)
-        while (found := await self.peers.find(peer.name)) is not None and not found.is_silent:
+        while (current := await self.peers.find(peer.name)) is not None and not current.is_silent:
             if asyncio.get_running_loop().time() >= deadline:
                 return self._unreachable(peer, str(error) or type(error).__name__)
             await asyncio.sleep(_POLL_SECONDS)
-        return ServerLost(self.session_id) if found else PeerGone()
+        return ServerLost(self.session_id) if current else PeerGone()
 
     def _unreachable(self, peer: Peer, reason: str) -> ServerLost:
-        hint = "Set MOCHI_ADVERTISE_URL of that server to a URL at which the other servers reach it."
+        hint = "Set MOCHI_ADVERTISE_URL of that server to a URL at which other servers can reach it."
         logger.error("peer unreachable process=%s url=%s: %s. %s", peer.name, peer.url, reason, hint)
         return ServerLost(self.session_id, is_unreachable=True)
 

@@ -1,4 +1,4 @@
-"""Chat sessions: what they are, how they are kept. Usable without the server."""
+"""Chat sessions and their stores, usable without the server."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ _MODULES = {"FileSessionStore": "files.store", "MemorySessionStore": "memory", "
 
 
 def __getattr__(name: str) -> Any:
-    """Import the stores on first use: they are above this package, which defines what they store."""
+    """Import the stores on first use, because they import this package."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"mochi_server.storage.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Crash recovery of a session: what becomes of the unfinished part of a turn whose process has died. Pure."""
+"""Crash recovery: repair the history of a session after the process of its turn has died."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -12,23 +12,23 @@ INTERRUPTED = "The turn was interrupted before this call had a result."
 
 
 def close_partial(partial: Message) -> list[Message]:
-    """The messages that an unfinished one stands for, marked as interrupted, the same ones every time.
+    """Return the interrupted messages that replace a partial answer or tool result, the same ones on every call.
 
-    An answer stands for itself. The result of a call stands for those of its ``tool_calls`` as well, the calls that
-    were to follow: each call that is stored has a result, or no model takes the history.
+    A partial tool result lists the remaining calls in its ``tool_calls``. Each of them gets an interrupted result,
+    because models reject a history in which a call has no result.
     """
     first = partial.copy()
     first["interrupted"] = True
     if first["role"] != "tool":
         return [first]
-    others = first.pop("tool_calls", [])
-    return [first, *(_like(first, call["function"]["name"], call["id"]) for call in others)]
+    remaining = first.pop("tool_calls", [])
+    return [first, *(_result_like(first, call["function"]["name"], call["id"]) for call in remaining)]
 
 
 def with_missing_results(history: History) -> History:
-    """The history in which each call has a result, the same history if each has one.
+    """Add an interrupted result for each tool call without one. Return the same object if none is missing.
 
-    A call without a result gets one that is marked as interrupted. Calls that were handed back to the client get none.
+    Calls that the client runs (``handed_back``) get no result.
     """
     if any(block.cached(_lacks_results) for block in history.blocks) or _lacks_results(history.tail):
         return History.of(_with_missing_results(history))
@@ -44,8 +44,8 @@ def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
     missing: dict[str, Message] = {}
     for message in messages:
         if message["role"] == "tool":
-            answered = message.get("tool_call_id")
-            missing.pop(answered if answered in missing else next(iter(missing), ""), None)
+            call_id = message.get("tool_call_id")
+            missing.pop(call_id if call_id in missing else next(iter(missing), ""), None)
         else:
             complete.extend(missing.values())
             missing = {call["id"]: _interrupted(message, call) for call in _calls(message)}
@@ -54,7 +54,7 @@ def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def _calls(message: Message) -> list[Any]:
-    """The calls of a message that the server runs, as far as they can be read: files may be edited by hand."""
+    """Return the valid tool calls that the server runs. Files edited by hand may contain invalid calls."""
     handed_back = message.get("handed_back") or ()
     return [
         call
@@ -66,14 +66,14 @@ def _calls(message: Message) -> list[Any]:
     ]
 
 
-def _interrupted(asked: Message, call: dict[str, Any]) -> Message:
+def _interrupted(answer: Message, call: dict[str, Any]) -> Message:
     return {
         "role": "tool",
         "content": INTERRUPTED,
         "tool_name": str(call["function"].get("name")),
         "tool_call_id": call["id"],
-        "message_id": _derived_id(asked, call["id"]),
-        "timestamp": asked["timestamp"],
+        "message_id": _derived_id(answer, call["id"]),
+        "timestamp": answer["timestamp"],
         "success": False,
         "error_code": ToolExecutionFailed.code,
         "decided_by": "policy",
@@ -81,7 +81,7 @@ def _interrupted(asked: Message, call: dict[str, Any]) -> Message:
     }
 
 
-def _like(result: Message, tool_name: str, tool_call_id: str) -> Message:
+def _result_like(result: Message, tool_name: str, tool_call_id: str) -> Message:
     other = result.copy()
     other["tool_name"], other["tool_call_id"] = tool_name, tool_call_id
     other["message_id"] = _derived_id(result, tool_call_id)

@@ -1,7 +1,7 @@
-"""The messages of a session as one value, and what was made of them. Pure; does not know what that is.
+"""Immutable history of a session, with cached results of functions over its messages.
 
-Old messages do not change, so what is made of them (their lines in a file, what a model is told) is made once: a
-history is cut into blocks, which every longer one shares with it, and results are kept with the block that they are of.
+A history is divided into blocks, which longer histories share. Results such as encoded lines or prompts are cached per
+block, so that old messages are processed only once.
 """
 
 from bisect import bisect_right
@@ -13,85 +13,79 @@ from typing import Any, TypeVar, cast, overload
 from mochi_server.sessions.types import Message
 
 BLOCK_MESSAGES = 64
-"""How many messages a block has at least."""
+"""Minimum number of messages of a block."""
 
 _Result = TypeVar("_Result")
 
 
 class Block:
-    """Whole turns that follow each other: behind a block comes a user message. Never changed in place.
+    """Immutable sequence of whole turns. In every history, the same blocks precede it and a user message follows."""
 
-    It has the same blocks before it in every history that it is a part of.
-    """
-
-    __slots__ = ("kept", "messages")
+    __slots__ = ("messages", "results")
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
-        self.kept: dict[Callable[..., Any], Any] = {}
-        """What functions gave for it."""
+        self.results: dict[Callable[..., Any], Any] = {}
+        """Cached results by function."""
 
-    def cached(self, of: Callable[[Sequence[Message]], _Result]) -> _Result:
-        """What a function gives for these messages; it is called once."""
-        if of not in self.kept:
-            self.kept[of] = of(self.messages)
-        return cast("_Result", self.kept[of])
+    def cached(self, function: Callable[[Sequence[Message]], _Result]) -> _Result:
+        """Return the result of a function for the messages, calling it only once."""
+        if function not in self.results:
+            self.results[function] = function(self.messages)
+        return cast("_Result", self.results[function])
 
 
 class History(Sequence[Message]):
-    """Messages in order, none of which is ever changed in place; growing takes time for what is new alone.
-
-    ``tail`` are the messages behind the last block: at most a turn more than a block has at least.
-    """
+    """Immutable sequence of messages: blocks, then a ``tail`` of later messages. Appending shares the blocks."""
 
     def __init__(
         self, blocks: tuple[Block, ...] = (), ends: tuple[int, ...] = (), tail: tuple[Message, ...] = ()
     ) -> None:
         self.blocks = blocks
         self.ends = ends
-        """The position behind each block."""
+        """End position of each block (exclusive)."""
         self.tail = tail
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> "History":
-        """The history of these messages, which nobody changes from now on."""
+        """Return a history of these messages. The caller must not change them afterwards."""
         return messages if isinstance(messages, History) else cls().extended(messages)
 
     def extended(self, messages: Iterable[Message]) -> "History":
-        """With these messages behind it, which nobody changes from now on."""
+        """Return a history with the messages appended. The caller must not change them afterwards."""
         blocks, ends, tail = [*self.blocks], [*self.ends], [*self.tail]
         for message in messages:
             if len(tail) >= BLOCK_MESSAGES and message.get("role") == "user":
                 blocks.append(Block(tuple(tail)))
-                ends.append(self._closed_end(ends) + len(tail))
+                ends.append(self._last_end(ends) + len(tail))
                 tail = []
             tail.append(message)
         return History(tuple(blocks), tuple(ends), tuple(tail))
 
     def prefix(self, length: int) -> "History":
-        """The first messages of it, so many."""
+        """Return a history of the first ``length`` messages."""
         if length >= len(self):
             return self
-        # A block whose last message is the last one left is open again: what comes next need not be a user's.
+        # A block that ends at ``length`` becomes the tail, because the next message may not be a user message.
         count = bisect_right(self.ends, length - 1)
-        start = self._closed_end(self.ends[:count])
+        start = self._last_end(self.ends[:count])
         return History(self.blocks[:count], self.ends[:count], tuple(self[start:length]))
 
     def fold(self, step: Callable[[_Result | None, Block], _Result]) -> _Result | None:
-        """What a step makes of block after block, each time from what it made of those before; it is taken once."""
-        known = next((i for i in reversed(range(len(self.blocks))) if step in self.blocks[i].kept), -1)
-        result: _Result | None = self.blocks[known].kept[step] if known >= 0 else None
+        """Reduce the blocks by calling ``step`` with the previous result and each block. Results are cached."""
+        known = next((i for i in reversed(range(len(self.blocks))) if step in self.blocks[i].results), -1)
+        result: _Result | None = self.blocks[known].results[step] if known >= 0 else None
         for block in self.blocks[known + 1 :]:
-            result = block.kept[step] = step(result, block)
+            result = block.results[step] = step(result, block)
         return result
 
     @property
     def tail_start(self) -> int:
-        """The position of the first message behind the blocks."""
-        return self._closed_end(self.ends)
+        """Position of the first message of the tail."""
+        return self._last_end(self.ends)
 
     def copies(self) -> list[Message]:
-        """The messages for somebody who may change them."""
+        """Return copies of the messages, which the caller may change."""
         nested = (dict, list)
         return [deepcopy(m) if any(type(value) in nested for value in m.values()) else m.copy() for m in self]
 
@@ -123,15 +117,15 @@ class History(Sequence[Message]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # as lists have none
+    __hash__ = None  # type: ignore[assignment]  # like list
 
     def _between(self, start: int, stop: int) -> list[Message]:
-        """A range of the messages; those before it are not looked at."""
+        """Return a range of messages without iterating over the blocks before it."""
         first = bisect_right(self.ends, start)
-        before = self._closed_end(self.ends[:first])
+        before = self._last_end(self.ends[:first])
         parts = [*(block.messages for block in self.blocks[first:]), self.tail]
         return list(islice(chain(*parts), start - before, max(stop - before, 0)))
 
     @staticmethod
-    def _closed_end(ends: Sequence[int]) -> int:
+    def _last_end(ends: Sequence[int]) -> int:
         return ends[-1] if ends else 0

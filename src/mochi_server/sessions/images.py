@@ -1,4 +1,4 @@
-"""Images as values: which bytes are one, and how a message names it. Touches no files."""
+"""Images as values: detection of their media type, and references to them in messages."""
 
 import re
 from collections.abc import Iterable
@@ -8,21 +8,21 @@ from hashlib import sha256
 from mochi_server.sessions.types import ImageReference, Message
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_BEGINNINGS = {
+_SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
 _BMP_HEADERS = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
-"""How long the second header of a bitmap can be; its first two bytes alone begin many a text."""
+"""Valid lengths of the second BMP header. The signature ``BM`` alone also matches texts."""
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp")
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image and its name: the SHA-256 of its bytes, in hex. Images of one name are equal."""
+    """An image, identified by the SHA-256 of its bytes in hex."""
 
     sha256: str
     media_type: str
@@ -30,26 +30,25 @@ class Image:
 
     @classmethod
     def of(cls, data: bytes) -> "Image":
-        """Raises ValueError for what is no PNG, JPEG, WebP, GIF or BMP."""
+        """Return an image of PNG, JPEG, WebP, GIF or BMP data. Raises ValueError for other data."""
         media_type = media_type_of(data)
         if media_type is None:
-            raise ValueError("not an image that is known: it must be PNG, JPEG, WebP, GIF or BMP")
+            raise ValueError("not an image in a supported format: use PNG, JPEG, WebP, GIF or BMP")
         return cls(sha256(data).hexdigest(), media_type, data)
 
     @property
     def reference(self) -> ImageReference:
-        """How a message names it."""
+        """Reference to the image in a message."""
         return {"sha256": self.sha256, "media_type": self.media_type}
 
     def without_data(self) -> "Image":
-        """The name alone."""
         return replace(self, data=b"")
 
 
 def media_type_of(data: bytes) -> str | None:
-    """The type that the first bytes tell; None for what is none of ``MEDIA_TYPES``."""
-    for beginning, media_type in _BEGINNINGS.items():
-        if data.startswith(beginning):
+    """Detect the media type from the first bytes. Return None if it is not one of ``MEDIA_TYPES``."""
+    for signature, media_type in _SIGNATURES.items():
+        if data.startswith(signature):
             return media_type
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
@@ -59,16 +58,16 @@ def media_type_of(data: bytes) -> str | None:
 
 
 def is_sha256(value: object) -> bool:
-    """Whether that can name an image; anything else never becomes a path."""
+    """Return whether a value is a SHA-256 in hex. Other values must not be used as file names."""
     return isinstance(value, str) and _SHA256.fullmatch(value) is not None
 
 
 def images_of(message: Message) -> list[str]:
-    """The names of a message's images, in order; what else a file may hold there is passed over."""
-    references = message.get("images") or ()
-    return [one["sha256"] for one in references if isinstance(one, dict) and is_sha256(one.get("sha256"))]
+    """Return the hashes of a message's images in order, ignoring invalid references."""
+    images = message.get("images") or ()
+    return [image["sha256"] for image in images if isinstance(image, dict) and is_sha256(image.get("sha256"))]
 
 
 def images_in(messages: Iterable[Message]) -> set[str]:
-    """The names of the images of these messages."""
+    """Return the hashes of the images of all messages."""
     return {name for message in messages if "images" in message for name in images_of(message)}

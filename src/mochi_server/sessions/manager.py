@@ -1,4 +1,4 @@
-"""`SessionManager` under its specified module name. The class is imported on first use."""
+"""Alias module for `SessionManager`, which is imported on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""A session as Markdown, for people. What cannot be read back is no loss: JSON is the form for that."""
+"""Export of a session as Markdown. The JSON export is the format that can be imported again."""
 
 import json
 import re
@@ -12,18 +12,18 @@ _HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool
 
 
 def as_markdown(session: ChatSession) -> str:
-    """The title, what the session is, and every message under a heading of its own."""
+    """Return a session as Markdown: the title, id, model and date, then a section for each message."""
     metadata = session.metadata
-    about = f"- Session: {metadata.session_id}\n- Model: {metadata.model}\n- Created: {metadata.created_at}"
-    parts = [f"# {session.summary_object()['title'] or 'Untitled'}", about]
+    details = f"- Session: {metadata.session_id}\n- Model: {metadata.model}\n- Created: {metadata.created_at}"
+    parts = [f"# {session.summary_object()['title'] or 'Untitled'}", details]
     parts += [part for message in session.history for part in _message(message)]
     return "\n\n".join(parts) + "\n"
 
 
 def _message(message: Message) -> Iterator[str]:
-    of = message.get("model") or message.get("tool_name")
+    source = message.get("model") or message.get("tool_name")
     heading = _HEADINGS.get(message["role"], message["role"])
-    yield f"## {heading} ({of})" if of else f"## {heading}"
+    yield f"## {heading} ({source})" if source else f"## {heading}"
     if thinking := message.get("thinking"):
         yield f"<details>\n<summary>Thinking</summary>\n\n{thinking.strip()}\n\n</details>"
     if content := message["content"].strip():
@@ -48,7 +48,7 @@ def _json(value: object) -> str:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    """A block of code, whose fence is longer than any inside."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    """Return a code block whose fence is longer than any fence in the text."""
+    longest = max((len(backticks) for backticks in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

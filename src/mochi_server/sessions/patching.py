@@ -1,4 +1,4 @@
-"""What may be changed of a session and how it is written, whoever keeps it. Pure."""
+"""Validation and normalization of changes, shared by all session stores."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -12,26 +12,26 @@ from mochi_server.sessions.types import APPROVED, Message, ToolSettings
 from mochi_server.util.clock import now
 
 FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]
-"""Metadata fields by name, or a function that returns them for the metadata that is stored."""
+"""Metadata fields by name, or a function that computes them from the stored metadata."""
 
-_NOT_FOR_PATCHING = {"session_id", "created_at", "updated_at", "message_count", "format_version", "extra"}
-_PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _NOT_FOR_PATCHING
+_READ_ONLY = {"session_id", "created_at", "updated_at", "message_count", "format_version", "extra"}
+_PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
 
 
 def normalized_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, Any]:
-    """Metadata fields as JSON will give them back. Raises ValueError for what is no field to be set."""
+    """Return changed fields as JSON values. Raises ValueError for unknown or read-only fields and an empty model."""
     changes = changes(stored) if callable(changes) else changes
     if unknown := set(changes) - _PATCHABLE:
-        raise ValueError(f"no metadata fields to be set: {', '.join(sorted(unknown))}")
+        raise ValueError(f"unknown or read-only metadata fields: {', '.join(sorted(unknown))}")
     if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
-        raise ValueError("a session needs a model")
+        raise ValueError("model must be a non-empty string")
     models = {name: value.model_dump(mode="json") for name, value in changes.items() if isinstance(value, BaseModel)}
     values: dict[str, Any] = normalize({**changes, **models})
     return values
 
 
 def approve_tool(tool: str) -> FieldChanges:
-    """The change that adds one tool to those approved for the session, and leaves the other settings as they are."""
+    """Return a change that adds a tool to the approved tools of a session."""
 
     def change(stored: SessionMetadata) -> dict[str, Any]:
         settings = stored.tool_settings
@@ -44,10 +44,10 @@ def approve_tool(tool: str) -> FieldChanges:
 
 
 def normalized(session: ChatSession) -> ChatSession:
-    """A session as it will be read back."""
+    """Return a session as the store will load it."""
     return ChatSession.from_dict(normalize(session.to_dict()))
 
 
 def normalized_message(message: Message, index: int) -> Message:
-    """A message as it will be read back."""
+    """Return a message as the store will load it."""
     return complete_message(normalize(message), index, now())

@@ -1,8 +1,7 @@
-"""What finding a session by its words means, whoever keeps the sessions. Pure.
+"""Full-text search rules, shared by all session stores.
 
-A session is found when every word of the query occurs in it, anywhere: as a part of its title or of the text of one of
-its messages. Case makes no difference, nor does how a character is composed. There is no syntax; signs stand for
-themselves.
+A session matches if every word of the query is a substring of its title or of one of its messages. Case and Unicode
+composition are ignored. Punctuation is matched literally: there is no query syntax.
 """
 
 import re
@@ -12,52 +11,48 @@ from collections.abc import Iterable, Sequence
 from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 
-_BETWEEN_WORDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
-_PIECE_CHARS = 16_000
+_WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_CHUNK_CHARS = 16_000
 
 
 def normalized_text(text: str) -> str:
-    """A text as it is compared; what a database cannot hold is replaced."""
+    """Return a text in the form for comparison, without characters that databases reject."""
     lower = text.lower() if text.isascii() else _composed(_composed(sanitize(text)).casefold())
     return lower.replace("\0", " ")
 
 
 def words(query: str | None) -> list[str]:
-    """The different words of a query, folded; none for a blank one, which finds everything."""
-    return sorted(
-        {word for word in _BETWEEN_WORDS.split(normalized_text(query or "")) if word}, key=lambda w: (-len(w), w)
-    )
+    """Return the distinct normalized words of a query, longest first. A blank query has none."""
+    distinct = {word for word in _WORD_SEPARATOR.split(normalized_text(query or "")) if word}
+    return sorted(distinct, key=lambda word: (-len(word), word))
 
 
 def searchable_texts(session: ChatSession) -> list[str]:
-    """What a session is searched in, folded: its title, then its messages, short ones joined to pieces.
+    """Return the normalized texts of a session: its title, then chunks of whole messages.
 
-    No message is torn, and a message that is added changes the last piece only.
+    Appending a message changes only the last chunk.
     """
-    title = session.summary_object()["title"]
-    return [
-        normalized_text(title or ""),
-        *_joined(normalized_text(str(m.get("content") or "")) for m in session.history),
-    ]
+    title = normalized_text(session.summary_object()["title"] or "")
+    return [title, *_chunks(normalized_text(str(message.get("content") or "")) for message in session.history)]
 
 
-def matches(texts: Sequence[str], wanted: Iterable[str]) -> bool:
-    """Whether every word occurs in one of the texts."""
-    return all(any(word in text for text in texts) for word in wanted)
+def matches(texts: Sequence[str], search_words: Iterable[str]) -> bool:
+    """Return whether every word occurs in at least one of the texts."""
+    return all(any(word in text for text in texts) for word in search_words)
 
 
 def _composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _joined(texts: Iterable[str]) -> Iterable[str]:
-    piece: list[str] = []
+def _chunks(texts: Iterable[str]) -> Iterable[str]:
+    chunk: list[str] = []
     size = 0
     for text in texts:
-        piece.append(text)
+        chunk.append(text)
         size += len(text) + 1
-        if size >= _PIECE_CHARS:
-            yield "\n".join(piece)
-            piece, size = [], 0
-    if piece:
-        yield "\n".join(piece)
+        if size >= _CHUNK_CHARS:
+            yield "\n".join(chunk)
+            chunk, size = [], 0
+    if chunk:
+        yield "\n".join(chunk)

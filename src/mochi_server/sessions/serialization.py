@@ -1,4 +1,4 @@
-"""Sessions as bytes: JSON for people, with its metadata indented and one message to a line. Touches no files."""
+"""Encoding of sessions as JSON files with indented metadata and one message per line."""
 
 import json
 import math
@@ -9,37 +9,34 @@ import orjson
 
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 
-BETWEEN_MESSAGES = b",\n    "
-"""What stands between two messages in a session file; no encoded message has a line end in it."""
+MESSAGE_SEPARATOR = b",\n    "
+"""Separator of messages in a session file. Encoded messages contain no line breaks."""
 
 MAX_LEVELS = 200
-"""How deep a stored value may be nested. Encoders stop at 254 levels, and responses add some."""
+"""Maximum nesting of a stored value. Encoders support 254 levels, and responses add some."""
 
 
 def encode(value: object) -> bytes:
-    """Compact JSON. What JSON cannot hold is replaced: lone surrogates by U+FFFD, NaN and too deep values by null."""
+    """Encode a value as compact JSON. Lone surrogates become U+FFFD; NaN and too deeply nested values become null."""
     try:
-        # Copied, for what is kept: the bytes of orjson keep the room that they were written in, 4 KiB at least.
+        # Copied because orjson returns bytes with a buffer of at least 4 KiB, which would stay allocated.
         return bytes(memoryview(orjson.dumps(value)))
     except TypeError:
         return json.dumps(sanitize(value), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> Any:
-    """The value of a JSON text, where values that are nested too deeply to be encoded again are null.
-
-    Raises ValueError.
-    """
+    """Decode JSON. Values that are nested too deeply to be encoded again become null. Raises ValueError."""
     value = parse(data)
     try:
-        orjson.dumps([[[[value]]]])  # a response may nest it a few levels deeper than its file
+        orjson.dumps([[[[value]]]])  # a response nests it deeper than the file
     except TypeError:
         return sanitize(value)
     return value
 
 
 def parse(data: bytes) -> Any:
-    """The value of a JSON text, read leniently where other programs write loosely. Raises ValueError."""
+    """Decode JSON leniently: accept NaN, lone surrogates and a byte order mark. Raises ValueError."""
     try:
         return orjson.loads(data)
     except ValueError:
@@ -50,40 +47,37 @@ def parse(data: bytes) -> Any:
 
 
 def is_nested_deeper(value: object, levels: int) -> bool:
-    """Whether a JSON value has more than so many levels of objects and arrays."""
+    """Return whether a JSON value has more than ``levels`` levels of objects and arrays."""
     level = [value]
     for _ in range(levels + 1):
-        containers = (each for each in level if isinstance(each, dict | list))
-        level = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
+        containers = (value for value in level if isinstance(value, dict | list))
+        level = [item for parent in containers for item in (parent.values() if isinstance(parent, dict) else parent)]
         if not level:
             return False
     return True
 
 
 def normalize(value: object) -> Any:
-    """A value as it will be read back, sharing nothing with the given one."""
+    """Return a deep copy of a value as it will be decoded after encoding."""
     return decode(encode(value))
 
 
 def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[str, Any]) -> bytes:
-    """A session file. ``lines`` are encoded messages, one or some to an item.
-
-    ``extra`` is what else stood beside the two known keys.
-    """
+    """Encode a session file. An item of ``lines`` has one or more encoded messages; ``extra`` has unknown keys."""
     head = b'{\n  "metadata": ' + _indented(metadata.to_dict()) + b',\n  "messages": ['
     others = [b",\n  " + encode(name) + b": " + _indented(value) for name, value in extra.items()]
     tail = b"".join([b"]", *others, b"\n}\n"])
     if not lines:
         return head + tail
-    # Joined in one go: histories are long, and each copy of one is paid for.
+    # Join once, because each copy of a long history is expensive.
     first, last = head + b"\n    ", b"\n  " + tail
     if len(lines) == 1:
         return first + lines[0] + last
-    return BETWEEN_MESSAGES.join([first + lines[0], *lines[1:-1], lines[-1] + last])
+    return MESSAGE_SEPARATOR.join([first + lines[0], *lines[1:-1], lines[-1] + last])
 
 
 def decode_file(session_id: str, data: bytes) -> ChatSession:
-    """The session of a file of any version; the file's name decides its id. Raises ValueError."""
+    """Decode a session file of any version. The file name determines the session id. Raises ValueError."""
     stored = decode(data)
     if isinstance(stored, dict) and isinstance(stored.get("metadata"), dict):
         stored["metadata"]["session_id"] = session_id
@@ -91,7 +85,7 @@ def decode_file(session_id: str, data: bytes) -> ChatSession:
 
 
 def sanitize(value: object, levels: int = MAX_LEVELS) -> Any:
-    """A value with everything replaced that JSON in UTF-8 cannot hold, or that is nested deeper than ``levels``."""
+    """Replace the parts of a value that JSON in UTF-8 cannot represent or that are nested deeper than ``levels``."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict | list | tuple) and levels == 0:

@@ -1,4 +1,4 @@
-"""A chat session as a value: metadata and messages. Knows its file format, not where it is kept."""
+"""Chat session: metadata, messages and their conversion from and to the file format."""
 
 import re
 import zlib
@@ -14,25 +14,24 @@ from mochi_server.util.clock import new_id, now
 
 _TITLE_CHARS = 80
 _TITLE_READ_CHARS = 2000
-_NO_LETTER = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_WHITESPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])")
 _ID = re.compile(r"[0-9a-f]{10}")
 OWNER = "agent_name"
-"""The key of the metadata that names the agent that a session is with; lists show it where it is there."""
-
+"""Metadata key for the name of the agent of a session. List entries include it if it is set."""
 _PARTS = ("metadata", "messages")
 _OLDER_FORMATS = ("1.0", "1.1", "1.2")
-"""These lack settings that are read as their defaults; the current format adds nothing else."""
+"""Formats that differ from the current one only by missing settings, which become defaults."""
 
 
 def is_session_id(value: str) -> bool:
-    """Whether a string can be the id of a session; anything else never becomes a path."""
+    """Return whether a string has the form of a session id. Other strings must not be used as file names."""
     return _ID.fullmatch(value) is not None
 
 
 @dataclass(kw_only=True)
 class SessionMetadata(SessionSettings):
-    """The head of a session file. ``extra`` holds keys this version does not know; they are written back."""
+    """Metadata of a session file. ``extra`` has unknown keys, which are preserved."""
 
     session_id: str
     model: str
@@ -47,7 +46,7 @@ class SessionMetadata(SessionSettings):
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionMetadata":
-        """Read any version; nulls and missing keys become defaults. Raises ValueError without id or model."""
+        """Read metadata of any version. Nulls become defaults. Raises ValueError without id or model."""
         for name in ("session_id", "model"):
             if not isinstance(stored.get(name), str) or not stored[name]:
                 raise ValueError(f"metadata has no {name}")
@@ -61,12 +60,16 @@ class SessionMetadata(SessionSettings):
             updated_at=str(stored.get("updated_at") or created_at),
             format_version=version if is_newer else FORMAT_VERSION,
             **{name: read(stored.get(name)) for name, read in _READERS.items()},
-            extra={name: value for name, value in stored.items() if name not in _KNOWN},
+            extra={name: value for name, value in stored.items() if name not in _FIELD_NAMES},
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the file's ``metadata`` object, keys in the specification's order."""
-        data = {name: value for name in _WRITTEN if (value := getattr(self, name)) is not None or name in _ALWAYS}
+        """Return the ``metadata`` object of the file, with keys in the specified order."""
+        data = {
+            name: value
+            for name in _FILE_FIELDS
+            if (value := getattr(self, name)) is not None or name in _ALWAYS_WRITTEN
+        }
         data["tool_settings"] = self.tool_settings.model_dump(mode="json")
         data["agent_settings"] = self.agent_settings.model_dump(mode="json")
         return data | self.extra
@@ -74,39 +77,35 @@ class SessionMetadata(SessionSettings):
 
 _SETTINGS = [f.name for f in fields(SessionSettings)]
 _FIELDS = [f for f in fields(SessionMetadata) if f.name != "extra"]
-_KNOWN = frozenset(f.name for f in _FIELDS)
-_ALWAYS = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
+_FIELD_NAMES = frozenset(f.name for f in _FIELDS)
+_ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
-_WRITTEN = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-LISTED = tuple(name for name in _WRITTEN if name != "compaction")
-"""The fields of the metadata that lists and clients get."""
+_FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
+LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name != "compaction")
+"""Metadata fields in list entries and responses."""
 
-
-_TEXTS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
-_MESSAGE_KINDS: dict[str, type] = {
-    **dict.fromkeys(_TEXTS, str),
+_STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
+_MESSAGE_TYPES: dict[str, type] = {
+    **dict.fromkeys(_STRING_FIELDS, str),
     **dict.fromkeys(("images", "tool_calls", "handed_back"), list),
     **dict.fromkeys(("eval_count", "prompt_eval_count"), int),
 }
 
 
 class ChatSession:
-    """A conversation. Messages are dictionaries (see ``Message``); a system message, if any, is the first.
-
-    ``extra`` holds what else stood in the file beside metadata and messages; it is written back.
-    """
+    """A conversation. The system message, if any, is the first message. ``extra`` has unknown keys of the file."""
 
     def __init__(
         self, metadata: SessionMetadata, messages: Sequence[Message] = (), extra: dict[str, Any] | None = None
     ) -> None:
-        """Messages of a ``History`` are copied when somebody asks for those of the session."""
+        """``messages`` may be a ``History``, which is copied on the first access to the property ``messages``."""
         self.metadata = metadata
         self.extra = {} if extra is None else extra
         self._messages: History | list[Message] = messages if isinstance(messages, History) else list(messages)
 
     @property
     def messages(self) -> list[Message]:
-        """The messages, the session's own: they may be changed."""
+        """Messages of the session as a list that the caller may change."""
         if isinstance(self._messages, History):
             self._messages = self._messages.copies()
         return self._messages
@@ -117,7 +116,7 @@ class ChatSession:
 
     @property
     def history(self) -> History:
-        """The messages for reading: none of them may be changed, since others have them, too."""
+        """Messages of the session for reading. They are shared and must not be changed."""
         return History.of(self._messages)
 
     def __eq__(self, other: object) -> bool:
@@ -126,14 +125,14 @@ class ChatSession:
         mine, theirs = (self.metadata, self.history, self.extra), (other.metadata, other.history, other.extra)
         return mine == theirs
 
-    __hash__ = None  # type: ignore[assignment]  # it can be changed
+    __hash__ = None  # type: ignore[assignment]  # it is mutable
 
     def __repr__(self) -> str:
         return f"ChatSession({self.metadata!r}, {list(self._messages)!r}, {self.extra!r})"
 
     @classmethod
     def create(cls, options: SessionCreationOptions) -> "ChatSession":
-        """A new session with a new id, with its system message if one was asked for."""
+        """Create a session with a new id and, if requested, a system message."""
         created = now()
         settings = {name: getattr(options, name) for name in _SETTINGS}
         metadata = SessionMetadata(
@@ -147,7 +146,7 @@ class ChatSession:
 
     @classmethod
     def from_dict(cls, stored: object) -> "ChatSession":
-        """Read a file's content, of any version. Raises ValueError for what is not a session."""
+        """Read a decoded session file of any version. Raises ValueError if it is not a session."""
         if not isinstance(stored, Mapping) or not isinstance(stored.get("metadata"), Mapping):
             raise ValueError("not a session: no metadata object")
         messages = stored.get("messages") or []
@@ -155,8 +154,8 @@ class ChatSession:
             raise ValueError("not a session: messages is not a list of objects")
         metadata = SessionMetadata.from_dict(stored["metadata"])
         metadata.message_count = len(messages)
-        whole = [complete_message(message, i, metadata.created_at) for i, message in enumerate(messages)]
-        return cls(metadata, whole, {key: value for key, value in stored.items() if key not in _PARTS})
+        completed = [complete_message(message, i, metadata.created_at) for i, message in enumerate(messages)]
+        return cls(metadata, completed, {key: value for key, value in stored.items() if key not in _PARTS})
 
     def to_dict(self) -> dict[str, Any]:
         return {"metadata": self.metadata.to_dict(), "messages": list(self._messages)} | self.extra
@@ -171,19 +170,19 @@ class ChatSession:
 
     @property
     def revision(self) -> str:
-        """Names the state of the history; equal revisions mean that nothing was said or edited since."""
+        """Identifier of the state of the history. It changes with every new or edited message."""
         return revision_at(len(self._messages), self._messages[-1] if self._messages else None)
 
     @property
     def system_prompt(self) -> Message | None:
-        """The system message, if there is one."""
+        """System message, or None."""
         first = self._messages[0] if self._messages else None
         return first if first is not None and first.get("role") == "system" else None
 
     def summary_object(self) -> dict[str, Any]:
-        """The session as a flat object without its messages, as lists and clients get it."""
+        """Return the session as a flat object without messages, for lists and responses."""
         flat = self.metadata.to_dict()
-        entry = {name: flat.get(name) for name in LISTED}
+        entry = {name: flat.get(name) for name in LIST_FIELDS}
         entry["title"] = self.metadata.title or automatic_title(self._messages, self.metadata.summary)
         entry["message_count"] = len(self._messages)
         entry["preview"] = preview(self._messages)
@@ -191,7 +190,7 @@ class ChatSession:
 
 
 def revision_at(count: int, last: Message | None) -> str:
-    """The revision of a history of so many messages, of which this is the last."""
+    """Return the revision of a history with ``count`` messages and this last message."""
     if last is None:
         return "0"
     content = zlib.crc32(str(last.get("content")).encode("utf-8", "surrogatepass"))
@@ -199,53 +198,53 @@ def revision_at(count: int, last: Message | None) -> str:
 
 
 def previous_model(messages: Sequence[Message]) -> str | None:
-    """Return the model of the latest answer, if there is one."""
+    """Return the model of the latest answer, or None."""
     answer = last_answer(messages)
     return answer.get("model") if answer else None
 
 
 def last_answer(messages: Sequence[Message]) -> Message | None:
-    """The latest message of the assistant, if there is one."""
+    """Return the latest message of the assistant, or None."""
     return next((m for m in reversed(messages) if m.get("role") == "assistant"), None)
 
 
 def usage_tokens(answer: Message | None) -> int | None:
-    """Tokens that the conversation took up with an answer, prompt included; None if Ollama never said."""
+    """Return the number of tokens of prompt and answer, or None if Ollama did not report it."""
     if answer is None or ("eval_count" not in answer and "prompt_eval_count" not in answer):
         return None
     return (answer.get("eval_count") or 0) + (answer.get("prompt_eval_count") or 0)
 
 
 def preview(messages: Iterable[Message]) -> str:
-    """Return the first user message as lists show it; "" if there is none."""
+    """Return the shortened first user message, or an empty string."""
     return next((shorten(str(m.get("content") or "")) for m in messages if m.get("role") == "user"), "")
 
 
 def shorten(text: str) -> str:
-    """A text as lists show it: 250 characters at most, then ``...`` when cut."""
+    """Return a text of at most 250 characters; a longer one is cut and ``...`` is appended."""
     return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "..."
 
 
 def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
-    """A title of one line, 80 characters at most, ``...`` the last of them when cut; None where nobody spoke."""
+    """Return a title of at most 80 characters from the summary or else the first non-blank user message, or None."""
     summarized = one_line((summary or {}).get("summary"))
     if summarized:
         return _cut_title(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
-    said = (one_line(message.get("content")) for message in messages if message.get("role") == "user")
-    return next((_cut_title(text) for text in said if text), None)
+    lines = (one_line(message.get("content")) for message in messages if message.get("role") == "user")
+    return next((_cut_title(line) for line in lines if line), None)
 
 
 def one_line(text: object) -> str:
-    """The beginning of a text with a space for whatever is no letter; of what is no text, nothing."""
-    return _NO_LETTER.sub(" ", text[:_TITLE_READ_CHARS]).strip() if isinstance(text, str) else ""
+    """Return the start of a text with whitespace and control characters collapsed; "" if it is not a string."""
+    return _WHITESPACE.sub(" ", text[:_TITLE_READ_CHARS]).strip() if isinstance(text, str) else ""
 
 
 def _cut_title(line: str) -> str:
     if len(line) <= _TITLE_CHARS:
         return line
-    room = _TITLE_CHARS - len("...")
-    words = line[: room + 1].rpartition(" ")[0]
-    return (words if len(words) > room // 2 else line[:room]) + "..."
+    limit = _TITLE_CHARS - len("...")
+    words = line[: limit + 1].rpartition(" ")[0]
+    return (words if len(words) > limit // 2 else line[:limit]) + "..."
 
 
 def system_message(content: str, source_file: str | None = None) -> Message:
@@ -254,7 +253,7 @@ def system_message(content: str, source_file: str | None = None) -> Message:
 
 
 def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str | None = None) -> Message:
-    """A new user message, with the names of its images."""
+    """Create a user message with references to its images."""
     message: Message = {"role": "user", "content": content, "message_id": new_id(), "timestamp": now()}
     if images:
         message["images"] = [image.reference for image in images]
@@ -264,13 +263,10 @@ def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str 
 
 
 def complete_message(message: Message, index: int, created_at: str) -> Message:
-    """A stored message with what every message has; what is missing is the same at every reading.
-
-    Keys that hold something else than they should are dropped.
-    """
-    wrong = [n for n, kind in _MESSAGE_KINDS.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # a TypedDict by names
+    """Add missing fields to a stored message, with the same values on each read, and remove fields of a wrong type."""
+    wrong = [n for n, kind in _MESSAGE_TYPES.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # the key is not a literal
     for name in wrong:
-        del message[name]  # type: ignore[misc]  # a TypedDict by names
+        del message[name]  # type: ignore[misc]  # the key is not a literal
     if not message.get("role"):
         message["role"] = "tool" if message.get("tool_name") else "assistant" if message.get("model") else "user"
     if not isinstance(message.get("content"), str):

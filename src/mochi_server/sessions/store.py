@@ -1,4 +1,4 @@
-"""What keeping sessions means, whoever keeps them. One contract test suite runs over every implementation."""
+"""Protocols of the session stores. One contract test suite covers all implementations."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -13,14 +13,14 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionQuery
 
 NewSession = tuple[ChatSession, Sequence[Image]]
-"""A session with the images that its messages name."""
+"""Session with the images that its messages reference."""
 
 
 @dataclass(frozen=True)
 class SessionPage:
-    """A part of the list; ``total`` counts the sessions of the whole list, or of all that were found.
+    """One page of a list of sessions. ``total`` is the number of sessions on all pages.
 
-    ``encoded`` is what clients get, ``{"sessions": [...]}``: sessions as flat objects without their messages.
+    ``encoded`` is the JSON response ``{"sessions": [...]}`` of sessions as flat objects without messages.
     """
 
     encoded: bytes
@@ -28,43 +28,42 @@ class SessionPage:
 
     @classmethod
     def of(cls, entries: Iterable[bytes], total: int) -> "SessionPage":
-        """A page of these entries in JSON. They are joined in one go: each copy of many is paid for."""
+        """Return a page of JSON entries."""
         parts = [part for entry in entries for part in (b",", entry)] or [b""]
         parts[0] = b'{"sessions":['
         return cls(b"".join([*parts, b"]}"]), total)
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
-        """The sessions, decoded."""
+        """Decoded sessions."""
         entries: list[dict[str, Any]] = decode(self.encoded)["sessions"]
         return entries
 
 
 class SessionStore(Protocol):
-    """Sessions, spoken of in changes and never saved whole.
+    """Protocol of a store of sessions.
 
-    A change of the history names the ``revision`` it was decided on (see ``ChatSession.revision``) and gets
-    ``SessionConflict`` when the history has moved on; None means "whatever it is now". Every method raises
-    ``SessionNotFound`` for what is not there, ids that no session can have included, and ``StorageFailed``
-    when the medium fails, in which case the stored session is what it was.
+    A change with a ``revision`` raises ``SessionConflict`` if the revision of the stored history differs. Every method
+    raises ``SessionNotFound`` for an unknown or invalid id and ``StorageFailed`` for an I/O error. After an error the
+    stored session is unchanged.
     """
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a new session, with images it names; its id is replaced by a fresh one should it be taken."""
+        """Store a new session and the images it references. If its id is in use, assign a new id."""
 
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Store new sessions in their order: all of them, or none where one fails or the process dies.
+        """Store new sessions in order and atomically, so that none is stored after an error or a crash.
 
-        ``check`` is called between them, perhaps in a thread, and ends the import by raising.
+        ``check`` is called between them, possibly in a thread. It raises an exception to cancel the import.
         """
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a session as it is, id and times included, in place of one that is there; with images it names."""
+        """Create or replace a session without changing its id and times, and store its images."""
 
     async def load(self, session_id: str) -> ChatSession:
-        """The session as it is now, what a running or crashed turn has brought so far included."""
+        """Return the current state of a session, including the stored messages of a running or crashed turn."""
 
     async def append(
         self,
@@ -76,79 +75,73 @@ class SessionStore(Protocol):
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end. ``ends_turn``: the turn that holds the session will add no others.
+        """Add messages at the end.
 
-        ``unfinished`` is a checkpoint that is stored together with the messages.
-
-        ``images`` are those that the messages name: each is stored once, together with the messages or not at all,
-        and stays as long as a message of any session names it. The change that takes the last such message, be it
-        of whatever method, takes the image.
+        ``ends_turn`` marks the last messages of a turn. ``unfinished`` is a partial answer to store with them.
+        ``images`` are stored atomically with the messages that reference them. An image is removed when no message of
+        any session references it any more.
         """
 
     async def load_image(self, sha256: str) -> bytes:
-        """The bytes of an image that a message names. Raises ``BlobNotFound``."""
+        """Return the bytes of an image. Raises ``BlobNotFound`` if no message references it."""
 
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
     ) -> ChatSession:
-        """Replace everything from a position on (0: the whole history)."""
+        """Replace the messages from position ``from_index`` on."""
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields by name; the others stay as they are stored.
-
-        A function gets the stored metadata, and no other change comes between.
-        """
+        """Set some metadata fields. If ``fields`` is a function, it is called atomically with the stored metadata."""
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
-        """Note how far a turn has come; it survives a crash, as the messages of ``unfinished.cut_off``.
+        """Store the partial answer of a turn until the next change of the history.
 
-        It stands until the next change of the history.
+        After a crash it becomes the messages that ``crash_recovery.close_partial`` returns.
         """
 
     async def delete(self, session_id: str) -> None:
-        """Remove the session."""
+        """Remove a session."""
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Sessions by their last change, newest first; those that are found, where the query has a text."""
+        """Return one page of all or matching sessions, most recently changed first."""
 
     def hold(
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
     ) -> AbstractAsyncContextManager[None]:
-        """Be the one writer of the history while inside.
+        """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
 
-        A turn names its ``run_id``; whoever comes meanwhile gets ``SessionBusy`` with it, or waits with ``wait``.
-        Without a ``run_id`` the hold is a short one (an edit), which others wait for. What a turn changes is
-        durable when its hold ends. Only ``patch`` may be used without holding.
+        A turn passes its ``run_id``. During a turn, other calls raise ``SessionBusy``, or wait if ``wait`` is set.
+        A lock without ``run_id`` is short, so other calls wait for it. Changes of a turn are durable on release.
         """
 
 
 class Stores(Protocol):
-    """The stores of a server, which open and close together."""
+    """Protocol of the stores of a server, which are opened and closed together."""
 
     @property
     def chats(self) -> SessionStore:
-        """The sessions of users."""
+        """Store of the sessions of users."""
 
     @property
     def agents(self) -> SessionStore:
-        """The sessions of agents."""
+        """Store of the sessions of agents."""
 
     @property
     def connected(self) -> bool:
-        """Whether what keeps the sessions can be reached, as far as is known."""
+        """Whether the storage was reachable at the last access."""
 
     @property
     def problems(self) -> Sequence[str]:
-        """What a person should know, found when they were opened."""
+        """Warnings for the operator, collected by ``open``."""
 
     async def open(self) -> None:
-        """Be known to others that use the same stores. Raises ``MochiError`` where nothing can be stored."""
+        """Open the stores and register this process. Raises ``MochiError`` if the storage is unusable."""
 
     async def check(self) -> None:
-        """See whether sessions can be stored. Raises ``StorageFailed``."""
+        """Raise ``StorageFailed`` if sessions cannot be stored."""
 
     def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
-        """Call ``callback`` with the ids of held sessions that another server has taken over."""
+        """Call ``callback`` with the ids of locked sessions that another server has taken over."""
 
     async def aclose(self) -> None:
-        """Finish what was begun, and close."""
+        """Wait for pending writes and close the stores."""

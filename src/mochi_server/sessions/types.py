@@ -1,4 +1,4 @@
-"""What is stored with a session, as plain types: settings, messages, list entries, options."""
+"""Types of the data stored with a session: settings, messages and options."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 
 class ToolExecutionPolicy(str, Enum):
-    """When a tool call needs a human's approval."""
+    """Policy that determines which tool calls need approval."""
 
     ALWAYS_CONFIRM = "always_confirm"
     NEVER_CONFIRM = "never_confirm"
@@ -17,14 +17,14 @@ class ToolExecutionPolicy(str, Enum):
 
 
 APPROVED = "approved_tools"
-"""Where a session's settings have it, the key of the tools whose calls were approved of for the session."""
+"""Key of the approved tools in the tool settings of a session."""
 
 Names = Annotated[list[str], Field(max_length=1000, fail_fast=True)]
-"""Checking stops at the first that is none: nobody reads a million complaints."""
+"""List of names. Validation stops at the first invalid item, to limit the size of the error."""
 
 
 class ToolSettings(BaseModel):
-    """Which tools a session may use; ``tools`` and ``tool_group`` together mean the union."""
+    """Tools that a session may use: the union of ``tools`` and the tools of ``tool_group``."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -34,18 +34,18 @@ class ToolSettings(BaseModel):
 
     @property
     def approved(self) -> list[str]:
-        """Names of the tools whose calls were approved of for the session."""
+        """Names of the tools that are approved for the whole session."""
         return (self.model_extra or {}).get(APPROVED) or []
 
     @model_validator(mode="after")
-    def _approves_of_names(self) -> "ToolSettings":
+    def _validate_approved(self) -> "ToolSettings":
         if not isinstance(self.approved, list) or not all(isinstance(name, str) for name in self.approved):
             raise ValueError(f"{APPROVED} must be a list of names")
         return self
 
 
 class AgentSettings(BaseModel):
-    """Which agents a session may call."""
+    """Agents that a session may call."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -64,64 +64,54 @@ class ToolCallFunction(TypedDict):
 
 
 class ToolCall(TypedDict):
-    """A call as Ollama writes it."""
+    """A tool call in Ollama's format."""
 
     id: str
     function: ToolCallFunction
 
 
 class ImageReference(TypedDict):
-    """How a message names an image, whose bytes are kept beside the sessions."""
+    """Reference from a message to an image. ``sha256`` is the hash of the bytes, in hex."""
 
     sha256: str
-    """of its bytes, in hex"""
     media_type: str
 
 
 class Message(TypedDict, total=False):
-    """One stored message. ``role``, ``content``, ``message_id`` and ``timestamp`` are always there.
+    """A stored message. ``role``, ``content``, ``message_id`` and ``timestamp`` are always set.
 
-    Unknown keys of files are kept, which is why this is a dictionary and not a class.
+    It is a dictionary, so that unknown keys of files are preserved.
     """
 
     role: Role
     content: str
     message_id: str
     timestamp: str
-    source_file: str | None
-    """system: the prompt file it came from"""
-    images: list[ImageReference]
-    """user: what was shown to the model with it"""
-    key_digest: str
-    """user: of the session's id and the idempotency key that it came with, in hex"""
-    model: str
-    """assistant: who answered; what follows is of the answer, too"""
+    source_file: str | None  # system message: name of its prompt file
+    images: list[ImageReference]  # user message: images for the model
+    key_digest: str  # user message: hash of the session id and the idempotency key of the request, in hex
+    model: str  # answer: name of its model; the fields up to eval_duration also belong to answers
     eval_count: int
     prompt_eval_count: int
     thinking: str
     tool_calls: list[ToolCall]
-    handed_back: list[str]
-    """ids of the calls that the client runs; their results come in a later request"""
+    handed_back: list[str]  # ids of the tool calls that the client runs; a later request has their results
     done_reason: str
     total_duration: int
     load_duration: int
     prompt_eval_duration: int
     eval_duration: int
-    interrupted: bool
-    """the answer, or the call, was cut off, by the client, by Ollama or by a crash"""
-    tool_name: str
-    """tool: whose result it is"""
+    interrupted: bool  # whether the client, Ollama or a crash interrupted the answer or the tool call
+    tool_name: str  # tool result: name of its tool; the remaining fields also belong to tool results
     tool_call_id: str
     success: bool
     error_code: str
     decided_by: Literal["policy", "user", "timeout"]
-    """tool: who let it run, or did not"""
-    arguments: dict[str, Any]
-    """tool: what it was called with, where the user changed that"""
+    arguments: dict[str, Any]  # arguments of the call after a change by the user
 
 
 def default_window_config() -> dict[str, Any]:
-    """Return the state of a context window for which nothing was decided yet."""
+    """Return the initial state of a context window."""
     return {
         "dynamic_enabled": True,
         "current_window": None,
@@ -141,7 +131,7 @@ def _window_config(stored: object) -> dict[str, Any]:
 
 
 def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
-    """Read settings of a file: nulls become defaults, and so do settings that are not valid."""
+    """Return a function that reads settings from a file. Nulls and invalid settings become defaults."""
 
     def read(stored: object) -> BaseModel:
         if not isinstance(stored, Mapping):
@@ -155,9 +145,9 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
 
 
 def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
-    """Return the properties of a field that is None unless its value in the file is of one of these types.
+    """Return dataclass metadata of a field that reads as None unless its value has one of the given types.
 
-    The file has the field only if it is set, or if it is ``always_written``.
+    None is written to the file only if ``always_written`` is set.
     """
 
     def read(stored: object) -> object:
@@ -168,10 +158,10 @@ def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class SessionSettings:
-    """What clients choose for a session.
+    """Settings of a session that clients choose.
 
-    A new setting is one line here and one in each schema of ``models/sessions.py``. Reading, writing, listing, forking,
-    patching and creating a session follow. Durations are as Ollama takes them ("5m", or seconds).
+    A new setting needs one line here and one in each schema of ``models/sessions.py``. Durations use Ollama's format:
+    a string such as "5m" or a number of seconds.
     """
 
     tool_settings: ToolSettings = field(default_factory=ToolSettings, metadata={"read": _reader(ToolSettings)})
@@ -188,7 +178,7 @@ class SessionSettings:
 
 @dataclass
 class SessionCreationOptions(SessionSettings):
-    """The model, system prompt and settings of a new session."""
+    """Model, system prompt and settings of a new session."""
 
     model: str
     system_prompt: str | None = None
@@ -197,9 +187,9 @@ class SessionCreationOptions(SessionSettings):
 
 @dataclass(frozen=True)
 class SessionQuery:
-    """Which part of the list is wanted: newest first, ``limit`` entries after ``offset``.
+    """Page of a session list: ``limit`` entries after ``offset``, most recently changed first.
 
-    With ``text``, of the list of those sessions in which every word of it occurs (see ``sessions.search``).
+    With ``text``, the list has only sessions that contain every word of it (see ``sessions.search``).
     """
 
     limit: int | None = None

@@ -1,4 +1,4 @@
-"""A session store in memory, for conversations that are not stored."""
+"""Session store in memory, for conversations that are not saved."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from mochi_server.util.clock import new_id, now, timestamp
 
 
 class MemorySessionStore:
-    """A ``SessionStore`` that writes nothing. For one event loop."""
+    """``SessionStore`` in memory. Use it from one event loop only."""
 
     def __init__(self) -> None:
         self._records: dict[str, SessionRecord] = {}
@@ -25,7 +25,7 @@ class MemorySessionStore:
         self._locks = SessionLocks()
 
     def discard(self, session_id: str) -> None:
-        """Remove a session, if it is there."""
+        """Remove a session if it exists."""
         self._records.pop(session_id, None)
         self._sweep()
 
@@ -87,13 +87,12 @@ class MemorySessionStore:
         self.discard(session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        wanted = words(query.text)
-        found = [
-            one for one in self._records.values() if not wanted or matches(searchable_texts(one.session()), wanted)
-        ]
-        newest = sorted(found, key=lambda one: timestamp(one.metadata.updated_at), reverse=True)
+        search_words, records = words(query.text), list(self._records.values())
+        if search_words:
+            records = [record for record in records if matches(searchable_texts(record.session()), search_words)]
+        records.sort(key=lambda record: timestamp(record.metadata.updated_at), reverse=True)
         end = None if query.limit is None else query.offset + query.limit
-        return SessionPage.of([encode(one.summary()) for one in newest[query.offset : end]], len(newest))
+        return SessionPage.of([encode(record.summary()) for record in records[query.offset : end]], len(records))
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
@@ -118,5 +117,5 @@ class MemorySessionStore:
 
     def _sweep(self) -> None:
         if self._images:
-            named = {name for record in self._records.values() for name in images_in(record.messages)}
-            self._images = {name: data for name, data in self._images.items() if name in named}
+            referenced = {name for record in self._records.values() for name in images_in(record.messages)}
+            self._images = {name: data for name, data in self._images.items() if name in referenced}

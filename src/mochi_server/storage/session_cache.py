@@ -1,4 +1,4 @@
-"""Cache of the sessions used last, as they were read. Callers compare what they get with what is stored."""
+"""Cache of recently used sessions. Callers must check that a cached session is current."""
 
 import threading
 from collections import OrderedDict
@@ -7,17 +7,17 @@ from typing import Generic, Protocol, TypeVar
 MAX_BYTES = 64 * 1024 * 1024
 
 
-class _Measured(Protocol):
+class _Sized(Protocol):
     @property
     def memory(self) -> int:
-        """About how many bytes it takes up."""
+        """Approximate memory use in bytes."""
 
 
-_T = TypeVar("_T", bound=_Measured)
+_T = TypeVar("_T", bound=_Sized)
 
 
 class SessionCache(Generic[_T]):
-    """Those that were not used for the longest time go first. For any number of threads."""
+    """Thread-safe LRU cache of sessions with a memory limit in bytes."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -32,7 +32,7 @@ class SessionCache(Generic[_T]):
             return self._entries.get(session_id)
 
     def put(self, session_id: str, stored: _T) -> None:
-        """Remember a session, unless it alone is too large."""
+        """Cache a session, unless it exceeds the limit by itself."""
         with self._lock:
             self._remove(session_id)
             if stored.memory > self._max_bytes:
@@ -47,5 +47,5 @@ class SessionCache(Generic[_T]):
             self._remove(session_id)
 
     def _remove(self, session_id: str) -> None:
-        if forgotten := self._entries.pop(session_id, None):
-            self._used -= forgotten.memory
+        if removed := self._entries.pop(session_id, None):
+            self._used -= removed.memory

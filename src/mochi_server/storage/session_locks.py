@@ -1,4 +1,4 @@
-"""Locks of sessions within one event loop: one turn or edit at a time, in the order of requests."""
+"""Session locks within one event loop, which allow one turn or edit of a session at a time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from mochi_server.errors import SessionBusy
 class _Waiter:
     run_id: str | None
     wait: bool
-    turn: asyncio.Future[None]
+    granted: asyncio.Future[None]
 
 
 @dataclass
@@ -22,7 +22,7 @@ class _Lock:
 
 
 class SessionLocks:
-    """One holder per session, in the order of requests. For one event loop; free sessions leave nothing here."""
+    """One exclusive lock per session, granted in the order of requests. Released locks use no memory."""
 
     def __init__(self) -> None:
         self._locks: dict[str, _Lock] = {}
@@ -32,7 +32,7 @@ class SessionLocks:
 
     @asynccontextmanager
     async def lock(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
-        """Be the one holder inside, after those that were first. Raises SessionBusy during a turn, unless ``wait``."""
+        """Lock a session for the body. Raises SessionBusy if a turn has the lock, unless ``wait`` is set."""
         await self._acquire(session_id, run_id, wait)
         try:
             yield
@@ -40,35 +40,35 @@ class SessionLocks:
             self._release(session_id)
 
     async def _acquire(self, session_id: str, run_id: str | None, wait: bool) -> None:
-        hold = self._locks.get(session_id)
-        if hold is None:
+        lock = self._locks.get(session_id)
+        if lock is None:
             self._locks[session_id] = _Lock(run_id)
             return
-        if hold.run_id is not None and not wait:
-            raise SessionBusy(session_id, hold.run_id)
+        if lock.run_id is not None and not wait:
+            raise SessionBusy(session_id, lock.run_id)
         waiter = _Waiter(run_id, wait, asyncio.get_running_loop().create_future())
-        hold.waiting.append(waiter)
+        lock.waiting.append(waiter)
         try:
-            await waiter.turn
+            await waiter.granted
         except asyncio.CancelledError:
-            if waiter in hold.waiting:
-                hold.waiting.remove(waiter)
-            elif waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
+            if waiter in lock.waiting:
+                lock.waiting.remove(waiter)
+            elif waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
                 self._release(session_id)
             raise
 
     def _release(self, session_id: str) -> None:
-        """Make the next waiter the holder; if that is a turn, refuse those that do not want to wait for one."""
-        hold = self._locks[session_id]
-        waiting = [waiter for waiter in hold.waiting if not waiter.turn.done()]
+        """Give the lock to the next waiter. If it is a turn, reject the waiters that do not wait for turns."""
+        lock = self._locks[session_id]
+        waiting = [waiter for waiter in lock.waiting if not waiter.granted.done()]
         if not waiting:
             del self._locks[session_id]
             return
-        chosen, *hold.waiting = waiting
-        hold.run_id = chosen.run_id
-        chosen.turn.set_result(None)
-        if chosen.run_id is not None:
-            for waiter in hold.waiting:
+        first, *lock.waiting = waiting
+        lock.run_id = first.run_id
+        first.granted.set_result(None)
+        if first.run_id is not None:
+            for waiter in lock.waiting:
                 if not waiter.wait:
-                    waiter.turn.set_exception(SessionBusy(session_id, chosen.run_id))
-            hold.waiting = [waiter for waiter in hold.waiting if waiter.wait]
+                    waiter.granted.set_exception(SessionBusy(session_id, first.run_id))
+            lock.waiting = [waiter for waiter in lock.waiting if waiter.wait]

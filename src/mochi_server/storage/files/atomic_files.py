@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic replacement, durable appending, safe reading. Knows no sessions."""
+"""Safe file operations: atomic replacement, durable appending, and reading of regular files only."""
 
 import errno
 import os
@@ -12,18 +12,18 @@ from uuid import uuid4
 from mochi_server.util.platform import OPEN_SAFELY, sync_directory
 
 _TICK_NS = 20_000_000
-"""More than any kernel's clock takes for a step: files that are written twice within one have one time."""
+"""Upper bound of a tick of the kernel's clock. Two writes within a tick have the same modification time."""
 
 TEMPORARY = ".tmp"
-"""Suffix of files that are being written; one of a killed process may be removed at any time."""
+"""Suffix of files that are being written. After a crash such files may be removed at any time."""
 
-_REFUSES_LINKS = hasattr(os, "O_NOFOLLOW")
-_IS_NO_FILE = {errno.ENOENT, errno.ELOOP, errno.EMLINK, errno.ENXIO}
-"""What opening nothing, a symlink (its own number on some systems) or a socket fails with."""
+_OPEN_REJECTS_LINKS = hasattr(os, "O_NOFOLLOW")
+_NOT_A_FILE = {errno.ENOENT, errno.ELOOP, errno.EMLINK, errno.ENXIO}
+"""Error numbers of opening a missing file, a symlink (differs among systems) or a socket."""
 
 
 class Signature(NamedTuple):
-    """Tells one state of a file from another without reading it."""
+    """File signature: inode, modification time and size, which together identify a state of a file."""
 
     inode: int
     modified_ns: int
@@ -35,12 +35,12 @@ class Signature(NamedTuple):
 
     @property
     def is_settled(self) -> bool:
-        """Whether a file that is changed from now on cannot have this signature."""
+        """Whether every later change of the file results in another signature."""
         return time.time_ns() - self.modified_ns > _TICK_NS
 
 
 def signature(path: str | Path) -> Signature | None:
-    """A regular file's signature; None for anything else, symlinks included. Raises OSError."""
+    """Return the signature of a regular file; None for a missing file or a symlink. Raises OSError."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -49,13 +49,13 @@ def signature(path: str | Path) -> Signature | None:
 
 
 def read(path: str | Path) -> tuple[bytes, Signature] | None:
-    """A regular file's content; None for anything else, symlinks included. Raises OSError."""
-    if not _REFUSES_LINKS and signature(path) is None:
+    """Return the content and signature of a regular file; None for a missing file or a symlink. Raises OSError."""
+    if not _OPEN_REJECTS_LINKS and signature(path) is None:
         return None
     try:
         descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
     except OSError as error:
-        if error.errno in _IS_NO_FILE:
+        if error.errno in _NOT_A_FILE:
             return None
         raise
     try:
@@ -66,7 +66,7 @@ def read(path: str | Path) -> tuple[bytes, Signature] | None:
 
 
 def write(path: Path, data: bytes) -> Signature:
-    """Replace a file, durably and as a whole; private to its owner. Raises OSError, the old file untouched."""
+    """Replace a file atomically and durably, with mode 0600. If it raises OSError, the old file is unchanged."""
     temporary = path.with_name(f".{path.stem}.{uuid4().hex}{TEMPORARY}")
     try:
         write_new(temporary, data)
@@ -81,7 +81,7 @@ def write(path: Path, data: bytes) -> Signature:
 
 
 def check(directory: Path) -> None:
-    """Write a small file and remove it; it need not last, so nothing waits for the disk. Raises OSError."""
+    """Write and remove a small file without fsync. Raises OSError if the directory is not writable."""
     probe = directory / f".check.{uuid4().hex}{TEMPORARY}"
     try:
         with probe.open("xb") as file:
@@ -91,10 +91,10 @@ def check(directory: Path) -> None:
 
 
 def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
-    """Add a line to a file, which is created if need be. Raises OSError, the file unchanged.
+    """Append a line to a file, which is created if missing. If it raises OSError, the file is unchanged.
 
-    Without ``durably`` the line survives the process, but not the machine. A torn line that a crash has left is first
-    closed with a ``#``, so that it never becomes JSON.
+    Without ``durably`` the line survives a crash of the process, but not of the machine. An incomplete last line is
+    ended with ``#`` first, so that it never becomes valid JSON.
     """
     is_new = signature(path) is None
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
@@ -118,14 +118,14 @@ def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
 
 
 def remove_durably(*paths: Path) -> None:
-    """Remove files of one directory in this order, durably. Raises OSError."""
+    """Remove files of one directory durably, in this order. Raises OSError."""
     for path in paths:
         path.unlink(missing_ok=True)
     sync_directory(paths[0].parent)
 
 
 def set_aside(path: Path, label: str) -> Path:
-    """Rename a file to ``<name>.<label>-<UTC time>``, replacing nothing. Raises OSError."""
+    """Rename a file to ``<name>.<label>-<UTC time>`` without replacing another file. Raises OSError."""
     stem = f"{path.name.lstrip('.')}.{label}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     target, number = path.with_name(stem), 1
     while os.path.lexists(target):
@@ -135,7 +135,7 @@ def set_aside(path: Path, label: str) -> Path:
 
 
 def write_new(path: Path, data: bytes, *, durably: bool = True) -> None:
-    """Make a file, private to its owner; with ``durably`` its content is durable, its name is not. Raises OSError."""
+    """Create a file with mode 0600. ``durably`` applies to its content, not to its name. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
     try:
         _write_all(descriptor, data)
@@ -143,7 +143,7 @@ def write_new(path: Path, data: bytes, *, durably: bool = True) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    # The kernel's clock ticks every few milliseconds and inodes are reused: only this makes signatures differ.
+    # Without this, a reused inode and a clock tick of a few milliseconds could give two files the same signature.
     moment = time.time_ns()
     os.utime(path, ns=(moment, moment))
 

@@ -1,7 +1,7 @@
-"""The store's verbs over the files of one directory, for threads. Knows no event loop and no holds.
+"""Blocking session storage in a directory of files, for worker threads.
 
-A change outside a turn writes the session's file at once. A turn writes it at its first change of the history and at
-its end, a large one at its end alone; the rest are lines of the turn log, which reading lays over the file.
+A change outside a turn writes the session's file. A turn writes the file at its first change and at its end. It appends
+the changes in between to the turn log. A turn of a large session writes the file only at its end.
 """
 
 import logging
@@ -28,38 +28,34 @@ from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id, now
 
 _LARGE_BYTES = 1024 * 1024
-"""From here on a file is written once in a turn, since writing it takes longer than anything else in it."""
-
-_IDS_TRIED = 5
+"""File size from which a turn writes the file only once, because writing it is the slowest step."""
+_CREATE_ATTEMPTS = 5
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class _RunningTurn:
-    """A turn of this process. ``stored`` is kept so that old messages need not be read and encoded again."""
+    """A turn of this process, with the current snapshot of the session's files."""
 
     stored: FileSnapshot
-    has_spoken: bool = False
+    has_changes: bool = False
 
 
 class SessionDirectory:
-    """The sessions of one directory, which other processes may use as well.
-
-    Every method blocks, except ``begin_at_once`` and ``has_logged``.
-    """
+    """Blocking store for the sessions of one directory, which other processes may use at the same time."""
 
     def __init__(
         self, path: Path, recent: SessionCache[FileSnapshot] | None = None, *, timeout: float = LOCK_TIMEOUT_SECONDS
     ) -> None:
-        """``recent`` may be shared with other directories. A lock is waited for ``timeout`` seconds."""
+        """``recent`` is a cache that directories may share. ``timeout`` limits the wait for a lock, in seconds."""
         self._files = SessionFiles(path, timeout)
         self.blobs = self._files.blobs
-        self._index = SessionIndex(path, self._files.scan, self._summary, self._pieces)
+        self._index = SessionIndex(path, self._files.scan, self._summary, self._texts)
         self.turns: dict[str, _RunningTurn] = {}
         self._recent = recent or SessionCache[FileSnapshot]()
         self.sweep_is_due = False
-        """Whether images could not be swept, because their lock was held."""
+        """Whether a sweep of the images was skipped because they were locked."""
 
     def check(self) -> None:
         with storage_errors("write the sessions directory"):
@@ -67,16 +63,16 @@ class SessionDirectory:
             atomic_files.check(self._files.path)
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a new session, under another id if its own is taken or the lock of its own is held."""
+        """Store a new session. If its id is in use or locked, give it a new id."""
         fresh = normalized(session)
         with storage_errors("create a session"):
             self._files.create_directory()
-            for _ in range(_IDS_TRIED):
-                with suppress(StorageBusy), self._index.changing(fresh.session_id):
+            for _ in range(_CREATE_ATTEMPTS):
+                with suppress(StorageBusy), self._index.recording_change(fresh.session_id):
                     if stored := self._files.create(fresh.session_id, SessionRecord.of(fresh), images):
                         return self._cache_written(fresh.session_id, stored)
                 fresh.metadata.session_id = new_id()
-        raise StorageBusy("The locks of the sessions directory are held by another process or request.")
+        raise StorageBusy("Other processes or requests have locked the files of the sessions directory.")
 
     def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
@@ -90,7 +86,7 @@ class SessionDirectory:
             raise
 
     def recover_imports(self) -> None:
-        """Complete or remove what a killed process has left of an import; one that is under way is left alone."""
+        """Complete or remove the imports of killed processes. Imports that are still running are not changed."""
         with storage_errors("complete an import"), suppress(StorageBusy):
             self._files.imports.recover()
 
@@ -128,11 +124,7 @@ class SessionDirectory:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end, or replace those from a position on.
-
-        Outside a turn and at its first change the file is written, and at its end, so that no log is needed. Between
-        these, and always in a turn on a large session or with an unfinished answer, the change is a line of the log.
-        """
+        """Add messages, or replace those from ``from_index`` on. ``unfinished`` is a partial answer for the log."""
         moment = now()
         with self._writing(session_id) as stored:
             before = self._require_revision(session_id, stored, revision)
@@ -141,10 +133,10 @@ class SessionDirectory:
             after, line = before.with_tail(start, new, moment), b""
             turn = self.turns.get(session_id)
             is_logged = turn is not None and (
-                turn.has_spoken or unfinished is not None or stored.file.size > _LARGE_BYTES
+                turn.has_changes or unfinished is not None or stored.file.size > _LARGE_BYTES
             )
             if is_logged and unfinished is not None:
-                after, line = self._unfinished(after, unfinished)
+                after, line = self._partial_record(after, unfinished)
             with self.blobs.storing(new, images):
                 written = None
                 if ends_turn or not is_logged:
@@ -154,16 +146,16 @@ class SessionDirectory:
                     line = tail_line(before, start, after) + line
                     written = self._files.append_to_log(session_id, stored, after, line)
             if turn:
-                turn.has_spoken = True
+                turn.has_changes = True
             changed = self._cache_written(session_id, written)
         if images_in(before.messages[start:]) - images_in(new):
             self.sweep()
         return changed
 
     def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields; null is a field's default. Raises ValueError for what is no field to be set.
+        """Set metadata fields; None resets a field to its default. Raises ValueError for an unknown field.
 
-        With a turn log there, the change becomes a line of it: the turn may be another process's, and go on.
+        If the session has a turn log, append the change to it, because another process may be running the turn.
         """
         moment = now()
         with self._writing(session_id) as stored:
@@ -171,23 +163,20 @@ class SessionDirectory:
             values = normalized_fields(fields, stored.record.metadata)
             after = stored.record.with_fields(values, moment)
             turn = self.turns.get(session_id)
-            if stored.log or (turn and turn.has_spoken):
-                written = self._files.append_to_log(
-                    session_id, stored, after, fields_line(stored.record, values, moment)
-                )
+            if stored.log or (turn and turn.has_changes):
+                line = fields_line(stored.record, values, moment)
+                written = self._files.append_to_log(session_id, stored, after, line)
             else:
                 written = self._files.save(session_id, stored, after)
             return self._cache_written(session_id, written)
 
     def checkpoint(self, session_id: str, partial: Message) -> None:
-        """Note an unfinished answer in the turn log, for a crash of the process; the machine's would cost it."""
+        """Append a partial answer to the turn log. It survives a crash of the process, but not of the machine."""
         with self._writing(session_id) as stored:
-            noted = self._files.append_to_log(
-                session_id, stored, *self._unfinished(stored.record, partial), durably=False
-            )
-            self._cache(session_id, noted)
+            after, line = self._partial_record(stored.record, partial)
+            self._cache(session_id, self._files.append_to_log(session_id, stored, after, line, durably=False))
 
-    def _unfinished(self, record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
+    def _partial_record(self, record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
         message = normalized_message(unfinished, len(record.messages))
         after = record.with_partial(message, self._files.processes.name)
         return after, partial_line(after)
@@ -196,7 +185,7 @@ class SessionDirectory:
         with (
             storage_errors(f"delete session {session_id}"),
             self._files.locked(session_id),
-            self._index.changing(session_id),
+            self._index.recording_change(session_id),
         ):
             had_images = self._files.delete(session_id)
             self._recent.remove(session_id)
@@ -208,20 +197,20 @@ class SessionDirectory:
             return self.blobs.read(sha256)
 
     def sweep(self) -> None:
-        """Remove the images that no session names any more; a failing medium keeps them for the next time."""
+        """Remove the images that no session references. If they are locked, set ``sweep_is_due``."""
         try:
             self.blobs.sweep()
         except StorageBusy:
             self.sweep_is_due = True
 
     def list(self, query: SessionQuery) -> SessionPage:
-        """Sessions by their last change, newest first, or those found; files that cannot be read are left out."""
+        """Return one page of the list, most recently changed first. Unreadable files are omitted."""
         with storage_errors("list the sessions"):
             return self._index.list(query)
 
     def register(self) -> tuple[int, ...]:
-        """Be known to the other processes that serve the directory; the ids of those there are."""
-        with storage_errors("join the processes that serve the directory"):
+        """Register this process as a server of the directory; return the process ids of the other servers."""
+        with storage_errors("register this process in the sessions directory"):
             self._files.create_directory()
             self._files.processes.register()
             return self._files.processes.other_processes()
@@ -230,22 +219,22 @@ class SessionDirectory:
         self._files.processes.unregister()
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
-        """Bring what a crashed turn has left into the file; for a turn, changes are its own from here on."""
+        """Store the messages of a crashed turn in the file. If ``is_turn``, register a turn of this process."""
         with self._writing(session_id) as stored:
             if is_turn:
-                # Other processes take the unfinished answer of an unknown one for a crashed one, no more.
+                # Other processes treat the partial answer of an unregistered process as crashed.
                 with suppress(OSError):
                     self._files.processes.register()
-            whole = stored
+            current = stored
             if not self._is_running(session_id, stored):
                 recovered = stored.record.after_crash()
                 if stored.log or recovered is not stored.record:
-                    whole = self._files.save(session_id, stored, recovered)
+                    current = self._files.save(session_id, stored, recovered)
             if is_turn:
-                self.turns[session_id] = _RunningTurn(whole)
+                self.turns[session_id] = _RunningTurn(current)
 
     def try_begin_fast(self, session_id: str, *, is_turn: bool) -> bool:
-        """Do ``begin`` without a lock for a session that is cached and in order; return False if it is not."""
+        """Do ``begin`` without a file lock. Return False if the session is not cached or needs crash recovery."""
         try:
             stored = self._current(session_id)
         except OSError:
@@ -258,8 +247,8 @@ class SessionDirectory:
             self.turns[session_id] = _RunningTurn(stored)
         return True
 
-    def load_at_once(self, session_id: str) -> ChatSession | None:
-        """Return the session of a running turn from the cache; None if it has to be read."""
+    def load_cached(self, session_id: str) -> ChatSession | None:
+        """Return the session of a running turn from the cache, or None if its files must be read."""
         if session_id not in self.turns:
             return None
         try:
@@ -269,12 +258,12 @@ class SessionDirectory:
         return None if stored is None else stored.record.with_partial(None).session()
 
     def has_logged(self, session_id: str) -> bool:
-        """Whether a turn of this process has changes in its log."""
+        """Return whether a turn of this process has changes in its log."""
         turn = self.turns.get(session_id)
         return turn is not None and turn.stored.log is not None
 
     def save_logged(self, session_id: str) -> None:
-        """Bring what a turn has logged into the file."""
+        """Write the changes in a turn log to the session's file."""
         with self._writing(session_id) as stored:
             if stored.log:
                 self._cache(session_id, self._files.save(session_id, stored, stored.record.with_partial(None)))
@@ -284,15 +273,15 @@ class SessionDirectory:
         with (
             storage_errors(f"save session {session_id}"),
             self._files.locked(session_id),
-            self._index.changing(session_id),
+            self._index.recording_change(session_id),
         ):
             yield self._current(session_id) or self._files.read_locked(session_id)
 
     def _current(self, session_id: str) -> FileSnapshot | None:
-        """What is known of a session, if its files still say so. Raises OSError."""
+        """Return the cached snapshot of a session if its files have not changed since. Raises OSError."""
         turn = self.turns.get(session_id)
-        known = turn.stored if turn else self._recent.get(session_id)
-        return known if known and self._files.is_current(session_id, known) else None
+        cached = turn.stored if turn else self._recent.get(session_id)
+        return cached if cached and self._files.is_current(session_id, cached) else None
 
     def _cache(self, session_id: str, stored: FileSnapshot) -> None:
         if turn := self.turns.get(session_id):
@@ -300,7 +289,7 @@ class SessionDirectory:
         self._recent.put(session_id, stored)
 
     def _cache_written(self, session_id: str, stored: FileSnapshot) -> ChatSession:
-        """Cache what was written, and return what callers see of it."""
+        """Cache a snapshot and return its session as callers see it."""
         self._cache(session_id, stored)
         return self._visible(session_id, stored).session()
 
@@ -309,14 +298,14 @@ class SessionDirectory:
         return record.with_partial(None) if self._is_running(session_id, stored) else record.after_crash()
 
     def _is_running(self, session_id: str, stored: FileSnapshot) -> bool:
-        """Whether an unfinished answer goes on, here or in another process; else a crash has cut it off."""
+        """Return whether this or another process is running the turn of a partial answer."""
         return session_id in self.turns or self._files.processes.is_running(stored.record.writer)
 
     def _read(self, session_id: str) -> tuple[FileSnapshot, SessionRecord]:
-        """A session's files without being alone with them, and what callers see."""
+        """Read a session's files without a lock; return the snapshot and the record that callers see."""
         was_running = session_id in self.turns
         stored = self._current(session_id) or self._files.read(session_id)
-        # A turn that began or ended meanwhile is running, too: its unfinished answer is no crashed one.
+        # A turn that began or ended during the read has not crashed, so its partial answer is not recovered.
         return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)
 
     def _require_revision(self, session_id: str, stored: FileSnapshot, revision: str | None) -> SessionRecord:
@@ -326,17 +315,17 @@ class SessionDirectory:
         return visible
 
     def _summary(self, session_id: str) -> tuple[dict[str, Any], atomic_files.Signature | None] | None:
-        """A list entry and the signature it is good for; None for what cannot be read. Raises StorageBusy."""
+        """Return a list entry and the signature of its file, or None if unreadable. Raises StorageBusy."""
         try:
             stored, visible = self._read(session_id)
         except SessionNotFound:
             return None
         except OSError as error:
-            logger.warning("session file %s is left out of the list: %s", session_id, error)
+            logger.warning("session omitted from the list session_id=%s: its file is unreadable: %s", session_id, error)
             return None
         return visible.summary(), None if stored.log else stored.file
 
-    def _pieces(self, session_id: str) -> Sequence[str] | None:
+    def _texts(self, session_id: str) -> Sequence[str] | None:
         try:
             _, visible = self._read(session_id)
         except (SessionNotFound, StorageBusy, OSError):

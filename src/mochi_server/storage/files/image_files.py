@@ -1,8 +1,7 @@
-"""The images of a sessions directory: ``blobs/<sha256>``, each stored once and kept while a session names it.
+"""Image files of a sessions directory: ``blobs/<sha256>``, each stored once while a session references it.
 
-The session files say which images are needed, and are read under a lock that also covers writing a new reference.
-A count could be wrong after a crash, or after a session was restored or copied by hand. A crash leaves at worst an
-image that no session names, which the next sweep removes.
+A sweep searches the session files for references, under a lock that also covers writing a reference. Reference counts
+could be wrong after a crash or after a session file is copied by hand.
 """
 
 import logging
@@ -18,34 +17,33 @@ from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.locks import FileLocks
 from mochi_server.util.platform import sync_directory
 
-_NAMED = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
-STAGED = ".import-"
-"""Begins the names of directories with the files of sessions that are being imported."""
-_SESSION = ".json"
-"""In the name of every file that may name images: sessions, turn logs, and what was set aside as damaged."""
+_REFERENCE = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
+IMPORT_PREFIX = ".import-"
+"""Prefix of the names of directories with the files of an import."""
+_SESSION = ".json"  # part of the name of every file that may reference images: sessions, turn logs and damaged sessions
 
 logger = logging.getLogger(__name__)
 
 
 class ImageFiles:
-    """The images beside the sessions of a directory. Blocks; for threads."""
+    """Blocking store for the images of a sessions directory."""
 
     def __init__(self, sessions: Path, locks: FileLocks) -> None:
         self._sessions = sessions
         self._path = sessions / "blobs"
         self._locks = locks
-        self._known: dict[str, tuple[atomic_files.Signature, frozenset[str]]] = {}
-        """What files name, so that a sweep reads only those that have changed."""
+        self._references: dict[str, tuple[atomic_files.Signature, frozenset[str]]] = {}
+        """References by file name, so that a sweep reads only changed files."""
 
     def read(self, name: str) -> bytes:
-        found = atomic_files.read(self._path / name) if is_sha256(name) else None
-        if found is None:
+        file = atomic_files.read(self._path / name) if is_sha256(name) else None
+        if file is None:
             raise BlobNotFound(name)
-        return found[0]
+        return file[0]
 
     @contextmanager
     def storing(self, messages: Iterable[Message], images: Sequence[Image] = ()) -> Iterator[None]:
-        """Store images; none goes until this ends, by when the messages that name them are written. Raises OSError."""
+        """Store images and prevent sweeps while the caller writes the messages that reference them. Raises OSError."""
         if not images and not images_in(messages):
             yield
             return
@@ -53,27 +51,24 @@ class ImageFiles:
             self._store(images)
             yield
 
-    def named_in(self, *paths: Path) -> bool:
-        """Whether files of sessions name images, or may do so."""
+    def may_be_referenced_in(self, *paths: Path) -> bool:
+        """Return whether session files reference images. Return True if a file is unreadable."""
         try:
-            return self._path.exists() and any(map(_names, paths))
+            return self._path.exists() and any(map(_references_in, paths))
         except OSError:
             return True
 
     def sweep(self) -> None:
-        """Remove the images that no session names, and what a killed process has half written.
-
-        A medium that fails leaves them for the next time. Raises StorageBusy.
-        """
+        """Remove unreferenced images and incomplete files; on an I/O error, only log a warning. Raises StorageBusy."""
         try:
             if not self._stored_files():
                 return
             with self._locks.blobs():
-                needed = self._referenced()
-                if unneeded := [path for path in self._stored_files() if path.name not in needed]:
-                    atomic_files.remove_durably(*unneeded)
+                referenced = self._read_references()
+                if unused := [path for path in self._stored_files() if path.name not in referenced]:
+                    atomic_files.remove_durably(*unused)
         except OSError as error:
-            logger.warning("images that no session needs stay for now: %s", error.strerror or type(error).__name__)
+            logger.warning("unused images not removed, will retry: %s", error.strerror or type(error).__name__)
 
     def _store(self, images: Sequence[Image]) -> None:
         if images and not self._path.exists():
@@ -86,29 +81,28 @@ class ImageFiles:
                 atomic_files.write(path, image.data)
 
     def _stored_files(self) -> list[Path]:
-        """Return the files that this class wrote, or began to write."""
         if not self._path.is_dir():
             return []
         return [
             path for path in self._path.iterdir() if is_sha256(path.name) or path.name.endswith(atomic_files.TEMPORARY)
         ]
 
-    def _referenced(self) -> set[str]:
-        """Return every image that a session names. Raises OSError if a file cannot be read."""
-        known: dict[str, tuple[atomic_files.Signature, frozenset[str]]] = {}
-        # Files move from imports to sessions, and changes from logs (whose names begin with a dot) to files: in this
-        # order, what moves meanwhile is seen in one of the two places.
-        for folder in (*self._sessions.glob(f"{STAGED}*"), self._sessions):
+    def _read_references(self) -> set[str]:
+        """Return the names of all referenced images. Raises OSError if a file cannot be read."""
+        references: dict[str, tuple[atomic_files.Signature, frozenset[str]]] = {}
+        # Read imports before sessions, and logs (sorted first by their dot) before files: data moves in that order.
+        for folder in (*self._sessions.glob(f"{IMPORT_PREFIX}*"), self._sessions):
             with suppress(FileNotFoundError):  # the import has ended
                 for name in sorted(path.name for path in folder.iterdir() if _SESSION in path.name):
-                    if (seen := atomic_files.signature(folder / name)) is not None:
-                        before = self._known.get(name)
-                        known[name] = before if before and before[0] == seen else (seen, _names(folder / name))
-        self._known = known
-        return {image for _, images in known.values() for image in images}
+                    if (current := atomic_files.signature(folder / name)) is not None:
+                        cached = self._references.get(name)
+                        is_current = cached and cached[0] == current
+                        references[name] = cached if cached and is_current else (current, _references_in(folder / name))
+        self._references = references
+        return {image for _, images in references.values() for image in images}
 
 
-def _names(path: Path) -> frozenset[str]:
-    """Return the images that a file names, even if it is damaged. Raises OSError."""
-    found = atomic_files.read(path)
-    return frozenset() if found is None else frozenset(name.decode() for name in _NAMED.findall(found[0]))
+def _references_in(path: Path) -> frozenset[str]:
+    """Return the names of the images that a file references, even if it is damaged. Raises OSError."""
+    file = atomic_files.read(path)
+    return frozenset() if file is None else frozenset(name.decode() for name in _REFERENCE.findall(file[0]))

@@ -1,7 +1,7 @@
-"""Many new sessions of a directory at once: all of them or none.
+"""Atomic import of many new sessions into a directory.
 
-Their files are written into ``.import-<id>.tmp/``. Renaming that to ``.import-<id>/`` is the commit; from then on each
-file is moved to its place. If the process dies meanwhile, the next start moves the rest.
+The files are written to ``.import-<id>.tmp/``. Renaming it to ``.import-<id>/`` is the commit. Then each file is moved
+to the sessions directory. After a crash the next start moves the remaining files.
 """
 
 import os
@@ -16,32 +16,31 @@ from mochi_server.sessions.patching import normalized
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import NewSession
 from mochi_server.storage.files import atomic_files
-from mochi_server.storage.files.image_files import STAGED, ImageFiles
+from mochi_server.storage.files.image_files import IMPORT_PREFIX, ImageFiles
 from mochi_server.storage.files.locks import FileLocks
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id
 from mochi_server.util.platform import sync_directory
 
-_SYNCS_AT_ONCE = 16
-"""The system writes files together that are synced together, in a tenth of the time."""
+_SYNC_THREADS = 16  # concurrent fsync calls take a tenth of the time of sequential ones
 
 
 @dataclass
 class ImportStaging:
-    """Imports of one directory, one at a time among processes. Blocks; for threads."""
+    """Imports into one directory. A lock allows one import at a time among all processes."""
 
     sessions: Path
     locks: FileLocks
     blobs: ImageFiles
 
     def store(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
-        """Store new sessions under ids that are free; on any error none is stored.
+        """Store new sessions, with new ids where theirs are in use. On any error, store none.
 
-        ``check`` is called before each session is written, and may raise. Raises OSError and StorageBusy as well.
+        Call ``check`` before each session; it may raise. Raises OSError and StorageBusy as well.
         """
         with self.locks.imports():
             self._recover()
-            staging = self.sessions / f"{STAGED}{new_id()}"
+            staging = self.sessions / f"{IMPORT_PREFIX}{new_id()}"
             unfinished = staging.with_suffix(atomic_files.TEMPORARY)
             try:
                 stored = self._stage(unfinished, sessions, check)
@@ -53,13 +52,13 @@ class ImportStaging:
         return stored
 
     def recover(self) -> None:
-        """Complete the committed imports of dead processes and remove the others. Raises OSError, StorageBusy."""
-        if any(self.sessions.glob(f"{STAGED}*")):
+        """Complete the committed imports of dead processes and remove the rest. Raises OSError, StorageBusy."""
+        if any(self.sessions.glob(f"{IMPORT_PREFIX}*")):
             with self.locks.imports():
                 self._recover()
 
     def _recover(self) -> None:
-        for path in sorted(self.sessions.glob(f"{STAGED}*")):
+        for path in sorted(self.sessions.glob(f"{IMPORT_PREFIX}*")):
             if path.suffix == atomic_files.TEMPORARY:
                 shutil.rmtree(path)
             else:
@@ -78,7 +77,7 @@ class ImportStaging:
                     folder / f"{fresh.session_id}.json", SessionRecord.of(fresh).file(), durably=False
                 )
             stored.append(fresh)
-        with ThreadPoolExecutor(_SYNCS_AT_ONCE) as threads:
+        with ThreadPoolExecutor(_SYNC_THREADS) as threads:
             list(threads.map(atomic_files.sync, folder.iterdir()))
         sync_directory(folder)
         check()
@@ -93,7 +92,7 @@ class ImportStaging:
         try:
             self._publish(staging)
         except OSError:
-            # Back, then uncommit: if this fails as well, the next start publishes all.
+            # Move the files back and undo the commit. If this fails, the next start publishes all files.
             for name in names:
                 with suppress(FileNotFoundError):
                     (self.sessions / name).rename(staging / name)

@@ -1,4 +1,4 @@
-"""Who may write now: one turn at a time within this process, one write at a time among processes."""
+"""Locks for writing session files, among the threads of this process and among processes."""
 
 import threading
 import time
@@ -10,16 +10,15 @@ from mochi_server.errors import StorageBusy
 from mochi_server.util.platform import exclusive_lock
 
 SLOTS = 64
-"""Lock files of a directory; sessions share them."""
-
+"""Number of lock files in a directory. The session id selects one of them."""
 LOCK_TIMEOUT_SECONDS = 30.0
-"""How long a thread waits for a lock by default."""
+"""Default timeout of a lock."""
 
 
 class FileLocks:
-    """Locks among threads and processes, held for one write each. For threads.
+    """File locks of a sessions directory among threads and processes. Each lock lasts for one write.
 
-    All methods raise StorageBusy after ``patience`` seconds, and OSError if the lock file cannot be opened.
+    All methods raise StorageBusy after ``timeout`` seconds, and OSError if the lock file cannot be opened.
     """
 
     def __init__(self, directory: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
@@ -29,21 +28,19 @@ class FileLocks:
         self._threads = {name: threading.Lock() for name in names}
 
     def exclusive(self, session_id: str) -> AbstractContextManager[None]:
-        """Lock a session."""
         return self._locked(f"{int(session_id, 16) % SLOTS:02d}")
 
     def blobs(self) -> AbstractContextManager[None]:
-        """Lock the images of all sessions. Lock the session first, if both are needed."""
+        """Lock the images of all sessions. To lock a session as well, lock the session first."""
         return self._locked("blobs")
 
     def imports(self) -> AbstractContextManager[None]:
-        """Lock the directories of imports."""
         return self._locked("import")
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
         threads, deadline = self._threads[name], time.monotonic() + self._timeout
-        busy = StorageBusy(f"Another process or request holds the lock file {name}.lock of the sessions directory.")
+        busy = StorageBusy(f"Another process or request has locked the file {name}.lock in the sessions directory.")
         if not threads.acquire(timeout=self._timeout):
             raise busy
         with ExitStack() as stack:
@@ -51,9 +48,8 @@ class FileLocks:
             if not self._directory.is_dir():
                 self._directory.mkdir(mode=0o700, exist_ok=True)
             try:
-                stack.enter_context(
-                    exclusive_lock(self._directory / f"{name}.lock", max(0, deadline - time.monotonic()))
-                )
+                remaining = max(0, deadline - time.monotonic())
+                stack.enter_context(exclusive_lock(self._directory / f"{name}.lock", remaining))
             except TimeoutError as error:
                 raise busy from error
             yield

@@ -1,4 +1,4 @@
-"""The processes that serve a directory: each locks a file with its name. The lock ends with the process."""
+"""Registry of the processes that serve a directory. Each process locks a file with its name until it ends."""
 
 import os
 import re
@@ -14,18 +14,18 @@ _NAME = re.compile(r"(\d{1,10})-[0-9a-f]{12}")
 
 
 class ProcessRegistry:
-    """This process among those that serve a directory. Blocks; for threads."""
+    """Blocking registry of this and other processes in a directory of lock files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._descriptor: int | None = None
-        self._joining = threading.Lock()
+        self._register_lock = threading.Lock()
         self.name: str | None = None
-        """What others know this process by; None until it has joined."""
+        """Name of this process; None until it is registered."""
 
     def register(self) -> None:
-        """Make this process known to others, if the system can lock files. Raises OSError."""
-        with self._joining:
+        """Register this process if the system supports file locks. Raises OSError."""
+        with self._register_lock:
             if self._descriptor is not None:
                 return
             self._directory.mkdir(mode=0o700, exist_ok=True)
@@ -34,7 +34,7 @@ class ProcessRegistry:
             try:
                 self._descriptor = try_lock_file(unfinished)
                 if self._descriptor is not None:
-                    unfinished.rename(self._path(name))  # others see only a file that is locked already
+                    unfinished.rename(self._path(name))  # other processes find only locked files
                     self.name = name
             except OSError:
                 self.unregister()
@@ -43,7 +43,6 @@ class ProcessRegistry:
                 raise
 
     def unregister(self) -> None:
-        """Be known no longer."""
         if self.name is not None:
             with suppress(OSError):
                 self._path(self.name).unlink(missing_ok=True)
@@ -52,18 +51,18 @@ class ProcessRegistry:
         self._descriptor = self.name = None
 
     def other_processes(self) -> tuple[int, ...]:
-        """Return the ids of the other living processes, and remove the files of dead ones."""
-        living: list[int] = []
+        """Return the process ids of the other live processes, and remove the files of dead ones."""
+        running: list[int] = []
         for path in self._directory.glob(f"*{_SUFFIX}"):
             if self.is_running(path.stem):
-                living.append(int(path.stem.partition("-")[0]))
+                running.append(int(path.stem.partition("-")[0]))
             elif path.stem != self.name and _NAME.fullmatch(path.stem):
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
-        return tuple(sorted(living))
+        return tuple(sorted(running))
 
     def is_running(self, name: str | None) -> bool:
-        """Whether that is another process, and still there."""
+        """Return whether ``name`` is another process that is alive."""
         if name is None or name == self.name or not _NAME.fullmatch(name):
             return False
         return is_locked(self._path(name))

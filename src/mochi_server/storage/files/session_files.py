@@ -1,4 +1,4 @@
-"""The files of a sessions directory: names, reading, saving, setting aside. Knows no turns and no rules of changing."""
+"""File access to the sessions of a directory: names, reading, saving and renaming damaged files."""
 
 import logging
 import os
@@ -18,24 +18,23 @@ from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.import_staging import ImportStaging
 from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS, FileLocks
 from mochi_server.storage.files.process_registry import ProcessRegistry
-from mochi_server.storage.files.turn_log import overlay
+from mochi_server.storage.files.turn_log import apply_log
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.platform import scan_directory, sync_directory
 
 logger = logging.getLogger(__name__)
 _FILE, _LOG = ".json", ".turn.jsonl"
 EDIT_SECONDS = 2.0
-"""Age from which an unreadable file is a damaged one: until then, an editor may not have finished writing it."""
-_STALE_SECONDS = 3600.0
-"""Age from which a file that a killed process has left is swept away."""
+"""Age from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
+_STALE_SECONDS = 3600.0  # age from which a temporary file belongs to a dead process and is removed
 _BYTES_PER_STORED_BYTE = 8
-"""Messages as they are, as lines of a file and as they are sent; one rare character makes four bytes of each other."""
+"""Upper bound of memory per byte of a file: decoded messages, encoded lines, and up to four bytes per character."""
 _SESSION_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
 class FileSnapshot:
-    """What a session's files said, and the signatures that tell whether they still do."""
+    """Content of a session's files, with the file signatures that show whether it is current."""
 
     record: SessionRecord
     file: atomic_files.Signature
@@ -47,17 +46,17 @@ class FileSnapshot:
 
     @property
     def is_settled(self) -> bool:
-        """Whether what was read is what the signatures are of, should somebody have been writing then."""
+        """Whether the signatures would differ if another process had written during the read."""
         return all(signature.is_settled for signature in (self.file, self.log) if signature)
 
 
 class _Unreadable(Exception):
-    """A file is there and is no session."""
+    """The file is not a valid session."""
 
 
 @contextmanager
 def storage_errors(operation: str) -> Iterator[None]:
-    """OSError becomes StorageFailed."""
+    """Raise an OSError of the body as StorageFailed."""
     try:
         yield
     except OSError as error:
@@ -65,9 +64,9 @@ def storage_errors(operation: str) -> Iterator[None]:
 
 
 class SessionFiles:
-    """The files of each session: ``<id>.json`` and, while a turn runs or after a crash, ``.<id>.turn.jsonl``.
+    """Files of each session: ``<id>.json`` and, during a turn or after a crash, ``.<id>.turn.jsonl``.
 
-    Raises OSError as it comes, and SessionNotFound for what is not a session.
+    Methods raise OSError, and SessionNotFound for an unknown session id.
     """
 
     def __init__(self, path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
@@ -79,7 +78,7 @@ class SessionFiles:
         self._warned: set[tuple[str, atomic_files.Signature | None]] = set()
 
     def create_directory(self) -> None:
-        """The directory, private to its owner when it is new."""
+        """Create the directory with mode 0700 unless it exists."""
         if not self.path.exists():
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_directory(self.path.parent)
@@ -87,15 +86,15 @@ class SessionFiles:
     @contextmanager
     def locked(self, session_id: str) -> Iterator[None]:
         """Lock a session among threads and processes. Raises SessionNotFound if it does not exist."""
-        self._require(session_id)  # before: a missing directory has no lock files
+        self._require(session_id)  # first, because locking creates missing directories
         with self._locks.exclusive(session_id):
             self._require(session_id)
             yield
 
     def read(self, session_id: str) -> FileSnapshot:
-        """Read a session; a damaged file is set aside, and the session not found.
+        """Read a session. Rename a damaged file and raise SessionNotFound.
 
-        Raises StorageBusy while that file may still be being written.
+        Raises StorageBusy if the invalid file is so new that an editor may still be writing it.
         """
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
@@ -106,26 +105,26 @@ class SessionFiles:
                 with self._locks.exclusive(session_id):
                     return self.read_locked(session_id)
             except OSError as failure:
-                self._warn(session_id, f"{error}; it stays where it is: {failure}")
+                self._warn_once(session_id, f"{error}; it cannot be renamed: {failure}")
                 raise SessionNotFound(session_id) from error
 
     def read_locked(self, session_id: str) -> FileSnapshot:
-        """Read a session that is locked already."""
+        """Read a session that the caller has locked."""
         try:
             return self._read(session_id)
         except _Unreadable as error:
-            seen = atomic_files.signature(self._file(session_id))
-            if seen and 0 <= time.time() - seen.modified_ns / 1e9 < EDIT_SECONDS:
+            status = atomic_files.signature(self._file(session_id))
+            if status and 0 <= time.time() - status.modified_ns / 1e9 < EDIT_SECONDS:
                 raise StorageBusy(f"The file of session {session_id!r} is incomplete: it is being written.") from error
             self._set_aside(session_id, error)
             raise SessionNotFound(session_id) from error
 
     def is_current(self, session_id: str, stored: FileSnapshot) -> bool:
-        seen = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
-        return seen == (stored.file, stored.log)
+        current = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
+        return current == (stored.file, stored.log)
 
     def create(self, session_id: str, record: SessionRecord, images: Sequence[Image] = ()) -> FileSnapshot | None:
-        """Write a session's first file; None when the id is taken."""
+        """Write the file of a new session. Return None if the id is in use."""
         with self._locks.exclusive(session_id):
             if os.path.lexists(self._file(session_id)):
                 return None
@@ -134,7 +133,7 @@ class SessionFiles:
                 return FileSnapshot(record, atomic_files.write(self._file(session_id), record.file()), None)
 
     def save(self, session_id: str, before: FileSnapshot, record: SessionRecord) -> FileSnapshot:
-        """Write the whole file. The log goes when the file is durable, and is harmless should it stay."""
+        """Write the whole file, then remove the turn log. A log that remains after a crash has no effect."""
         written = atomic_files.write(self._file(session_id), record.file())
         if before.log:
             self._log(session_id).unlink(missing_ok=True)
@@ -146,22 +145,22 @@ class SessionFiles:
         return FileSnapshot(record, before.file, atomic_files.append(self._log(session_id), line, durably=durably))
 
     def delete(self, session_id: str) -> bool:
-        """Remove a session's files, the log last; whether it may have needed images."""
+        """Remove a session's files, the log last. Return whether they may have referenced images."""
         files = self._file(session_id), self._log(session_id)
-        had_images = self.blobs.named_in(*files)
+        had_images = self.blobs.may_be_referenced_in(*files)
         atomic_files.remove_durably(*files)
         return had_images
 
     def scan(self, known: Mapping[str, tuple[int | None, ...]]) -> tuple[set[str], set[str]]:
-        """Compare the signatures of all session files with those that are known, and remove stale temporary files.
+        """Compare the signatures of all session files with ``known``, and remove stale temporary files.
 
-        Returns the ids of sessions whose files have changed or have a turn log beside them, and of those that are gone.
+        Return the ids of the sessions that have changed or have a turn log, and the ids of removed sessions.
         """
         unchanged: set[str] = set()
         changed: set[str] = set()
         logs: set[str] = set()
         with suppress(FileNotFoundError), scan_directory(self.path) as entries:
-            # Directories are long: an unchanged file costs the stat and little else.
+            # A directory may have many files, so an unchanged file costs little more than its stat.
             for entry in entries:
                 name = entry.name
                 if name.endswith(_FILE):
@@ -175,20 +174,20 @@ class SessionFiles:
                     elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
                         changed.add(session_id)
                 elif name[0] == "." and name.endswith(atomic_files.TEMPORARY):
-                    _sweep(self.path / name)
+                    _remove_if_stale(self.path / name)
                 elif name[0] == "." and name.endswith(_LOG) and is_session_id(name[1 : -len(_LOG)]):
                     logs.add(name[1 : -len(_LOG)])
-        there = unchanged | changed
-        for session_id in logs - there:
-            _sweep(self._log(session_id))
-        return changed | (logs & there), known.keys() - there
+        existing = unchanged | changed
+        for session_id in logs - existing:
+            _remove_if_stale(self._log(session_id))
+        return changed | (logs & existing), known.keys() - existing
 
     def _require(self, session_id: str) -> None:
         if not is_session_id(session_id) or atomic_files.signature(self._file(session_id)) is None:
             raise SessionNotFound(session_id)
 
     def _read(self, session_id: str) -> FileSnapshot:
-        # The log first: should it go into the file in between, its lines find that they are there already.
+        # Read the log first: if it is written to the file meanwhile, applying it again has no effect.
         log = atomic_files.read(f"{self.path}{os.sep}.{session_id}{_LOG}")
         file = atomic_files.read(f"{self.path}{os.sep}{session_id}{_FILE}")
         if file is None:
@@ -197,7 +196,7 @@ class SessionFiles:
             record = SessionRecord.of(decode_file(session_id, file[0]))
         except ValueError as error:
             raise _Unreadable(str(error)) from error
-        return FileSnapshot(overlay(record, log[0]) if log else record, file[1], log[1] if log else None)
+        return FileSnapshot(apply_log(record, log[0]) if log else record, file[1], log[1] if log else None)
 
     def _set_aside(self, session_id: str, error: _Unreadable) -> None:
         try:
@@ -205,15 +204,17 @@ class SessionFiles:
             if atomic_files.signature(self._log(session_id)):
                 atomic_files.set_aside(self._log(session_id), "corrupt")
         except OSError as failure:
-            self._warn(session_id, f"{error}; it stays where it is: {failure}")
+            self._warn_once(session_id, f"{error}; it cannot be renamed: {failure}")
         else:
-            logger.warning("session file %s cannot be read (%s); it is %s now", session_id, error, target.name)
+            logger.warning(
+                "session file cannot be read session_id=%s: %s; renamed to %s", session_id, error, target.name
+            )
 
-    def _warn(self, session_id: str, reason: str) -> None:
+    def _warn_once(self, session_id: str, reason: str) -> None:
         key = (session_id, atomic_files.signature(self._file(session_id)))
         if key not in self._warned:
             self._warned.add(key)
-            logger.warning("session file %s cannot be read: %s", session_id, reason)
+            logger.warning("session file cannot be read session_id=%s: %s", session_id, reason)
 
     def _file(self, session_id: str) -> Path:
         return self.path / f"{session_id}{_FILE}"
@@ -222,7 +223,7 @@ class SessionFiles:
         return self.path / f".{session_id}{_LOG}"
 
 
-def _sweep(path: Path) -> None:
+def _remove_if_stale(path: Path) -> None:
     with suppress(OSError):
         if time.time() - path.lstat().st_mtime > _STALE_SECONDS:
             path.unlink()

@@ -1,12 +1,12 @@
-"""The list of sessions and the search over them, kept in one SQLite file: ``.index.sqlite``.
+"""SQLite index for listing and searching the sessions of a directory, in the file ``.index.sqlite``.
 
-The session files are authoritative. One rule says when a file is read again: its signature (inode, mtime, size) is
-not that of its row, or a turn log lies beside it. A list compares all signatures, unless it follows another list within
-``TRUSTED_SECONDS`` and no other process has changed the directory since. Creating, replacing and deleting files
-change a directory; editing a file in place does not, so an edit in place is listed after at most that time.
+The session files are authoritative. A file is read again if its signature (inode, mtime, size) differs from that in the
+index, or if it has a turn log. A list compares all signatures, unless the last comparison is younger than
+``TRUSTED_SECONDS`` and no other process has changed the directory since. Editing a file in place does not change the
+directory, so such an edit is listed after at most ``TRUSTED_SECONDS``.
 
-The index may be missing, damaged, locked or shared with other processes, and can be deleted at any time. When the file
-cannot be used, a database in memory takes its place. Texts are added to the index by searches, not by lists.
+The index can be deleted at any time. If the file is locked or not writable, a database in memory is used. A damaged
+file is created again. Searches add texts to the index; lists do not.
 """
 
 import json
@@ -34,14 +34,11 @@ TRUSTED_SECONDS = 1.0
 
 _VERSION = 4
 _BUSY_SECONDS = 0.5
-_STEP_SECONDS = 0.05
-"""How long a search adds texts before other lists get their turn."""
-_PAUSE_SECONDS = 0.001
-"""Between two such steps: locks are not fair."""
+_STEP_SECONDS = 0.05  # time in which a search adds texts before it releases the lock for other lists
+_PAUSE_SECONDS = 0.001  # pause between two such steps, because locks are not fair
 _CACHED_BYTES = 16 * 2**20
-_FEW = 200
-"""Up to so many sessions are searched one by one; for more, a scan of all texts is faster."""
-_TRIGRAMS_OF_A_WORD = 20
+_SCAN_THRESHOLD = 200  # number of sessions above which a scan of all texts is faster than a search of each session
+_TRIGRAMS_PER_WORD = 20
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions
@@ -60,7 +57,7 @@ _TRIGRAMS = """
 CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5
     (text, content='texts', content_rowid='id', tokenize='trigram case_sensitive 1', detail=none)
 """
-"""FTS5 knows trigrams since SQLite 3.34. Without them, searches scan all texts."""
+"""The trigram tokenizer of FTS5 exists since SQLite 3.34. Without it, searches scan all texts."""
 _UPSERT = """
 INSERT INTO sessions (session_id, inode, modified_ns, size, updated, entry) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (session_id) DO UPDATE SET inode = excluded.inode, modified_ns = excluded.modified_ns,
@@ -73,7 +70,7 @@ WHERE inode IS NULL OR session_id NOT IN (SELECT session_id FROM searched) ORDER
 """
 _COUNT = "SELECT count(*) FROM sessions"
 _ENTRIES = "SELECT entry FROM sessions {where} ORDER BY updated DESC, session_id LIMIT ? OFFSET ?"
-_OF_THESE = "WHERE session_id IN (SELECT value FROM json_each(?))"
+_IN_IDS = "WHERE session_id IN (SELECT value FROM json_each(?))"
 _CONTAINING = "SELECT session_id FROM texts {where} instr(text, ?)"
 _BY_TRIGRAMS = "id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?) AND"
 
@@ -82,7 +79,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Signatures before and after a comparison of all files, and how long (monotonic time) the comparison is valid."""
+    """Signatures at a comparison of all files, and the monotonic time until which the comparison is valid."""
 
     directory: Signature | None
     index: Signature | None
@@ -90,7 +87,7 @@ class _Comparison:
 
 
 class SessionIndex:
-    """List entries by their last change, of all sessions or of those that contain certain words. For threads."""
+    """Index of the sessions of a directory, for lists and full-text searches. Thread-safe."""
 
     def __init__(
         self,
@@ -99,10 +96,10 @@ class SessionIndex:
         summarise: Callable[[str], tuple[dict[str, Any], Signature | None] | None],
         read_texts: Callable[[str], Sequence[str] | None],
     ) -> None:
-        """``summarise`` reads a session's list entry and signature (None while a turn log lies beside it).
+        """``summarise`` reads a session's list entry and signature (None if it has a turn log).
 
-        ``read_texts`` reads the texts that it is searched in. Both return None for what is not a session or cannot
-        be read; ``summarise`` raises StorageBusy while the file is being written.
+        ``read_texts`` reads a session's searchable texts. Both return None for an unreadable session. ``summarise``
+        raises StorageBusy while the file is being written.
         """
         self._directory = directory
         self._path = directory / ".index.sqlite"
@@ -111,51 +108,49 @@ class SessionIndex:
         self._read_texts = read_texts
         self._memory: sqlite3.Connection | None = None
         self._compared: _Comparison | None = None
-        self._unsettled: set[str] = set()
-        """Sessions with a turn log, which are read for each list."""
+        self._unsettled: set[str] = set()  # sessions with a turn log, which every list reads again
         self._changed: set[str] = set()
-        """Sessions that this process has changed since the last list. Threads add and remove, and never iterate."""
-        self._has_all_texts = False
-        """Whether the last search found or added the texts of every session."""
+        """Sessions that this process has changed since the last list. Do not iterate: threads modify it."""
+        self._has_all_texts = False  # whether the index has the texts of every session
         self._last: tuple[SessionQuery, SessionPage] | None = None
         self._lock = threading.Lock()
 
     @contextmanager
-    def changing(self, session_id: str) -> Iterator[None]:
-        """Note a change that this process makes: the next list reads this session, and need not compare all files."""
+    def recording_change(self, session_id: str) -> Iterator[None]:
+        """Record a change by this process, so that the next list reads only this session again."""
         before = self._directory_signature()
         try:
             yield
         finally:
-            if (seen := self._compared) is not None:
+            if (compared := self._compared) is not None:
                 self._changed.add(session_id)
-                if seen.directory == before:
-                    self._compared = replace(seen, directory=self._directory_signature())
-                if time.monotonic() >= seen.until:
+                if compared.directory == before:
+                    self._compared = replace(compared, directory=self._directory_signature())
+                if time.monotonic() >= compared.until:
                     self._compared = None
 
     def list(self, query: SessionQuery) -> SessionPage:
-        """Return the entries of existing or matching sessions, newest first. Raises OSError."""
-        wanted = words(query.text)
-        while (page := self._try(query, wanted)) is None:
+        """Return one page of all or matching sessions, most recently changed first. Raises OSError."""
+        search_words = words(query.text)
+        while (page := self._try_list(query, search_words)) is None:
             time.sleep(_PAUSE_SECONDS)
         return page
 
-    def _try(self, query: SessionQuery, wanted: Sequence[str]) -> SessionPage | None:
+    def _try_list(self, query: SessionQuery, search_words: Sequence[str]) -> SessionPage | None:
         """Return the page, or None if a search has to add more texts first."""
         with self._lock:
-            is_read = not self._unsettled and not self._changed
-            if self._last and self._last[0] == query and is_read and self._is_unchanged():
+            is_current = not self._unsettled and not self._changed
+            if self._last and self._last[0] == query and is_current and self._is_unchanged():
                 return self._last[1]
             for _ in range(2):
                 try:
                     with self._opened() as database:
-                        page = self._query(database, query, wanted)
+                        page = self._query(database, query, search_words)
                 except sqlite3.OperationalError as error:
-                    logger.debug("session index kept in memory: %s", error)
+                    logger.debug("session index file is unusable; using an index in memory: %s", error)
                     break
                 except sqlite3.DatabaseError as error:
-                    logger.warning("session index rebuilt because it is damaged: %s", error)
+                    logger.warning("session index is damaged; rebuilding it: %s", error)
                     self._discard()
                 else:
                     self._memory = None
@@ -164,25 +159,27 @@ class SessionIndex:
                     return page
             self._compared = None
             self._memory = self._memory or _prepared(sqlite3.connect(":memory:", check_same_thread=False))
-            page = self._query(self._memory, query, wanted)
-            self._compared = None  # it is not valid for the file
+            page = self._query(self._memory, query, search_words)
+            self._compared = None  # the comparison is not valid for the file
             return page
 
-    def _query(self, database: sqlite3.Connection, query: SessionQuery, wanted: Sequence[str]) -> SessionPage | None:
+    def _query(
+        self, database: sqlite3.Connection, query: SessionQuery, search_words: Sequence[str]
+    ) -> SessionPage | None:
         self._last = None
         self._refresh(database)
-        if not wanted:
+        if not search_words:
             page = _page(database, query, None)
             if len(page.encoded) <= _CACHED_BYTES:
                 self._last = query, page
             return page
-        return _page(database, query, _matching(database, wanted)) if self._add_texts(database) else None
+        return _page(database, query, _matching(database, search_words)) if self._add_texts(database) else None
 
     def _is_unchanged(self) -> bool:
-        seen, now = self._compared, time.monotonic()
-        if seen is None or now >= seen.until:
+        compared = self._compared
+        if compared is None or time.monotonic() >= compared.until:
             return False
-        return (seen.directory, seen.index) == (self._directory_signature(), signature(self._path))
+        return (compared.directory, compared.index) == (self._directory_signature(), signature(self._path))
 
     def _directory_signature(self) -> Signature | None:
         try:
@@ -191,7 +188,7 @@ class SessionIndex:
             return None
 
     def _refresh(self, database: sqlite3.Connection) -> None:
-        """Bring the rows up to date with the files."""
+        """Update the rows of changed files."""
         own = {self._changed.pop() for _ in range(len(self._changed))}
         if self._is_unchanged():
             if not self._update(database, self._unsettled | own, set()):
@@ -205,12 +202,12 @@ class SessionIndex:
         if is_settled and is_complete:
             self._compared = _Comparison(directory, None, began + TRUSTED_SECONDS)
 
-    def _update(self, database: sqlite3.Connection, changed: set[str], gone: set[str]) -> bool:
-        """Read changed files into their rows; whether all could be read. The row of a file being written stays."""
-        rows, removed, unsettled, is_complete = [], set(gone), set(), True
+    def _update(self, database: sqlite3.Connection, changed: set[str], missing: set[str]) -> bool:
+        """Read changed files into their rows. Return False if some could not be read; their rows may be outdated."""
+        rows, removed, unsettled, is_complete = [], set(missing), set(), True
         for session_id in changed:
             try:
-                entry, seen = self._summarise(session_id) or (None, None)
+                entry, file = self._summarise(session_id) or (None, None)
             except StorageBusy:
                 is_complete = False
                 continue
@@ -218,9 +215,9 @@ class SessionIndex:
                 removed.add(session_id)
                 is_complete = False
                 continue
-            if seen is None:
+            if file is None:
                 unsettled.add(session_id)
-            rows.append((session_id, *(seen or (None, None, None)), timestamp(entry["updated_at"]), encode(entry)))
+            rows.append((session_id, *(file or (None, None, None)), timestamp(entry["updated_at"]), encode(entry)))
         if rows or removed:
             self._has_all_texts = False
             with database:
@@ -232,7 +229,7 @@ class SessionIndex:
         return is_complete
 
     def _add_texts(self, database: sqlite3.Connection) -> bool:
-        """Add texts of sessions that have changed, for a while; whether these were all. Running turns come last."""
+        """Add texts of changed sessions for ``_STEP_SECONDS``, running turns last. Return whether all were added."""
         if self._has_all_texts:
             return True
         until, is_first = time.monotonic() + _STEP_SECONDS, True
@@ -249,10 +246,10 @@ class SessionIndex:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open or create the file. Raises OperationalError if that is impossible, DatabaseError if it is damaged."""
+        """Open or create the file. Raises OperationalError if it is unusable, DatabaseError if it is damaged."""
         with suppress(OSError):
             mode = os.lstat(self._path).st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # SQLite would follow a link, and wait for a pipe
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # SQLite follows links and blocks on pipes
                 raise sqlite3.DatabaseError("it is not a file")
         with suppress(OSError):
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -266,11 +263,11 @@ class SessionIndex:
 
 
 def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
-    # A power cut may damage the index, which is then rebuilt: writes do not wait for the disk.
+    # Writes need no fsync: an index that a power failure damages is rebuilt.
     database.execute("PRAGMA synchronous = OFF")
     database.execute("PRAGMA secure_delete = ON")
     database.execute("PRAGMA cache_size = -32768")  # KiB
-    database.execute("PRAGMA journal_mode = TRUNCATE")  # deleting the journal would change the directory
+    database.execute("PRAGMA journal_mode = TRUNCATE")  # deleting the journal changes the directory
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version not in (0, _VERSION):
         raise sqlite3.DatabaseError(f"it has version {version}")
@@ -283,12 +280,12 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:
-    """Return a part of the list of all sessions, or of those with these ids. Raises DatabaseError for damaged rows."""
-    where, values = ("", []) if ids is None else (_OF_THESE, [json.dumps([*ids])])
+    """Return one page of all sessions, or of those in ``ids``. Raises DatabaseError for damaged rows."""
+    where, values = ("", []) if ids is None else (_IN_IDS, [json.dumps([*ids])])
     total = database.execute(_COUNT).fetchone()[0] if ids is None else len(ids)
     statement, limit = _ENTRIES.format(where=where), -1 if query.limit is None else query.limit
     entries = [row[0] for row in database.execute(statement, [*values, limit, query.offset])]
-    # Parsing all entries would cost more than everything else. Damage that SQLite does not notice cuts an entry off.
+    # Check only both ends: parsing every entry is slow, and damage that SQLite misses truncates entries.
     if not all(isinstance(entry, bytes) and entry.startswith(b"{") and entry.endswith(b"}") for entry in entries):
         raise sqlite3.DatabaseError("an entry is not JSON")
     return SessionPage.of(entries, total)
@@ -299,33 +296,33 @@ def _has_trigrams(database: sqlite3.Connection) -> bool:
 
 
 def _store_texts(database: sqlite3.Connection, session_id: str, texts: Sequence[str]) -> None:
-    """Store the texts of a session; those that have not changed are not written again."""
+    """Store the texts of a session, writing only those that have changed."""
     rows = database.execute("SELECT id, position, text FROM texts WHERE session_id = ?", (session_id,)).fetchall()
-    kept = {position for _, position, text in rows if position < len(texts) and texts[position] == text}
-    if len(kept) == len(rows) == len(texts):
+    unchanged = {position for _, position, text in rows if position < len(texts) and texts[position] == text}
+    if len(unchanged) == len(rows) == len(texts):
         return
     has_trigrams = _has_trigrams(database)
     for row_id, position, text in rows:
-        if position not in kept:
+        if position not in unchanged:
             if has_trigrams:
                 database.execute("INSERT INTO trigrams (trigrams, rowid, text) VALUES ('delete', ?, ?)", (row_id, text))
             database.execute("DELETE FROM texts WHERE id = ?", (row_id,))
     for position, text in enumerate(texts):
-        if position not in kept:
+        if position not in unchanged:
             insert = "INSERT INTO texts (session_id, position, text) VALUES (?, ?, ?)"
             row_id = database.execute(insert, (session_id, position, text)).lastrowid
             if has_trigrams:
                 database.execute("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", (row_id, text))
 
 
-def _matching(database: sqlite3.Connection, wanted: Sequence[str]) -> set[str]:
-    """Return the ids of the sessions that contain every word, each in any of their texts."""
+def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:
+    """Return the ids of the sessions whose texts contain every word."""
     has_trigrams = _has_trigrams(database)
     ids: set[str] | None = None
-    for word in wanted:
+    for word in search_words:
         where, values = "WHERE", []
-        if ids is not None and len(ids) <= _FEW:
-            where, values = f"{_OF_THESE} AND", [json.dumps([*ids])]
+        if ids is not None and len(ids) <= _SCAN_THRESHOLD:
+            where, values = f"{_IN_IDS} AND", [json.dumps([*ids])]
         if has_trigrams and len(word) >= 3:
             where, values = f"{where} {_BY_TRIGRAMS}", [*values, _trigram_query(word)]
         found = {row[0] for row in database.execute(_CONTAINING.format(where=where), [*values, word])}
@@ -334,5 +331,5 @@ def _matching(database: sqlite3.Connection, wanted: Sequence[str]) -> set[str]:
 
 
 def _trigram_query(word: str) -> str:
-    trigrams = sorted({word[start : start + 3] for start in range(min(len(word) - 2, _TRIGRAMS_OF_A_WORD))})
+    trigrams = sorted({word[start : start + 3] for start in range(min(len(word) - 2, _TRIGRAMS_PER_WORD))})
     return " AND ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)

@@ -1,4 +1,4 @@
-"""Sessions as JSON files, for an event loop: the blocking directory behind threads of its own, and the holds."""
+"""Session store over JSON files for an event loop. Worker threads do the blocking I/O."""
 
 import asyncio
 import logging
@@ -28,9 +28,9 @@ _Result = TypeVar("_Result")
 _THREADS = 4
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
-_ALSO_SERVED = (
-    "another process, %d, serves %s as well. No write of either is lost, but turns of one session are not coordinated "
-    "between processes: let one server serve a directory."
+_SHARED_DIRECTORY = (
+    "sessions directory shared process=%d directory=%s: turns of one session are not coordinated between processes. "
+    "Run only one server per directory."
 )
 
 logger = logging.getLogger(__name__)
@@ -47,10 +47,7 @@ def _in_thread(
 
 
 class FileSessionStore:
-    """A ``SessionStore`` over a directory of ``<session_id>.json`` files.
-
-    What it has begun to write it finishes, also when the caller is cancelled meanwhile.
-    """
+    """``SessionStore`` over a directory of ``<session_id>.json`` files. Cancelling a call does not stop its writes."""
 
     def __init__(
         self,
@@ -59,34 +56,28 @@ class FileSessionStore:
         *,
         wait_seconds: float = LOCK_TIMEOUT_SECONDS,
     ) -> None:
-        """``recent`` is where sessions are kept in memory, perhaps together with those of other stores.
-
-        ``wait_seconds``: for how long a lock is waited for. That is done on the event loop, since a thread that waited
-        could not serve other sessions.
-        """
+        """``recent`` is a cache that stores may share. ``wait_seconds`` limits the wait for a lock."""
         self._path = Path(sessions_dir)
-        self.directory = SessionDirectory(self._path, recent, timeout=0)
+        self.directory = SessionDirectory(self._path, recent, timeout=0)  # waiting would block a thread
         self._wait_seconds = wait_seconds
         self._locks = SessionLocks()
         self.others: tuple[int, ...] = ()
-        """Processes that served the directory already when it was opened."""
-        self._searching = asyncio.Lock()
-        """The first search may read every file; those that wait for it shall not take up all threads."""
-        self._sweeping: asyncio.Task[None] | None = None
-        """Waits for the lock of the images, which a change could not have."""
+        """Ids of the processes that were serving the directory when it was opened."""
+        self._search_lock = asyncio.Lock()
+        """Limits searches to one thread, because the first search may read every file."""
+        self._sweep_task: asyncio.Task[None] | None = None  # sweep that is repeated until the images are not locked
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
 
     async def open(self) -> None:
-        """Be known to the other processes that serve the directory, and warn of those. Turns do it by themselves.
+        """Register this process, warn about other servers of the directory and recover from crashes.
 
-        What a crash has left of an import is completed or removed. Images that it has left without a session are swept
-        in the background.
+        Interrupted imports are completed or removed. Unreferenced images are removed in the background.
         """
         try:
             await self.run(self.directory.recover_imports)
             self.others = await self.run(self.directory.register)
             for process_id in self.others:
-                logger.warning(_ALSO_SERVED, process_id, self._path.absolute())
+                logger.warning(_SHARED_DIRECTORY, process_id, self._path.absolute())
         except StorageFailed as error:
             logger.warning("%s", error.message)
         self._threads.submit(self.directory.sweep)
@@ -103,22 +94,20 @@ class FileSessionStore:
     delete = _in_thread(SessionDirectory.delete)
 
     async def load(self, session_id: str) -> ChatSession:
-        # A turn begins with this; a thread would take half a millisecond.
-        session = self.directory.load_at_once(session_id)
+        session = self.directory.load_cached(session_id)  # half a millisecond faster than a thread
         return session if session is not None else await self.run(self.directory.load, session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        async with self._searching if query.text else nullcontext():
+        async with self._search_lock if query.text else nullcontext():
             return await self.run(self.directory.list, query)
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
-        """Be the one writer of the history while inside."""
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
         async with self._locks.lock(session_id, run_id=run_id, wait=wait):
             try:
-                # For a session that is known and in order, this takes microseconds; a thread takes half a millisecond.
+                # This takes microseconds for a cached session; a thread takes half a millisecond.
                 if not self.directory.try_begin_fast(session_id, is_turn=run_id is not None):
                     await self.run(self.directory.begin, session_id, is_turn=run_id is not None)
                 yield
@@ -131,27 +120,27 @@ class FileSessionStore:
             if self.directory.has_logged(session_id):
                 await self.run(self.directory.save_logged, session_id)
         except SessionNotFound:
-            logger.debug("session %s was deleted during its turn", session_id)
-        except (StorageBusy, StorageFailed) as error:  # the log is durable, too
-            logger.warning("session %s: the turn stays in its log for now: %s", session_id, error.message)
+            logger.debug("session deleted during its turn session_id=%s", session_id)
+        except (StorageBusy, StorageFailed) as error:  # the log is durable
+            logger.warning("turn is only in the turn log for now session_id=%s: %s", session_id, error.message)
         finally:
             self.directory.turns.pop(session_id, None)
 
     async def aclose(self) -> None:
-        """End the store's threads when they have finished their work."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.wait([self._sweeping])
+        """Wait for pending work, stop the threads and unregister this process."""
+        if self._sweep_task is not None:
+            self._sweep_task.cancel()
+            await asyncio.wait([self._sweep_task])
         await anyio.to_thread.run_sync(self._threads.shutdown)
         self.directory.unregister()
 
     async def run(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Result:
-        """Do blocking work in a thread; on cancellation, finish it first."""
+        """Do blocking work in a thread. On cancellation, wait for its end and then raise."""
         result = await run_shielded(self._retry_while_locked(partial(work, *args, **kwargs)))
-        if self.directory.sweep_is_due and (self._sweeping is None or self._sweeping.done()):
-            self._sweeping = asyncio.create_task(self._sweep())
+        if self.directory.sweep_is_due and (self._sweep_task is None or self._sweep_task.done()):
+            self._sweep_task = asyncio.create_task(self._sweep())
         return result
 
     async def _sweep(self) -> None:
@@ -162,7 +151,7 @@ class FileSessionStore:
             self.directory.sweep_is_due = True
 
     async def _retry_while_locked(self, work: Callable[[], _Result]) -> _Result:
-        """Try work until no other thread or process has its locks. Raises ``StorageBusy`` at the deadline."""
+        """Repeat work while its files are locked. Raises ``StorageBusy`` after ``wait_seconds``."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self._wait_seconds, _FIRST_PAUSE_SECONDS
         while True:
@@ -176,7 +165,7 @@ class FileSessionStore:
 
 
 class FileStores:
-    """The ``Stores`` of two directories."""
+    """``Stores`` over two directories: one for the sessions of users, one for those of agents."""
 
     connected = True
 
@@ -187,7 +176,6 @@ class FileStores:
 
     @property
     def problems(self) -> Sequence[str]:
-        """Other processes that serve the same directory."""
         return [f"process {other} serves the same sessions; only one should" for other in self.chats.others]
 
     async def open(self) -> None:
@@ -197,7 +185,7 @@ class FileStores:
         await self.chats.check()
 
     def on_sessions_lost(self, _: Callable[[Collection[str]], None]) -> None:
-        """Nobody takes a session that this process holds."""
+        """Do nothing: another process never takes over a locked session."""
 
     async def aclose(self) -> None:
         await self.chats.aclose()

@@ -1,7 +1,7 @@
-"""A session between two writings of its file: what was read, what changed since, and the log lines that say so.
+"""Lines of a turn log: the changes of a session since its file was written.
 
-Pure. A log line names the history it was written on by its ``mark``; on any other history it is passed over, so that a
-log which is in the file already changes nothing, however often it is laid over it.
+A line has the digest of the history that it changes. It is ignored for any other history, so that a log whose changes
+are already in the file has no effect.
 """
 
 from collections.abc import Mapping
@@ -12,26 +12,26 @@ from mochi_server.storage.session_record import SessionRecord
 
 
 def tail_line(before: SessionRecord, from_index: int, after: SessionRecord) -> bytes:
-    head = {"at": before.mark, "from": from_index, "updated_at": after.metadata.updated_at}
+    head = {"at": before.digest, "from": from_index, "updated_at": after.metadata.updated_at}
     new = map(encode, after.messages[from_index:])
     return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
 
 
 def fields_line(before: SessionRecord, fields: Mapping[str, Any], updated_at: str) -> bytes:
-    return encode({"at": before.mark, "fields": fields, "updated_at": updated_at}) + b"\n"
+    return encode({"at": before.digest, "fields": fields, "updated_at": updated_at}) + b"\n"
 
 
 def partial_line(after: SessionRecord) -> bytes:
     by = {} if after.writer is None else {"by": after.writer}
-    return encode({"at": after.mark, "partial": after.partial, **by}) + b"\n"
+    return encode({"at": after.digest, "partial": after.partial, **by}) + b"\n"
 
 
-def overlay(record: SessionRecord, log: bytes) -> SessionRecord:
-    """A file's record with its turn log laid over; torn and foreign lines are passed over."""
+def apply_log(record: SessionRecord, log: bytes) -> SessionRecord:
+    """Apply a turn log to the record of a file. Invalid lines and lines for another history are ignored."""
     for encoded in log.split(b"\n")[:-1]:
         try:
             line = decode(encoded)
-            if line["at"] != record.mark:
+            if line["at"] != record.digest:
                 continue
             if "fields" in line:
                 record = record.with_fields(line["fields"], line["updated_at"])

@@ -1,1 +1,1 @@
-"""Sessions in PostgreSQL, and what lets several servers serve them. Nothing of it is imported without a URL."""
+"""Session store in PostgreSQL, which several servers can share. Imported only if a database URL is set."""

@@ -1,4 +1,4 @@
-"""Translate exceptions of the database, without its own text, which may quote a conversation."""
+"""Translation of database exceptions to API errors. The original texts are omitted: they may contain messages."""
 
 import errno
 import re
@@ -15,7 +15,7 @@ _NO_ANSWER = "the database did not answer in time"
 _CROWDED = "the database has no connections left"
 _READ_ONLY = "the database is read-only"
 _TRANSIENT = {UNREACHABLE, _TOO_SLOW, _NO_ANSWER, _CROWDED, _READ_ONLY}
-"""Reasons that a restart or a failover of the database explains."""
+"""Reasons that may be temporary, such as a restart or failover of the database."""
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (errors.DiskFull, "the database's disk is full"),
     (errors.OutOfMemory, "the database is out of memory"),
@@ -25,41 +25,40 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (errors.ReadOnlySqlTransaction, _READ_ONLY),
     (errors.InvalidPassword, "the database refuses the user or the password"),
     (errors.InvalidAuthorizationSpecification, "the database refuses the user or the password"),
-    (errors.InvalidCatalogName, "there is no database of that name"),
-    (errors.InsufficientPrivilege, "the database's user has no right to"),
-    (errors.UndefinedTable, "the database lacks tables; `mochi-server migrate` makes them"),
-    (errors.UndefinedColumn, "the database's schema is another version's; `mochi-server migrate` brings it up to date"),
+    (errors.InvalidCatalogName, "there is no database with that name"),
+    (errors.InsufficientPrivilege, "the database user lacks a privilege"),
+    (errors.UndefinedTable, "the database lacks tables; run `mochi-server migrate`"),
+    (errors.UndefinedColumn, "the database schema has another version; run `mochi-server migrate`"),
     (PoolTimeout, _NO_ANSWER),
     (PoolClosed, "the connections to the database are closed"),
     (TimeoutError, _NO_ANSWER),
     (psycopg.OperationalError, UNREACHABLE),
     (psycopg.InterfaceError, UNREACHABLE),
 )
-_REFUSALS = {
-    "invalid (URI|connection option|integer value|port)": "its URL has something that PostgreSQL does not know",
+_CONNECT_REASONS = {
+    "invalid (URI|connection option|integer value|port)": "its URL is not a valid PostgreSQL URL",
     'password authentication failed|no password supplied|role ".*" does not exist|no pg_hba.conf entry': (
         "the database refuses the user or the password"
     ),
-    'database ".*" does not exist': "there is no database of that name",
+    'database ".*" does not exist': "there is no database with that name",
     "too many (clients|connections)|remaining connection slots": _CROWDED,
 }
-_CONNECTION_CLASSES = ("08", "57")
-"""Classes of SQLSTATEs: lost connections, and connections that an operator ended."""
+_CONNECTION_CLASSES = ("08", "57")  # SQLSTATE classes of lost connections and of connections ended by an operator
 
 
 def describe_error(error: Exception) -> str:
-    """Return what is wrong, in words that may be shown to any client."""
+    """Return the reason of an error in a text that clients may see."""
     known = next((text for kind, text in _REASONS if isinstance(error, kind)), None)
     state = getattr(error, "sqlstate", None)
-    if not state:  # as failures of connecting
-        known = next((text for words, text in _REFUSALS.items() if re.search(words, str(error))), known)
+    if not state:  # as in errors of connecting
+        known = next((text for pattern, text in _CONNECT_REASONS.items() if re.search(pattern, str(error))), known)
     if known == UNREACHABLE and state and state[:2] not in _CONNECTION_CLASSES:
         known = None
-    return known or f"the database refuses it{f' (SQLSTATE {state})' if state else ''}"
+    return known or f"the database reports an error{f' (SQLSTATE {state})' if state else ''}"
 
 
 def failure(operation: str, error: Exception) -> StorageFailed:
-    """Return the error for clients."""
+    """Return the ``StorageFailed`` error for a database exception."""
     number = errno.ENOSPC if isinstance(error, errors.DiskFull) else errno.EIO
     reason = describe_error(error)
     kind = StorageUnavailable if reason in _TRANSIENT else StorageFailed

@@ -1,4 +1,4 @@
-"""The database's schema: numbered SQL files, each run once, in order, by whoever comes first."""
+"""Database migrations: numbered SQL files, each of which is run once, in order."""
 
 import logging
 from importlib.resources import files
@@ -8,33 +8,34 @@ from psycopg import sql
 from mochi_server.errors import MochiError, StorageFailed
 from mochi_server.storage.postgres.pool import Database, fetch_one
 
-_LOCK = 0x6D6F636869  # "mochi"; servers that start together wait for each other
+_LOCK = 0x6D6F636869  # "mochi" in ASCII; servers that start at the same time wait for each other
 _TABLE = "CREATE TABLE IF NOT EXISTS mochi_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)"
 
 logger = logging.getLogger(__name__)
 
 
 class SchemaTooNew(StorageFailed):
-    """The database was migrated by a newer mochi-server. Ends the start, so no route answers with it."""
+    """A newer mochi-server has migrated the database. This prevents the start, so no route returns this error."""
 
     def __init__(self, found: int, known: int) -> None:
         MochiError.__init__(
             self,
-            f"The database's schema is version {found}, this mochi-server knows {known}. Install a newer mochi-server.",
+            f"The database schema has version {found}, but this mochi-server supports only versions up to {known}. "
+            "Install a newer mochi-server.",
         )
 
 
 def migrations() -> dict[int, str]:
-    """The SQL of each version."""
+    """Return the SQL statements of each schema version."""
     folder = files("mochi_server.storage.postgres") / "schema"
-    found = sorted(path.name for path in folder.iterdir() if path.name.endswith(".sql"))
-    return {int(name[:4]): (folder / name).read_text() for name in found}
+    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".sql"))
+    return {int(name[:4]): (folder / name).read_text() for name in names}
 
 
 async def migrate(database: Database) -> list[int]:
-    """Bring the schema up to date; the versions that were missing. Raises ``SchemaTooNew``, ``StorageFailed``."""
+    """Migrate the schema and return the new versions. Raises ``SchemaTooNew``, ``StorageFailed``."""
     known = migrations()
-    async with database.connection("bring the database's schema up to date") as connection, connection.transaction():
+    async with database.connection("migrate the database schema") as connection, connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         await connection.execute(_TABLE)
         row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
@@ -46,12 +47,12 @@ async def migrate(database: Database) -> list[int]:
             await connection.execute(sql.SQL(known[number]))
             await connection.execute("INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number])
     if missing:
-        logger.info("the database's schema is version %d now", missing[-1])
+        logger.info("database schema migrated version=%d", missing[-1])
     return missing
 
 
 async def prepare(url: str) -> int:
-    """Bring the schema of a database up to date and leave it; its version. Raises ``StorageFailed``."""
+    """Migrate the schema of the database at a URL and return its version. Raises ``StorageFailed``."""
     database = Database(url)
     try:
         await database.open()

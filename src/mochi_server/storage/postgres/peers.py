@@ -1,4 +1,4 @@
-"""The other server processes of the same database: which one runs a turn, where to reach it, whether it lives."""
+"""Directory of the other server processes of a database: their runs, URLs and states."""
 
 import hmac
 from collections.abc import Container
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mochi_server.storage.postgres.pool import Database, Row, fetch_all
 from mochi_server.storage.postgres.process_locks import IS_SILENT, ServerProcess, lock_key
 
-_RUN_OF = """
+_SELECT_OWNER = """
 SELECT process FROM runs WHERE session_id = %(session_id)s ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
 _CLAIM = """
 INSERT INTO idempotency_keys (session_id, key, process) VALUES (%(session_id)s, %(key)s, %(own)s)
@@ -20,11 +20,11 @@ SELECT name, url, {IS_SILENT} FROM processes WHERE name <> %(own)s AND """
 
 
 class PeerGone(Exception):
-    """The process that has to respond is dead."""
+    """The process that would have to respond is dead."""
 
 
 class Peer(NamedTuple):
-    """Another live server process. A silent one sends no heartbeat, for example because it is frozen."""
+    """Another live server process. A silent process sends no heartbeats, for example because it is frozen."""
 
     name: str
     url: str
@@ -32,13 +32,13 @@ class Peer(NamedTuple):
 
 
 class PeerDirectory:
-    """Queries about the other processes. Every method raises ``StorageFailed`` if the database fails."""
+    """Queries about the other server processes. Every method raises ``StorageFailed`` if the database fails."""
 
-    def __init__(self, database: Database, process: ServerProcess, held: Container[str]) -> None:
-        """``held`` are the sessions that this process holds."""
+    def __init__(self, database: Database, process: ServerProcess, locked_sessions: Container[str]) -> None:
+        """``locked_sessions`` has the ids of the sessions that this process has locked."""
         self._database = database
         self._process = process
-        self._held = held
+        self._locked_sessions = locked_sessions
         self._secret = b""
 
     async def open(self) -> None:
@@ -52,21 +52,21 @@ class PeerDirectory:
         return self._process.name
 
     def token(self, process: str) -> str:
-        """Return what proves to a process that a request comes from a server of the same database."""
+        """Return the token that authenticates a request to ``process`` from a server of the same database."""
         return hmac.digest(self._secret, process.encode(), "sha256").hex()
 
     def accepts(self, token: str) -> bool:
-        """Return whether a token is the one of this process."""
+        """Return whether a token of a request is valid for this process."""
         return bool(self._secret) and hmac.compare_digest(token.encode(), self.token(self.name).encode())
 
     async def owner_of(self, session_id: str, run_id: str | None = None) -> Peer | None:
-        """Return the process that has that run of a session, by default the latest run; None if it is this one.
+        """Return the process of a run of a session, by default the latest run; None if it is this process.
 
         Raises ``PeerGone`` if the process is dead.
         """
-        if session_id in self._held and run_id is None:
+        if session_id in self._locked_sessions and run_id is None:
             return None
-        rows = await self._fetch(_RUN_OF, session_id=session_id, run_id=run_id or "")
+        rows = await self._fetch(_SELECT_OWNER, session_id=session_id, run_id=run_id or "")
         if not rows or rows[0][0] == self.name:
             return None
         if (peer := await self.find(rows[0][0])) is None:
@@ -74,12 +74,12 @@ class PeerDirectory:
         return peer
 
     async def claim(self, session_id: str, key: str) -> Peer | None:
-        """Return the process that used an idempotency key first; None if it is this one."""
+        """Return the process that used an idempotency key first; None if it is this process."""
         values = {"session_id": session_id, "key": key, "own": self.name}
         while (process := (await self._fetch(_CLAIM, **values))[0][0]) != self.name:
             if (peer := await self.find(process)) is not None:
                 return peer
-            # One of several servers that find the key with a dead process takes it over.
+            # If several servers find that the process is dead, the SQL condition lets only one take over the key.
             await self._fetch(_TAKE_OVER, **values, dead=process)
         return None
 
@@ -88,21 +88,21 @@ class PeerDirectory:
         return await self._live_peers("url <> ''")
 
     async def peers_with_runs(self, session_id: str) -> list[Peer]:
-        """Return the other live processes that have runs of a session, ended ones included."""
+        """Return the other live processes that have running or ended runs of a session."""
         return await self._live_peers("name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id)
 
     async def find(self, process: str) -> Peer | None:
-        """Return a process; None if it is dead."""
-        found = await self._live_peers("name = %(name)s", name=process)
-        return found[0] if found else None
+        """Return a process by name, or None if it is dead."""
+        peers = await self._live_peers("name = %(name)s", name=process)
+        return peers[0] if peers else None
 
     async def _live_peers(self, condition: str, **values: str) -> list[Peer]:
-        async with self._database.connection("look for other servers") as connection:
+        async with self._database.connection("find other servers") as connection:
             rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
             keys = {row[0]: lock_key("processes", row[0]) for row in rows}
-            held = await self._process.held(connection, keys.values())
-        return [Peer(*row) for row in rows if keys[row[0]] in held]
+            locked = await self._process.locked_keys(connection, keys.values())
+        return [Peer(*row) for row in rows if keys[row[0]] in locked]
 
     async def _fetch(self, statement: str, **values: str) -> list[Row]:
-        async with self._database.connection("look for other servers") as connection:
+        async with self._database.connection("find other servers") as connection:
             return await fetch_all(connection, statement, values)

@@ -1,4 +1,4 @@
-"""Connections to one database: a pool for short work, and single connections that are kept."""
+"""Connections to one database: a pool for short operations, and dedicated connections."""
 
 import asyncio
 import logging
@@ -18,15 +18,13 @@ Row = tuple[Any, ...]
 Connection = AsyncConnection[Row]
 
 CONNECTIONS = 10
-"""The most that a process uses, besides its two single ones."""
-
+"""Maximum size of the pool. A process has two more, dedicated connections."""
 STATEMENT_SECONDS = 15
 _CONNECT_SECONDS = 5
 _START_SECONDS = 5
-_WAIT_SECONDS = 10
-"""How long a request waits for a free connection."""
+_WAIT_SECONDS = 10  # timeout for getting a connection from the pool
 _UNREACHABLE_SECONDS = 0.3
-"""The same while the database is known to be unreachable; turns retry their writes."""
+"""The same timeout while the database is unreachable. Turns retry their writes."""
 
 _OPTIONS: dict[str, Any] = {
     "autocommit": True,
@@ -38,22 +36,22 @@ _OPTIONS: dict[str, Any] = {
     "tcp_user_timeout": 5000,
 }
 _LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '15s'"
-_NOTICED_WITHIN_SECONDS = (
+_KEEPALIVES = (
     "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; "
     "SET tcp_user_timeout = '5s'"
 )
-"""The database frees the locks of a host that has vanished."""
+"""Settings with which the database detects a disconnected host in a few seconds and releases its locks."""
 
-logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it quotes the server's words at every try
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # its warnings repeat on every attempt
 
 
 class Database:
-    """One database, by its URL. Belongs to one event loop; open it there."""
+    """Connections to the database at a URL. Open and use it in one event loop."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.reachable = asyncio.Event()
-        """Cleared during an outage, so that requests do not each wait to find that out."""
+        """Event that is cleared during an outage, so that requests fail quickly."""
         self.reachable.set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
@@ -67,7 +65,7 @@ class Database:
         )
 
     async def open(self, wait_seconds: float = _START_SECONDS) -> None:
-        """Connect; wait that many seconds for a database that is just starting. Raises ``StorageFailed``."""
+        """Connect, waiting up to ``wait_seconds`` for a starting database. Raises ``StorageFailed``."""
         deadline = time.monotonic() + wait_seconds
         while True:
             try:
@@ -81,26 +79,26 @@ class Database:
 
     @asynccontextmanager
     async def connection(self, operation: str, wait_seconds: float = _WAIT_SECONDS) -> AsyncIterator[Connection]:
-        """A connection in autocommit mode. Raises ``StorageFailed``, which says what was being done."""
+        """Provide a connection in autocommit mode. Raises ``StorageFailed`` with the name of the operation."""
         timeout = wait_seconds if self.reachable.is_set() else min(wait_seconds, _UNREACHABLE_SECONDS)
         try:
             async with self._pool.connection(timeout) as connection:
                 try:
                     yield connection
                 except asyncio.CancelledError:
-                    await connection.close()  # or the cancellation of a statement may still hit the next one
+                    await connection.close()  # a late cancel request could cancel the next statement
                     raise
         except (psycopg.Error, PoolTimeout, PoolClosed, TimeoutError) as error:
             raise failure(operation, error) from error
 
     @asynccontextmanager
     async def transaction(self, operation: str) -> AsyncIterator[Connection]:
-        """A connection inside a transaction, which sends statements together until a result is needed."""
+        """Provide a connection in a transaction. It sends statements in batches until a result is needed."""
         async with self.connection(operation) as connection, connection.pipeline(), connection.transaction():
             yield connection
 
     async def connect(self) -> Connection:
-        """Return a connection outside of the pool. Raises ``psycopg.Error``."""
+        """Open a connection outside the pool. Raises ``psycopg.Error``."""
         connection = await AsyncConnection.connect(self._url, **_OPTIONS)
         try:
             await _configure(connection)
@@ -110,7 +108,6 @@ class Database:
         return connection
 
     async def aclose(self) -> None:
-        """Close the pool."""
         with suppress(PoolTimeout):
             await self._pool.close(timeout=1)
 
@@ -121,11 +118,11 @@ async def fetch_one(connection: Connection, statement: str, values: Mapping[str,
 
 
 async def fetch_all(connection: Connection, statement: str, values: Mapping[str, Any] | None = None) -> list[Row]:
-    """Run a statement and return its result."""
+    """Run a statement and return all rows of its result."""
     return await (await connection.execute(statement, values)).fetchall()
 
 
 async def _configure(connection: Connection) -> None:
     await connection.execute(_LIMITS)
     with suppress(psycopg.Error):  # a Unix socket has no TCP
-        await connection.execute(_NOTICED_WITHIN_SECONDS)
+        await connection.execute(_KEEPALIVES)

@@ -1,6 +1,6 @@
-"""This process among those that share a database: one connection holds all its locks while it lives.
+"""Advisory locks and heartbeats of this server process. One dedicated connection holds all its locks.
 
-PostgreSQL frees the locks of a connection that ends, however it ends: with its process, its host or the network.
+PostgreSQL releases the locks when the connection ends for any reason, such as a crash or a network failure.
 """
 
 import asyncio
@@ -16,23 +16,22 @@ from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, 
 from mochi_server.util.clock import new_id
 
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
-"""Of advisory locks, which are 64-bit numbers; ids are 40 bits of them."""
-
+"""Prefixes of the 64-bit numbers of advisory locks. The lower 40 bits are an id."""
 _HEARTBEAT_SECONDS = 1.0
 SILENT_SECONDS = 5
-"""Age of a heartbeat that shows that a process is frozen."""
+"""Age of a heartbeat from which a process counts as frozen."""
 IS_SILENT = f"seen < clock_timestamp() - interval '{SILENT_SECONDS} s'"
-_ANSWER_SECONDS = 10.0
+_RESPONSE_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _RECONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
 _HEARTBEAT = """
 INSERT INTO processes (name, url) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"""
-_HELD = """
+_LOCKED = """
 SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
-_QUIET = "SELECT name FROM processes WHERE seen < clock_timestamp() - interval '30 s'"
-_TIDY = (
+_SILENT_PROCESSES = "SELECT name FROM processes WHERE seen < clock_timestamp() - interval '30 s'"
+_CLEAN_UP = (
     "UPDATE runs SET ended = clock_timestamp() WHERE process = ANY(%(dead)s) AND ended IS NULL",
     "DELETE FROM runs WHERE ended < clock_timestamp() - interval '6 minutes'",
     "DELETE FROM idempotency_keys WHERE process = ANY(%(dead)s) OR claimed < clock_timestamp() - interval '1 day'",
@@ -43,28 +42,28 @@ logger = logging.getLogger(__name__)
 
 
 def lock_key(namespace: str, name: str) -> int:
-    """Return the number of the lock for a session or a process; names are ten hex digits."""
+    """Return the lock number of a session or a process. ``name`` is an id of ten hex digits."""
     return NAMESPACES[namespace] << 40 | int(name, 16)
 
 
 class ServerProcess:
-    """This process and its locks. Belongs to one event loop."""
+    """This server process and its locks. Use it in one event loop only."""
 
     def __init__(self, database: Database, url: str = "") -> None:
-        """``url`` is where other servers reach this process; empty if it serves no requests."""
+        """``url`` is the address for requests of other servers; empty if this process serves no requests."""
         self.name = new_id()
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
-        """Called after an outage, when the locks that no other process took are held again."""
+        """Callback after an outage, when the locks that no other process has taken are acquired again."""
         self._url = url
         self._database = database
         self._connection: Connection | None = None
-        self._held: set[int] = set()
-        self._in_use = asyncio.Lock()
-        self._watching: asyncio.Task[None] | None = None
+        self._locked: set[int] = set()
+        self._connection_lock = asyncio.Lock()
+        self._heartbeat: asyncio.Task[None] | None = None
 
     @property
     def connected(self) -> bool:
-        """Whether locks can be taken."""
+        """Whether the connection that holds the locks is open."""
         return self._connection is not None
 
     async def open(self) -> None:
@@ -72,45 +71,46 @@ class ServerProcess:
         try:
             await self._connect()
         except psycopg.Error as error:
-            raise failure("keep locks in the database", error) from error
-        self._watching = asyncio.get_running_loop().create_task(self._run_heartbeat())
+            raise failure("register this process in the database", error) from error
+        self._heartbeat = asyncio.get_running_loop().create_task(self._run_heartbeat())
 
-    async def take(self, key: int) -> bool:
-        """Try to take a lock. Raises ``StorageFailed``."""
+    async def try_lock(self, key: int) -> bool:
+        """Try to acquire a lock without waiting. Return whether it was acquired. Raises ``StorageFailed``."""
         try:
-            taken = await self._lock("pg_try_advisory_lock", key)
+            is_acquired = await self._lock("pg_try_advisory_lock", key)
         except StorageUnavailable:  # the pool may have reconnected before this connection
             with suppress(TimeoutError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._database.reachable.wait(), _RECONNECT_SECONDS)
-            taken = await self._lock("pg_try_advisory_lock", key)
-        if taken:
-            self._held.add(key)
-        return taken
+            is_acquired = await self._lock("pg_try_advisory_lock", key)
+        if is_acquired:
+            self._locked.add(key)
+        return is_acquired
 
     async def release(self, key: int) -> None:
-        """Release a lock. If that fails, it is free already."""
-        self._held.discard(key)
+        """Release a lock. An error is ignored, because a lost connection has released it."""
+        self._locked.discard(key)
         with suppress(StorageFailed):
             await self._lock("pg_advisory_unlock", key)
 
     @staticmethod
-    async def held(connection: Connection, keys: Iterable[int]) -> set[int]:
-        """Return those of some locks that any process holds."""
-        return set(keys) & {key for (key,) in await fetch_all(connection, _HELD)}
+    async def locked_keys(connection: Connection, keys: Iterable[int]) -> set[int]:
+        """Return the subset of ``keys`` that any process has locked."""
+        return set(keys) & {key for (key,) in await fetch_all(connection, _LOCKED)}
 
-    async def reap_dead(self) -> None:
-        """Remove what dead processes have left, and what is not needed any more. Raises ``StorageFailed``."""
-        async with self._database.connection("tidy up") as connection:
-            names = {name: lock_key("processes", name) for (name,) in await fetch_all(connection, _QUIET)}
-            held = await self.held(connection, names.values())
-            for statement in _TIDY:
-                await connection.execute(statement, {"dead": [name for name, key in names.items() if key not in held]})
+    async def delete_dead_processes(self) -> None:
+        """Remove the rows of dead processes and expired rows. Raises ``StorageFailed``."""
+        async with self._database.connection("clean up after dead servers") as connection:
+            names = {name: lock_key("processes", name) for (name,) in await fetch_all(connection, _SILENT_PROCESSES)}
+            locked = await self.locked_keys(connection, names.values())
+            dead = [name for name, key in names.items() if key not in locked]
+            for statement in _CLEAN_UP:
+                await connection.execute(statement, {"dead": dead})
 
     async def aclose(self) -> None:
-        """Release all locks at once: those of a connection that only ends are held for a moment longer."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
+        """Release all locks. Without this they would remain for a moment after the connection ends."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            await asyncio.wait([self._heartbeat])
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
@@ -122,7 +122,7 @@ class ServerProcess:
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("processes", self.name)])
             await connection.execute(_HEARTBEAT, [self.name, self._url])
-            for key in list(self._held):
+            for key in list(self._locked):
                 await connection.execute("SELECT pg_try_advisory_lock(%s)", [key])
             if self.reconnected is not None:
                 await self.reconnected(connection)
@@ -133,29 +133,29 @@ class ServerProcess:
         self._database.reachable.set()
 
     async def _lock(self, function: str, key: int) -> bool:
-        async with self._in_use:
+        async with self._connection_lock:
             if self._connection is None:
-                raise StorageUnavailable("hold a session", OSError(5, UNREACHABLE))
+                raise StorageUnavailable("lock a session", OSError(5, UNREACHABLE))
             try:
                 row = await fetch_one(self._connection, f"SELECT {function}(%(key)s)", {"key": key})
             except psycopg.Error as error:
                 self._connection_lost(self._connection)
-                raise failure("hold a session", error) from error
+                raise failure("lock a session", error) from error
         return bool(row and row[0])
 
     async def _run_heartbeat(self) -> None:
-        """Send heartbeats, and reconnect. A database that only cannot write keeps the locks."""
+        """Send heartbeats and reconnect. The locks remain if the database rejects only writes."""
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS if self.connected else _RETRY_SECONDS)
-            async with self._in_use:
+            async with self._connection_lock:
                 if (connection := self._connection) is None:
                     with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
-                        await asyncio.wait_for(self._connect(), _ANSWER_SECONDS)
-                        logger.warning("the database can be reached again")
+                        await asyncio.wait_for(self._connect(), _RESPONSE_SECONDS)
+                        logger.warning("database connection restored")
                     continue
                 try:
-                    beat = connection.execute(_HEARTBEAT, [self.name, self._url])
-                    await asyncio.wait_for(beat, _ANSWER_SECONDS)
+                    heartbeat = connection.execute(_HEARTBEAT, [self.name, self._url])
+                    await asyncio.wait_for(heartbeat, _RESPONSE_SECONDS)
                 except psycopg.Error:
                     if connection.closed:
                         self._connection_lost(connection)
@@ -163,7 +163,7 @@ class ServerProcess:
                     self._connection_lost(connection)
 
     def _connection_lost(self, connection: Connection) -> None:
-        logger.error("the connection to the database is lost; running turns go on and store their answers later")
+        logger.error("database connection lost; running turns continue and store their answers after reconnecting")
         self._connection = None
         self._database.reachable.clear()
         connection.pgconn.finish()

@@ -1,4 +1,4 @@
-"""Sessions as rows of the database, and back; and the SQL of messages and images, for locked sessions."""
+"""Conversion between sessions and database rows, and SQL statements for messages and images of locked sessions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,28 +13,27 @@ from mochi_server.sessions.session import ChatSession, SessionMetadata, automati
 from mochi_server.sessions.types import Message
 from mochi_server.storage.postgres.pool import Connection
 
-REMEMBERED_BYTES = 128 * 1024 * 1024
-"""Approximate memory limit of cached histories."""
+CACHE_BYTES = 128 * 1024 * 1024
+"""Approximate memory limit of the cached histories."""
 _MESSAGE_BYTES = 700
 _OPENING_CHARS = 2000
 _INSERT = """
 INSERT INTO messages (session, position, change, body, searched)
 SELECT %(key)s, %(start)s + number - 1, %(change)s, body, searched
 FROM unnest(%(bodies)s::text[], %(texts)s::text[]) WITH ORDINALITY AS new (body, searched, number)"""
-_GROW = """
+_UPDATE_SESSION = """
 UPDATE sessions SET message_count = %(count)s, opening = %(opening)s, searched = %(searched)s, change = %(change)s,
     updated_at = CASE WHEN %(touch)s THEN greatest(updated_at + interval '1 microsecond', clock_timestamp())
         ELSE updated_at END
 WHERE key = %(key)s"""
-_SWEEP = """
+_DELETE_IMAGES = """
 DELETE FROM images i WHERE sha256 = ANY(%(names)s)
 AND NOT EXISTS (SELECT 1 FROM named_images n WHERE n.sha256 = i.sha256)"""
-_IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"
-"""Prevents that an image gets a new name while it is removed."""
+_IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"  # prevents a new reference to an image while it is removed
 
 
 class SessionRow(NamedTuple):
-    """A row of ``sessions``, without what finds it. ``opening`` holds first user messages with their positions."""
+    """A row of ``sessions``. ``opening`` has the first user messages with their positions, as JSON."""
 
     key: int
     stored_metadata: str
@@ -55,63 +54,60 @@ class SessionRow(NamedTuple):
         return ChatSession(metadata, messages, decode(self.extra.encode()))
 
     def entry(self) -> dict[str, Any]:
-        """Return the session's list entry."""
         return _entry(self.metadata(), self.opening, self.message_count)
 
 
 def as_text(moment: datetime) -> str:
-    """Return a time of the database as it is stored in metadata."""
+    """Return a database timestamp in the format of the metadata."""
     return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
 
 
 def text_of(value: object) -> str:
-    """Return a value as JSON text."""
     return encode(value).decode()
 
 
 def metadata_text(metadata: SessionMetadata) -> str:
-    """Return the column ``metadata``."""
+    """Return the value of the column ``metadata``."""
     return text_of({name: value for name, value in metadata.to_dict().items() if name != "updated_at"})
 
 
 def searched_title(metadata: SessionMetadata, opening: str) -> str:
-    """Return the column ``searched`` of a session."""
+    """Return the value of the column ``sessions.searched``."""
     return normalized_text(_entry(metadata, opening, 0)["title"] or "")
 
 
 def like_pattern(word: str) -> str:
-    """Return the LIKE pattern of texts that contain a word."""
+    """Return a LIKE pattern that matches texts with a word in them."""
     escaped = word.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
     return f"%{escaped}%"
 
 
 def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
-    """Return the column ``opening`` of a history that continues from a position with these messages.
+    """Return the new value of the column ``opening`` after a history is replaced from ``start`` on.
 
-    Lists show the first user message of a session, and the first one from which a title can be made.
+    It has the first user message, for the preview, and the first from which a title can be derived.
     """
-    kept = [item for item in decode(opening.encode()) if item["at"] < start]
+    items = [item for item in decode(opening.encode()) if item["at"] < start]
     for at, message in enumerate(messages, start):
-        if kept and automatic_title(_spoken(kept[-1:]), None):
+        if items and automatic_title(_user_messages(items[-1:]), None):
             break
         if message.get("role") == "user":
-            said = {"at": at, "content": str(message.get("content") or "")[:_OPENING_CHARS]}
-            kept = [*kept[:1], said]
-    return text_of(kept)
+            items = [*items[:1], {"at": at, "content": str(message.get("content") or "")[:_OPENING_CHARS]}]
+    return text_of(items)
 
 
 def _entry(metadata: SessionMetadata, opening: str, message_count: int) -> dict[str, Any]:
-    shown = ChatSession(metadata, _spoken(decode(opening.encode())))
-    return {**normalize(shown.summary_object()), "message_count": message_count}
+    session = ChatSession(metadata, _user_messages(decode(opening.encode())))
+    return {**normalize(session.summary_object()), "message_count": message_count}
 
 
-def _spoken(opening: Sequence[dict[str, Any]]) -> list[Message]:
+def _user_messages(opening: Sequence[dict[str, Any]]) -> list[Message]:
     return [{"role": "user", "content": item["content"]} for item in opening]
 
 
 @dataclass(frozen=True)
 class CachedHistory:
-    """The messages of a session at a change. Never changed in place."""
+    """Immutable history of a session as of a ``change`` number."""
 
     key: int
     change: int = 0
@@ -119,16 +115,16 @@ class CachedHistory:
     memory: int = 0
 
     def updated_to(self, head: SessionRow, positions: Sequence[int], bodies: Sequence[str]) -> "CachedHistory | None":
-        """Return the history with later changes, which are always at its end; None if they do not fit on it."""
+        """Apply later changes, given as positions and bodies of messages. Return None if the cache is outdated."""
         if self.key != head.key:
             return None
         if not positions and len(self.messages) == head.message_count:
             return self if self.change == head.change else replace(self, change=head.change)
-        kept = self.messages.prefix(min([head.message_count, *positions[:1]]))
-        if list(positions) != list(range(len(kept), head.message_count)):
+        prefix = self.messages.prefix(min([head.message_count, *positions[:1]]))
+        if list(positions) != list(range(len(prefix), head.message_count)):
             return None
         memory = self.memory + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
-        return CachedHistory(head.key, head.change, kept.extended(decode(body.encode()) for body in bodies), memory)
+        return CachedHistory(head.key, head.change, prefix.extended(decode(body.encode()) for body in bodies), memory)
 
 
 async def replace_tail(
@@ -140,7 +136,7 @@ async def replace_tail(
     images: Sequence[Image] = (),
     touch: bool = True,
 ) -> SessionRow:
-    """Replace the messages from a position on, and the partial answer; ``touch`` makes it the session's last change."""
+    """Replace the messages from a position on and remove the partial answer. ``touch`` updates ``updated_at``."""
     opening = opening_of(head.opening, start, messages)
     values: dict[str, Any] = {
         "key": head.key,
@@ -153,21 +149,21 @@ async def replace_tail(
         "searched": searched_title(head.metadata(), opening),
         "touch": touch,
     }
-    gone: list[str] = []
+    removed_images: list[str] = []
     if start < head.message_count:
-        gone = await images_from(connection, head.key, start)
+        removed_images = await images_from(connection, head.key, start)
         await connection.execute("DELETE FROM messages WHERE session = %(key)s AND position >= %(start)s", values)
     if messages:
         await connection.execute(_INSERT, values)
     await _store_images(connection, head.key, start, messages, images)
-    await delete_unreferenced_images(connection, gone)
-    await connection.execute(_GROW, values)
+    await delete_unreferenced_images(connection, removed_images)
+    await connection.execute(_UPDATE_SESSION, values)
     await connection.execute("DELETE FROM partials WHERE session = %(key)s", values)
     return head._replace(message_count=values["count"], opening=opening, change=values["change"])
 
 
 async def images_from(connection: Connection, session: int, start: int) -> list[str]:
-    """Return the images that messages from a position on name, and lock images if there are any."""
+    """Return the images that messages from a position on reference. Lock the images if there are any."""
     statement = "SELECT DISTINCT sha256 FROM named_images WHERE session = %s AND position >= %s"
     rows = await (await connection.execute(statement, [session, start])).fetchall()
     if rows:
@@ -176,19 +172,19 @@ async def images_from(connection: Connection, session: int, start: int) -> list[
 
 
 async def delete_unreferenced_images(connection: Connection, names: Sequence[str]) -> None:
-    """Remove those of some images that no message names any more."""
+    """Remove the given images unless a message references them."""
     if names:
-        await connection.execute(_SWEEP, {"names": list(names)})
+        await connection.execute(_DELETE_IMAGES, {"names": list(names)})
 
 
 async def _store_images(
     connection: Connection, session: int, start: int, messages: Sequence[Message], images: Sequence[Image]
 ) -> None:
-    named = {(start + offset, name) for offset, message in enumerate(messages) for name in images_of(message)}
-    if not named and not images:
+    references = {(start + offset, name) for offset, message in enumerate(messages) for name in images_of(message)}
+    if not references and not images:
         return
     await connection.execute(_IMAGES_LOCK)
     for sha256, data in {image.sha256: image.data for image in images}.items():
         await connection.execute("INSERT INTO images VALUES (%s, %s) ON CONFLICT DO NOTHING", [sha256, data])
-    for position, name in sorted(named):
+    for position, name in sorted(references):
         await connection.execute("INSERT INTO named_images VALUES (%s, %s, %s)", [session, position, name])

@@ -1,4 +1,4 @@
-"""Sessions as rows: a turn writes what is new, and reads what this process has not read before."""
+"""Session store in PostgreSQL. Turns write only new messages and read only messages that are not cached."""
 
 import asyncio
 import logging
@@ -28,27 +28,27 @@ from mochi_server.util.clock import new_id, timestamp
 from mochi_server.util.shielding import run_shielded
 
 RELEASED_CHANNEL = "mochi_freed"
-"""Channel of notifications about sessions that a process has released."""
+"""LISTEN/NOTIFY channel for the ids of sessions that a process has unlocked."""
 _RETRY_SECONDS = 0.25
-_HEAD = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
-_ONE = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
+_COLUMNS = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
+_BY_ID = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
 _READ = f"""
-SELECT {_HEAD}, p.body, new.positions, new.bodies
+SELECT {_COLUMNS}, p.body, new.positions, new.bodies
 FROM sessions s LEFT JOIN partials p ON p.session = s.key
 CROSS JOIN LATERAL (
     SELECT array_agg(m.position ORDER BY m.position) AS positions, array_agg(m.body ORDER BY m.position) AS bodies
     FROM messages m WHERE m.session = s.key AND m.change > %(change)s
 ) new
-WHERE {_ONE}"""
+WHERE {_BY_ID}"""
 _LOCK = f"""
-SELECT {_HEAD}, p.body, coalesce(p.position, s.message_count)
+SELECT {_COLUMNS}, p.body, coalesce(p.position, s.message_count)
 FROM sessions s LEFT JOIN partials p ON p.session = s.key
-WHERE {_ONE} FOR UPDATE OF s"""
+WHERE {_BY_ID} FOR UPDATE OF s"""
 _CREATE = f"""
 INSERT INTO sessions AS s
     (collection, session_id, metadata, extra, updated_at, message_count, opening, searched, change)
 VALUES (%(collection)s, %(session_id)s, %(metadata)s, %(extra)s, %(updated_at)s, 0, '[]', %(searched)s, 0)
-ON CONFLICT DO NOTHING RETURNING {_HEAD}"""
+ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"""
 _PATCH = """
 UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s,
     updated_at = greatest(updated_at + interval '1 microsecond', clock_timestamp())
@@ -56,13 +56,13 @@ WHERE key = %(key)s"""
 _CHECKPOINT = f"""
 INSERT INTO partials (session, body, position)
 SELECT s.key, %(body)s, coalesce(%(position)s::integer, s.message_count) FROM sessions s
-WHERE {_ONE} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coalesce(%(fence)s::bigint, s.fence)
+WHERE {_BY_ID} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coalesce(%(fence)s::bigint, s.fence)
 ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
-_HOLDER = f"""
+_OWNER = f"""
 SELECT s.run_id, p.{IS_SILENT} FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id
-LEFT JOIN processes p ON p.name = r.process WHERE {_ONE}"""
+LEFT JOIN processes p ON p.name = r.process WHERE {_BY_ID}"""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -70,7 +70,7 @@ logger = logging.getLogger(__name__)
 
 
 def _shielded(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
-    """Decorate a method that finishes its writes also when the caller is cancelled meanwhile."""
+    """Decorate a method so that cancelling its caller does not stop its writes."""
 
     @wraps(method)
     async def finish(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -80,27 +80,27 @@ def _shielded(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any
 
 
 class SessionLock(NamedTuple):
-    """A session that this process may write until another hold raises the fence."""
+    """Lock of a session. Writes are valid until a later lock increments the fence."""
 
     key: int
     fence: int
     run_id: str | None
     end: int
-    """Length of the history that this process has written or read. What follows is not this holder's."""
+    """Length of the history at the last read or write. Later messages do not belong to this lock's turn."""
 
 
 class PostgresSessionStore:
-    """A ``SessionStore`` (see there) over one database; ``collection`` tells chats from agents' sessions."""
+    """``SessionStore`` over one database. ``collection`` is "chats" or "agents"."""
 
     def __init__(self, database: Database, process: ServerProcess, collection: str = "chats") -> None:
         self._database = database
         self._process = process
         self._collection = collection
         self._locks = SessionLocks()
-        self.held: dict[str, SessionLock] = {}
-        """The sessions that this process holds."""
-        self._histories = SessionCache[CachedHistory](row_mapping.REMEMBERED_BYTES)
-        self._freed: dict[str, asyncio.Event] = {}
+        self.locked_sessions: dict[str, SessionLock] = {}
+        """Sessions that this process has locked, by id."""
+        self._histories = SessionCache[CachedHistory](row_mapping.CACHE_BYTES)
+        self._release_events: dict[str, asyncio.Event] = {}
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         (stored,) = await self.create_all([(session, images)])
@@ -121,10 +121,10 @@ class PostgresSessionStore:
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         fresh = normalized(session)
         async with self._database.transaction(f"save session {session.session_id}") as connection:
-            named = await self._remove(connection, session.session_id)
+            removed_images = await self._remove(connection, session.session_id)
             if not await self._insert(connection, fresh, _updated_at(fresh), images):
                 raise errors.SessionConflict(session.session_id)
-            await row_mapping.delete_unreferenced_images(connection, named or [])
+            await row_mapping.delete_unreferenced_images(connection, removed_images or [])
         return await self.load(session.session_id)
 
     async def load_image(self, sha256: str) -> bytes:
@@ -136,8 +136,8 @@ class PostgresSessionStore:
         return bytes(row[0])
 
     async def load(self, session_id: str) -> ChatSession:
-        head, history, is_broken_off = await self._read(session_id)
-        if is_broken_off:
+        head, history, needs_recovery = await self._read(session_id)
+        if needs_recovery:
             await self.recover_crashed(session_id)
             head, history, _ = await self._read(session_id)
         return head.session(history.messages)
@@ -155,20 +155,20 @@ class PostgresSessionStore:
         images: Sequence[Image] = (),
     ) -> ChatSession:
         del ends_turn
-        async with self._changing(session_id, f"save session {session_id}") as (connection, head):
-            hold = self.held.get(session_id)
-            # Behind the end that the holder knows is this write, committed unnoticed, or an answer recovered too early.
-            end = hold.end if hold else head.message_count
+        async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
+            lock = self.locked_sessions.get(session_id)
+            # Later messages are this write, committed before a connection error, or an answer recovered too early.
+            end = lock.end if lock else head.message_count
             start = end if from_index is None else max(0, min(from_index, end))
             new = [normalized_message(message, start + offset) for offset, message in enumerate(messages)]
             await _require_revision(connection, head, revision, revision_at(start + len(new), new[-1]) if new else None)
             await row_mapping.replace_tail(connection, head, start, new, images=images)
-            longer = hold and hold._replace(end=start + len(new))
+            advanced = lock and lock._replace(end=start + len(new))
             if unfinished is not None:
-                await self._write_partial(connection, session_id, normalized_message(unfinished, 0), longer)
+                await self._write_partial(connection, session_id, normalized_message(unfinished, 0), advanced)
         session = await self.load(session_id)
-        if longer is not None and self.held.get(session_id) == hold:
-            self.held[session_id] = longer
+        if advanced is not None and self.locked_sessions.get(session_id) == lock:
+            self.locked_sessions[session_id] = advanced
         return session
 
     async def replace_tail(
@@ -178,7 +178,7 @@ class PostgresSessionStore:
 
     @_shielded
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        async with self._changing(session_id, f"save session {session_id}") as (connection, head):
+        async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
             await _require_revision(connection, head, revision)
             stored = head.metadata()
             metadata = SessionMetadata.from_dict({**stored.to_dict(), **normalized_fields(fields, stored)})
@@ -190,63 +190,61 @@ class PostgresSessionStore:
     @_shielded
     async def checkpoint(self, session_id: str, partial: Message) -> None:
         async with self._database.connection(f"save session {session_id}") as connection:
-            hold = self.held.get(session_id)
-            if not await self._write_partial(connection, session_id, normalized_message(partial, 0), hold):
-                if (
-                    await fetch_one(connection, f"SELECT FROM sessions s WHERE {_ONE}", self._fetch_row(session_id))
-                    is None
-                ):
+            lock = self.locked_sessions.get(session_id)
+            if not await self._write_partial(connection, session_id, normalized_message(partial, 0), lock):
+                exists = f"SELECT FROM sessions s WHERE {_BY_ID}"
+                if await fetch_one(connection, exists, self._parameters(session_id)) is None:
                     raise errors.SessionNotFound(session_id)
                 raise errors.SessionTaken(session_id)
 
     @_shielded
     async def delete(self, session_id: str) -> None:
         async with self._database.transaction(f"delete session {session_id}") as connection:
-            named = await self._remove(connection, session_id)
-            if named is None:
+            removed_images = await self._remove(connection, session_id)
+            if removed_images is None:
                 raise errors.SessionNotFound(session_id)
-            await row_mapping.delete_unreferenced_images(connection, named)
+            await row_mapping.delete_unreferenced_images(connection, removed_images)
             for table in ("idempotency_keys", "runs"):
                 await connection.execute(f"DELETE FROM {table} WHERE session_id = %s", [session_id])
         self._histories.remove(session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        searched = words(query.text)
-        condition = "s.collection = %(collection)s" + "".join(_WITH_WORD.format(at) for at in range(len(searched)))
-        values = {f"word{at}": row_mapping.like_pattern(word) for at, word in enumerate(searched)}
+        search_words = words(query.text)
+        condition = "s.collection = %(collection)s" + "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
+        values = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
         page = {**values, "collection": self._collection, "limit": query.limit, "offset": query.offset}
         newest = "ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"
         async with self._database.connection("list the sessions") as connection:
-            found = await fetch_all(connection, f"SELECT {_HEAD} FROM sessions s WHERE {condition} {newest}", page)
+            rows = await fetch_all(connection, f"SELECT {_COLUMNS} FROM sessions s WHERE {condition} {newest}", page)
             count = await fetch_one(connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page)
-        return SessionPage.of([encode(SessionRow(*row).entry()) for row in found], count[0] if count else 0)
+        return SessionPage.of([encode(SessionRow(*row).entry()) for row in rows], count[0] if count else 0)
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
         _require_id(session_id)
         async with self._locks.lock(session_id, run_id=run_id, wait=wait):
             try:
-                while not await self._take(session_id, run_id):
+                while not await self._try_lock(session_id, run_id):
                     await self._wait_until_released(session_id, wait=wait)
                 yield
             finally:
-                if session_id in self.held:
+                if session_id in self.locked_sessions:
                     await self._release(session_id)
 
     async def lost_sessions(self, connection: Connection) -> set[str]:
-        """Return the held sessions that another process has held since, or deleted."""
-        values = {"keys": [hold.key for hold in self.held.values()]}
-        found = await fetch_all(connection, "SELECT key, fence FROM sessions WHERE key = ANY(%(keys)s)", values)
-        return {name for name, hold in self.held.items() if (hold.key, hold.fence) not in found}
+        """Return the ids of locked sessions that another process has since locked or deleted."""
+        values = {"keys": [lock.key for lock in self.locked_sessions.values()]}
+        current = await fetch_all(connection, "SELECT key, fence FROM sessions WHERE key = ANY(%(keys)s)", values)
+        return {id_ for id_, lock in self.locked_sessions.items() if (lock.key, lock.fence) not in current}
 
     async def recover_crashed(self, session_id: str) -> None:
-        """Replace what a dead server left unfinished by messages that are marked as interrupted.
+        """Store the partial answer of a dead server and missing tool results as interrupted messages.
 
-        A call without a result gets one, unless a server is at work on it: then there is an unfinished message.
+        If a server is still running the turn, change nothing.
         """
         with suppress(errors.SessionNotFound):
-            async with self._changing(session_id, f"save session {session_id}") as (connection, head):
-                row = await fetch_one(connection, _READ, self._fetch_row(session_id, change=0))
+            async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
+                row = await fetch_one(connection, _READ, self._parameters(session_id, change=0))
                 if row is None or row[-3] is not None:
                     return
                 history = History.of(decode(body.encode()) for body in row[-1] or [])
@@ -254,29 +252,27 @@ class PostgresSessionStore:
                     await row_mapping.replace_tail(connection, head, 0, complete, touch=False)
 
     async def recover_all_crashed(self) -> None:
-        """Do the same for every session that has an unfinished message. Raises ``StorageFailed``."""
-        async with self._database.connection("look for interrupted answers") as connection:
-            statement = (
-                "SELECT session_id FROM partials JOIN sessions ON key = session WHERE collection = %(collection)s"
-            )
-            found = await fetch_all(connection, statement, {"collection": self._collection})
-            keys = {session_id: self._key(session_id) for (session_id,) in found if session_id not in self.held}
-            held = await self._process.held(connection, keys.values())
+        """Recover every session that has the partial answer of a dead server. Raises ``StorageFailed``."""
+        statement = "SELECT session_id FROM partials JOIN sessions ON key = session WHERE collection = %(collection)s"
+        async with self._database.connection("find interrupted answers") as connection:
+            rows = await fetch_all(connection, statement, {"collection": self._collection})
+            keys = {id_: self._key(id_) for (id_,) in rows if id_ not in self.locked_sessions}
+            locked = await self._process.locked_keys(connection, keys.values())
         for session_id, key in keys.items():
-            if key not in held:
+            if key not in locked:
                 await self.recover_crashed(session_id)
 
     def session_released(self, session_id: str) -> None:
-        """Wake the requests that wait for a session, because another process has released it."""
-        if (event := self._freed.get(session_id)) is not None:
+        """Wake the requests that wait for a session after another process has unlocked it."""
+        if (event := self._release_events.get(session_id)) is not None:
             event.set()
 
     async def _insert_new(self, connection: Connection, session: ChatSession, images: Sequence[Image]) -> ChatSession:
-        """Insert a session, under another id should its own be taken."""
+        """Insert a session. If its id is in use, assign a new id."""
         fresh = normalized(session)
-        row = await fetch_one(connection, "SELECT clock_timestamp()")  # the clocks of the hosts may differ
+        row = await fetch_one(connection, "SELECT clock_timestamp()")  # clocks of hosts may differ
         moment: datetime = row[0] if row else datetime.now(timezone.utc)
-        if any(message["role"] != "system" for message in fresh.messages):  # it comes from elsewhere
+        if any(message["role"] != "system" for message in fresh.messages):  # imported
             moment = min(moment, _updated_at(fresh))
         else:
             fresh.metadata.created_at = fresh.metadata.updated_at = row_mapping.as_text(moment)
@@ -287,145 +283,144 @@ class PostgresSessionStore:
     async def _insert(
         self, connection: Connection, session: ChatSession, updated_at: datetime, images: Sequence[Image]
     ) -> bool:
-        """Insert a session with its messages; return False if its id is taken."""
+        """Insert a session with its messages; return False if its id is in use."""
         values = {
             "metadata": row_mapping.metadata_text(session.metadata),
             "extra": text_of(session.extra),
             "updated_at": updated_at,
             "searched": row_mapping.searched_title(session.metadata, "[]"),
         }
-        row = await fetch_one(connection, _CREATE, self._fetch_row(session.session_id, **values))
+        row = await fetch_one(connection, _CREATE, self._parameters(session.session_id, **values))
         if row is not None:
-            await row_mapping.replace_tail(
-                connection, SessionRow(*row), 0, session.messages, images=images, touch=False
-            )
+            head = SessionRow(*row)
+            await row_mapping.replace_tail(connection, head, 0, session.messages, images=images, touch=False)
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
-        """Remove a session's rows; return the images that its messages named, None if there is no session."""
-        found = await fetch_one(connection, _LOCK, self._fetch_row(session_id))
-        if found is None:
+        """Remove a session's rows. Return the images that its messages referenced, or None if it does not exist."""
+        row = await fetch_one(connection, _LOCK, self._parameters(session_id))
+        if row is None:
             return None
-        named = await row_mapping.images_from(connection, found[0], 0)
-        await connection.execute("DELETE FROM sessions WHERE key = %s", [found[0]])
-        return named
+        images = await row_mapping.images_from(connection, row[0], 0)
+        await connection.execute("DELETE FROM sessions WHERE key = %s", [row[0]])
+        return images
 
     async def _write_partial(
-        self, connection: Connection, session_id: str, partial: Message, hold: SessionLock | None
+        self, connection: Connection, session_id: str, partial: Message, lock: SessionLock | None
     ) -> bool:
-        """Store an unfinished answer; return False if there is no session, or another process has held it since."""
-        held = {"key": hold and hold.key, "fence": hold and hold.fence, "position": hold and hold.end}
-        values = self._fetch_row(session_id, body=text_of(partial), **held)
+        """Store a partial answer. Return False if the session was deleted or locked by another process since."""
+        expected = {"key": lock and lock.key, "fence": lock and lock.fence, "position": lock and lock.end}
+        values = self._parameters(session_id, body=text_of(partial), **expected)
         return (await connection.execute(_CHECKPOINT, values)).rowcount == 1
 
     @asynccontextmanager
-    async def _changing(
-        self, session_id: str, doing: str, *, alone: bool = False
+    async def _row_for_update(
+        self, session_id: str, operation: str, *, is_new_lock: bool = False
     ) -> AsyncIterator[tuple[Connection, SessionRow]]:
-        """Lock a session in a transaction, and store the unfinished answer of a dead server as a message.
+        """Lock a session's row in a transaction, and store the partial answer of a dead server as messages.
 
-        ``alone``: this process has the lock and writes no answer yet, so an unfinished one is a dead server's.
-        Raises ``SessionTaken`` if this process held the session and another one has taken it over.
+        With ``is_new_lock``, this process has just locked the session, so any partial answer is from a dead server.
+        Raises ``SessionTaken`` if another process has taken over the session from this one.
         """
-        async with self._database.transaction(doing) as connection:
-            row = await fetch_one(connection, _LOCK, self._fetch_row(session_id))
+        async with self._database.transaction(operation) as connection:
+            row = await fetch_one(connection, _LOCK, self._parameters(session_id))
             if row is None:
                 raise errors.SessionNotFound(session_id)
             *columns, partial, position = row
             head = SessionRow(*columns)
-            hold = self.held.get(session_id)
-            if hold is not None and (hold.key, hold.fence) != (head.key, head.fence):
+            lock = self.locked_sessions.get(session_id)
+            if lock is not None and (lock.key, lock.fence) != (head.key, head.fence):
                 raise errors.SessionTaken(session_id)
-            if partial is not None and (alone or await self._is_abandoned(connection, session_id)):
-                left = close_partial(decode(partial.encode()))
-                head = await row_mapping.replace_tail(connection, head, position, left, touch=False)
+            if partial is not None and (is_new_lock or await self._is_abandoned(connection, session_id)):
+                recovered = close_partial(decode(partial.encode()))
+                head = await row_mapping.replace_tail(connection, head, position, recovered, touch=False)
             yield connection, head
 
     async def _read(self, session_id: str) -> tuple[SessionRow, CachedHistory, bool]:
-        """Return a session's head, its messages, and whether a dead server has left something of it unfinished."""
+        """Return a session's row, its history, and whether it needs crash recovery."""
         async with self._database.connection(f"read session {session_id}") as connection:
-            for known in (self._histories.get(session_id), None):
-                row = await fetch_one(
-                    connection, _READ, self._fetch_row(session_id, change=known.change if known else 0)
-                )
+            for cached in (self._histories.get(session_id), None):
+                values = self._parameters(session_id, change=cached.change if cached else 0)
+                row = await fetch_one(connection, _READ, values)
                 if row is None:
                     self._histories.remove(session_id)
                     raise errors.SessionNotFound(session_id)
                 *columns, partial, positions, bodies = row
                 head = SessionRow(*columns)
-                history = (known or CachedHistory(head.key)).updated_to(head, positions or [], bodies or [])
+                history = (cached or CachedHistory(head.key)).updated_to(head, positions or [], bodies or [])
                 if history is None:
                     continue
                 self._histories.put(session_id, history)
                 if partial is None:
                     return head, history, with_missing_results(history.messages) is not history.messages
                 return head, history, await self._is_abandoned(connection, session_id)
-        raise errors.StorageFailed(f"read session {session_id}", OSError(5, "its messages are not all there"))
+        raise errors.StorageFailed(f"read session {session_id}", OSError(5, "some of its messages are missing"))
 
     async def _is_abandoned(self, connection: Connection, session_id: str) -> bool:
-        """Return whether no process holds a session, so that what is unfinished of it stays so."""
+        """Return whether no process has locked a session, so that its partial answer needs recovery."""
         key = self._key(session_id)
-        return session_id not in self.held and key not in await self._process.held(connection, [key])
+        return session_id not in self.locked_sessions and key not in await self._process.locked_keys(connection, [key])
 
     @_shielded
-    async def _take(self, session_id: str, run_id: str | None) -> bool:
-        """Try to hold a session; return False if another process holds it."""
-        if not await self._process.take(self._key(session_id)):
+    async def _try_lock(self, session_id: str, run_id: str | None) -> bool:
+        """Try to lock a session. Return False if another process has locked it."""
+        if not await self._process.try_lock(self._key(session_id)):
             return False
+        operation = f"lock session {session_id}"
         try:
-            async with self._changing(session_id, f"hold session {session_id}", alone=True) as (connection, head):
-                fenced = "UPDATE sessions SET fence = fence + 1, run_id = %s WHERE key = %s"
-                await connection.execute(fenced, [run_id, head.key])
+            async with self._row_for_update(session_id, operation, is_new_lock=True) as (connection, head):
+                increment_fence = "UPDATE sessions SET fence = fence + 1, run_id = %s WHERE key = %s"
+                await connection.execute(increment_fence, [run_id, head.key])
                 if run_id is not None and self._collection == "chats":
-                    noted = "INSERT INTO runs (run_id, session_id, process) VALUES (%s, %s, %s)"
-                    await connection.execute(noted, [run_id, session_id, self._process.name])
+                    insert = "INSERT INTO runs (run_id, session_id, process) VALUES (%s, %s, %s)"
+                    await connection.execute(insert, [run_id, session_id, self._process.name])
         except BaseException:
             await self._process.release(self._key(session_id))
             raise
-        self.held[session_id] = SessionLock(head.key, head.fence + 1, run_id, head.message_count)
+        self.locked_sessions[session_id] = SessionLock(head.key, head.fence + 1, run_id, head.message_count)
         return True
 
     @_shielded
     async def _release(self, session_id: str) -> None:
-        """End a hold. An unreachable database is no error: it has released the lock with the connection."""
-        hold = self.held.pop(session_id)
+        """Unlock a session. An unreachable database is no error: it has released the lock with the connection."""
+        lock = self.locked_sessions.pop(session_id)
         try:
             if self._process.connected:
-                async with self._database.transaction(f"let go of session {session_id}") as connection:
-                    ended = "UPDATE sessions SET run_id = NULL WHERE key = %s AND fence = %s"
-                    await connection.execute(ended, [hold.key, hold.fence])
-                    if hold.run_id is not None:
-                        ended = "UPDATE runs SET ended = clock_timestamp() WHERE run_id = %s"
-                        await connection.execute(ended, [hold.run_id])
+                async with self._database.transaction(f"unlock session {session_id}") as connection:
+                    clear_run = "UPDATE sessions SET run_id = NULL WHERE key = %s AND fence = %s"
+                    await connection.execute(clear_run, [lock.key, lock.fence])
+                    if lock.run_id is not None:
+                        end_run = "UPDATE runs SET ended = clock_timestamp() WHERE run_id = %s"
+                        await connection.execute(end_run, [lock.run_id])
         except errors.StorageFailed as error:
             logger.warning("%s", error.message)
         finally:
             await self._process.release(self._key(session_id))
         if self._process.connected:
             with suppress(errors.StorageFailed):
-                async with self._database.connection(f"let go of session {session_id}") as connection:
+                async with self._database.connection(f"unlock session {session_id}") as connection:
                     await connection.execute("SELECT pg_notify(%s, %s)", [RELEASED_CHANNEL, session_id])
 
     async def _wait_until_released(self, session_id: str, *, wait: bool) -> None:
-        """Wait until another process may have released a session.
+        """Wait until another process may have unlocked a session.
 
-        Raises ``SessionBusy`` for a turn that is not to be waited for, ``ServerLost`` for one that is frozen.
+        Raises ``SessionBusy`` during a turn unless ``wait`` is set, ``ServerLost`` if the server of the turn is frozen.
         """
-        async with self._database.connection(f"hold session {session_id}") as connection:
-            run_id, is_silent = await fetch_one(connection, _HOLDER, self._fetch_row(session_id)) or (None, None)
+        async with self._database.connection(f"lock session {session_id}") as connection:
+            run_id, is_silent = await fetch_one(connection, _OWNER, self._parameters(session_id)) or (None, None)
         if run_id is not None and not wait:
             raise errors.SessionBusy(session_id, run_id)
         if is_silent:
             raise errors.ServerLost(session_id)
-        event = self._freed.setdefault(session_id, asyncio.Event())
+        event = self._release_events.setdefault(session_id, asyncio.Event())
         try:
             with suppress(TimeoutError, asyncio.TimeoutError):
                 await asyncio.wait_for(event.wait(), _RETRY_SECONDS)
         finally:
-            self._freed.pop(session_id, None)
+            self._release_events.pop(session_id, None)
 
-    def _fetch_row(self, session_id: str, **values: Any) -> dict[str, Any]:
-        """Return parameters of a statement about one session. Raises ``SessionNotFound`` for what is no id."""
+    def _parameters(self, session_id: str, **values: Any) -> dict[str, Any]:
+        """Return the parameters of a statement about one session. Raises ``SessionNotFound`` for an invalid id."""
         _require_id(session_id)
         return {"collection": self._collection, "session_id": session_id, **values}
 
@@ -436,7 +431,7 @@ class PostgresSessionStore:
 async def _require_revision(
     connection: Connection, head: SessionRow, expected: str | None, written: str | None = None
 ) -> None:
-    """Raise ``SessionConflict`` unless the history is at the expected revision, or at the one to be written."""
+    """Raise ``SessionConflict`` unless the history has the expected revision or already the one to be written."""
     if expected is None:
         return
     statement = "SELECT body FROM messages WHERE session = %(key)s AND position = %(last)s"

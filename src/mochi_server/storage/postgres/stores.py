@@ -1,4 +1,4 @@
-"""The stores of a server over one database, and the background work of its process."""
+"""The stores of a server in one database, and their background tasks."""
 
 import asyncio
 import logging
@@ -16,33 +16,32 @@ from mochi_server.storage.postgres.process_locks import ServerProcess
 from mochi_server.storage.postgres.store import RELEASED_CHANNEL, PostgresSessionStore
 
 _CHECK_SECONDS = 3
-_TIDY_SECONDS = 2.0
+_CLEAN_UP_SECONDS = 2.0
 _RETRY_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
 
 
 class PostgresStores:
-    """The ``Stores`` of one database."""
+    """``Stores`` over one database."""
 
     problems: Sequence[str] = ()
 
     def __init__(self, url: str, own_url: str = "") -> None:
-        """``own_url`` is where other servers reach this process; empty if it serves no requests."""
+        """``own_url`` is the address for requests of other servers; empty if this process serves no requests."""
         self._database = Database(url)
         self._process = ServerProcess(self._database, own_url)
         self.chats = PostgresSessionStore(self._database, self._process, "chats")
         self.agents = PostgresSessionStore(self._database, self._process, "agents")
-        self.peers = PeerDirectory(self._database, self._process, self.chats.held)
+        self.peers = PeerDirectory(self._database, self._process, self.chats.locked_sessions)
         self._tasks: list[asyncio.Future[None]] = []
 
     @property
     def connected(self) -> bool:
-        """Whether the database can be reached, as far as is known."""
         return self._process.connected
 
     async def open(self) -> None:
-        """Connect, bring the schema up to date and register this process. Raises ``MochiError``."""
+        """Connect, migrate the schema, register this process and start background tasks. Raises ``MochiError``."""
         await self._database.open()
         await migrate(self._database)
         await self._process.open()
@@ -50,22 +49,18 @@ class PostgresStores:
         self._tasks = [asyncio.ensure_future(self._clean_up()), asyncio.ensure_future(self._listen())]
 
     async def check(self) -> None:
-        """Raise ``StorageFailed`` unless sessions can be stored."""
         if not self.connected:
-            raise StorageUnavailable("hold sessions", OSError(5, UNREACHABLE))
+            raise StorageUnavailable("lock sessions", OSError(5, UNREACHABLE))
         async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
             await connection.execute("SELECT 1")
 
     def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
-        """Call ``callback`` with the ids of held sessions that another server has taken over."""
-
         async def reconnected(connection: Connection) -> None:
             callback(await self.chats.lost_sessions(connection))
 
         self._process.reconnected = reconnected
 
     async def aclose(self) -> None:
-        """Release the locks and close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -73,16 +68,16 @@ class PostgresStores:
         await self._database.aclose()
 
     async def _clean_up(self) -> None:
-        """At the start and every few seconds, recover what servers that died have left."""
+        """Recover the sessions of dead servers, now and every few seconds."""
         while True:
             with suppress(MochiError):
                 await self.chats.recover_all_crashed()
                 await self.agents.recover_all_crashed()
-                await self._process.reap_dead()
-            await asyncio.sleep(_TIDY_SECONDS)
+                await self._process.delete_dead_processes()
+            await asyncio.sleep(_CLEAN_UP_SECONDS)
 
     async def _listen(self) -> None:
-        """Wake requests that wait for sessions. A lost notification delays them, because they also poll."""
+        """Wake requests that wait for sessions. A lost notification only delays them, because they also poll."""
         while True:
             try:
                 async with await self._database.connect() as connection:

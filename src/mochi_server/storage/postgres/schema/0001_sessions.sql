@@ -1,17 +1,17 @@
--- Sessions and their messages. JSON is kept as text, exactly as it was written: jsonb would not take every string.
+-- Sessions and their messages. JSON is stored as text, because jsonb rejects some strings.
 CREATE TABLE sessions (
     key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     collection text NOT NULL,           -- chats | agents
     session_id text NOT NULL,
     metadata text NOT NULL,             -- without updated_at, which is a column
-    extra text NOT NULL,                -- what else stood in a file that this was copied from
+    extra text NOT NULL,                -- unknown keys of an imported session file
     updated_at timestamptz NOT NULL,
     message_count integer NOT NULL,
-    opening text NOT NULL,              -- the first user messages, as far as lists show them
-    searched text NOT NULL,             -- the title as searches compare it
-    change bigint NOT NULL,             -- grows with every change of the history
-    fence bigint NOT NULL DEFAULT 0,    -- grows with every hold; only the latest may write
-    run_id text,                        -- of the turn that holds it
+    opening text NOT NULL,              -- first user messages, for list entries
+    searched text NOT NULL,             -- normalized title for searches
+    change bigint NOT NULL,             -- incremented by every change of the history
+    fence bigint NOT NULL DEFAULT 0,    -- incremented by every lock; only the latest may write
+    run_id text,                        -- run of the turn that has the lock
     UNIQUE (collection, session_id)
 );
 CREATE INDEX sessions_newest ON sessions (collection, updated_at DESC, session_id);
@@ -19,20 +19,20 @@ CREATE INDEX sessions_newest ON sessions (collection, updated_at DESC, session_i
 CREATE TABLE messages (
     session bigint NOT NULL REFERENCES sessions ON DELETE CASCADE,
     position integer NOT NULL,
-    change bigint NOT NULL,             -- the session's, when the message was written
+    change bigint NOT NULL,             -- value of sessions.change when it was written
     body text NOT NULL,
-    searched text NOT NULL,             -- the content as searches compare it
+    searched text NOT NULL,             -- normalized content for searches
     PRIMARY KEY (session, position)
 );
 CREATE INDEX messages_changed ON messages (session, change);
 
--- How far unfinished answers have come. For a crash of a server; one of the database costs them.
+-- Partial answers, for recovery after a crash of a server. A crash of the database removes them.
 CREATE UNLOGGED TABLE partials (
     session bigint PRIMARY KEY REFERENCES sessions ON DELETE CASCADE,
     body text NOT NULL
 );
 
--- Searches are for parts of words, which PostgreSQL's trigrams find. Without that extension every text is read.
+-- The pg_trgm extension provides an index for substring searches. Without it, searches scan all texts.
 DO $$
 DECLARE
     place text;
@@ -40,7 +40,7 @@ BEGIN
     BEGIN
         CREATE EXTENSION IF NOT EXISTS pg_trgm;
     EXCEPTION WHEN OTHERS THEN
-        RAISE NOTICE 'pg_trgm is not to be had: searching will be slow';
+        RAISE NOTICE 'extension pg_trgm is not available: searches will be slow';
     END;
     SELECT nspname INTO place FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'pg_trgm';
     IF place IS NOT NULL THEN

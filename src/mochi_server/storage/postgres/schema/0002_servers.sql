@@ -1,6 +1,6 @@
--- Which server runs what. A crash of the database costs it, as it ends the runs.
+-- Server processes and their runs. A crash of the database removes them, because it ends the runs.
 CREATE UNLOGGED TABLE processes (
-    name text PRIMARY KEY               -- holds a lock of its name as long as it lives
+    name text PRIMARY KEY               -- the live process has an advisory lock for it
 );
 
 CREATE UNLOGGED TABLE runs (
@@ -15,7 +15,7 @@ CREATE INDEX runs_of_session ON runs (session_id, began);
 CREATE UNLOGGED TABLE idempotency_keys (
     session_id text NOT NULL,
     key text NOT NULL,
-    process text NOT NULL,              -- where it was used first
+    process text NOT NULL,              -- process that used the key first
     claimed timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (session_id, key)
 );

@@ -1,4 +1,4 @@
--- Images, each once, and the messages that name them. What no message names goes with the last that did.
+-- Images and the messages that reference them. An image is deleted together with its last reference.
 CREATE TABLE images (
     sha256 text PRIMARY KEY,
     data bytea NOT NULL

@@ -1,9 +1,9 @@
--- Turns go on while the database restarts. Where they run, and which keys began them, outlives a crash of it.
+-- Turns continue while the database restarts, so runs and idempotency keys must survive a crash of it.
 ALTER TABLE runs SET LOGGED;
 ALTER TABLE idempotency_keys SET LOGGED;
 
--- Where the messages of an unfinished answer begin in the history; the end of it if null.
+-- Position of the partial answer in the history; null means the end.
 ALTER TABLE partials ADD COLUMN IF NOT EXISTS position integer;
 
--- Heartbeat. A frozen server keeps its connections and locks, but does not update this.
+-- Time of the last heartbeat. A frozen server still has its connections and locks, but sends no heartbeats.
 ALTER TABLE processes ADD COLUMN seen timestamptz NOT NULL DEFAULT clock_timestamp();
