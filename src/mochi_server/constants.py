@@ -1,4 +1,4 @@
-"""Numbers and names that more than one module needs; nothing here does anything."""
+"""Constants that more than one module uses."""
 
 from typing import Literal
 
@@ -6,38 +6,37 @@ API_PREFIX = "/api/v1"
 OPENAI_PREFIX = "/v1"
 
 KEY_PATTERN = "^[!-~]{1,255}$"
-"""What an ``Idempotency-Key`` may be."""
+"""Pattern of the ``Idempotency-Key`` header."""
 
 TOTAL_HEADER = "X-Total-Count"
-"""Header that says how many there are on all pages of a list."""
+"""Header with the number of items on all pages of a list."""
 
-FORMAT_VERSION = "1.3"  # of session files
+FORMAT_VERSION = "1.3"  # version of the session file format
 
 DEFAULT_WINDOW = 8192
-"""Context window, in tokens, that a conversation starts with (or less, for smaller models)."""
+"""Initial context window of a session, in tokens. Models with a smaller maximum start with their maximum."""
 
 SAFE_WINDOW_RATIO = 0.9
-"""Largest share of a model's maximum context that is chosen without a manual override."""
+"""Largest share of a model's maximum context window that the server selects automatically."""
 
 PREVIEW_CHARS = 250
-"""Length of a preview in lists, before the ``...``."""
+"""Maximum length of a preview in lists, without the ``...`` that follows."""
 
 RELOADING_OPTIONS = frozenset(
     {"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
 )
-"""Options that make Ollama load the model anew; the context window's owner alone may send them."""
+"""Options that make Ollama reload the model. Requests must not contain them."""
 
 SUMMARY_UNSUPPORTED_MODELS: tuple[str, ...] = ("gpt-oss", "deepseek-r1", "qwq")
-"""Models whose structured answers are known to be useless; a name without a tag means all its tags."""
+"""Models whose structured output is unusable. A name without a tag includes all tags."""
 
 MAX_MESSAGE_CHARS = 1_000_000
 MAX_TITLE_CHARS = 500
 MAX_IMAGES = 16
-"""Of one message; how large they are together is limited by the body."""
+"""Limit of images per message. The limit of the request body also limits their total size."""
 MAX_PROMPT_CHARS = 10_000
-"""A system prompt file must be shorter than this."""
+"""Limit of system prompt files. A file must be shorter than this."""
 MAX_ARGUMENT_LEVELS = 100
-"""How deep the arguments of a tool call may be nested; JSON encoders stop at about 250 levels."""
-
+"""Limit of nesting in the arguments of a tool call. JSON encoders fail at about 250 levels."""
 
 LogFormat = Literal["text", "json"]
