@@ -18,8 +18,7 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.util.net import is_loopback
 
-_TIMEOUT_SECONDS = 5
-"""Timeout for the import of tools and agents. After it, the import continues in the background."""
+_TIMEOUT_SECONDS = 5  # for the import of tools and agents, which continues in the background
 
 _Result = TypeVar("_Result")
 

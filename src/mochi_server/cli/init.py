@@ -34,10 +34,7 @@ class Scaffold:
 
 
 def scaffold(directory: Path) -> Scaffold:
-    """Copy the samples to a directory, which is created if it does not exist. Raises ``OSError``.
-
-    Existing files and targets of links are never overwritten.
-    """
+    """Copy the samples to a directory and create it if it is missing. Existing files are kept. Raises ``OSError``."""
     result = Scaffold(directory)
     directory.mkdir(parents=True, exist_ok=True)
     for source in samples():

@@ -35,8 +35,7 @@ class _Supervisor:
     def __init__(self, job: Job, listener: socket.socket) -> None:
         self._job = job
         self._listener = listener
-        self._workers: dict[SpawnProcess, float] = {}
-        """Workers and their start times."""
+        self._workers: dict[SpawnProcess, float] = {}  # with their start times
         self._early_deaths = 0
         self._stopping = False
 

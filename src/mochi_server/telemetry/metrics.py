@@ -14,9 +14,7 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 _MAX_NAMES = 100
 _OTHER = "other"
-_MIN_LOAD_SECONDS = 0.1
-"""Shortest time that counts as a load. Ollama reports a few milliseconds for models that are in memory."""
-
+_MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are in memory
 _NANO = 1e-9
 _FIRST_TOKEN = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _LOADS = (0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -99,7 +97,6 @@ class Metrics:
         self._first_token.labels(self._model(model)).observe(seconds)
 
     def context_adjusted(self, reason: str) -> None:
-        """Count a change of a session's context window."""
         self._adjustments.labels(reason).inc()
 
     def request_ended(self, method: str, status: int | None, error: str | None) -> None:

@@ -17,13 +17,10 @@ from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.web.request_limits import MAX_HEADER_BYTES
 from mochi_server.web.request_log import HEADER, report
 
-_MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES
-"""Limit for an incomplete head. The application rejects a complete head over `MAX_HEADER_BYTES`."""
-_MAX_UNREAD_BYTES = 64 * 1024
-"""Limit for buffered bytes of pipelined requests. Above it, reading from the socket is paused."""
+_MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES  # of an incomplete head; the application checks complete heads
+_MAX_UNREAD_BYTES = 64 * 1024  # of buffered requests; above it, reading from the socket is paused
 _BLANK_LINE = b"\r\n\r\n"
-_MIN_CHUNKED_BYTES = 256
-"""Minimum bytes of a chunked body per call of the parser, so that blank lines in the body do not slow it down."""
+_MIN_CHUNKED_BYTES = 256  # per call of the parser, so that blank lines in a chunked body do not slow it down
 _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
 
 
@@ -39,15 +36,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
     stall_seconds = 60.0
     """Timeout for a request without new data."""
 
-    _parsed_tail = b""
-    """The last three parsed bytes. The end of the head or of a chunked body may begin in them."""
+    _parsed_tail = b""  # last three parsed bytes, in which a blank line may begin
     _unread = b""
-    _body_left = 0
-    """Bytes of a body with `Content-Length` that have not arrived yet."""
-    _overhead_bytes = 0
-    """Bytes of the head, of chunk extensions or of trailers since the last body data."""
-    _state: Literal["idle", "head", "body"] = "idle"
-    """Part of the request that is being parsed."""
+    _body_left = 0  # bytes of a body with Content-Length that have not arrived yet
+    _overhead_bytes = 0  # bytes of the head, of chunk extensions or of trailers since the last body data
+    _state: Literal["idle", "head", "body"] = "idle"  # part of the request that is being parsed
     _received_at = 0.0
     _timer: asyncio.TimerHandle | None = None
 

@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS, REFERENCE
 from mochi_server.models.import_export import SessionImport
-from mochi_server.models.messages import SHOWN, StoredMessage
+from mochi_server.models.messages import MESSAGE_PLACEHOLDER, StoredMessage
 from mochi_server.models.openai_responses import OpenAIErrorEnvelope
 
 TAGS = {
@@ -63,7 +63,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 def _with_message_references(schema: Any) -> Any:
     """Return a schema in which references to `StoredMessage` replace its placeholders."""
-    if schema == SHOWN:
+    if schema == MESSAGE_PLACEHOLDER:
         return {"$ref": REFERENCE + StoredMessage.__name__}
     if isinstance(schema, dict):
         return {key: _with_message_references(value) for key, value in schema.items()}

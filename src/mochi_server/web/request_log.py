@@ -15,8 +15,7 @@ from mochi_server.web.asgi import ERROR, header
 HEADER = "X-Request-ID"
 
 _HEADER_BYTES = HEADER.lower().encode()
-_VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")
-"""Pattern of client-supplied IDs that are safe in headers and logs."""
+_VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")  # safe in headers and logs
 _MAX_PATH_CHARS = 300
 _CLIENT_CLOSED = 499
 

@@ -27,8 +27,7 @@ from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
 PING_SECONDS = 10
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 _PING = b": ping\n\n"
-_HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
-"""Headers that prevent buffering of the stream by caches and proxies."""
+_HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}  # prevent buffering
 
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
