@@ -1,7 +1,7 @@
 """mochi-server: a headless chat backend for Ollama.
 
-``from mochi_server import create_app`` gives the ASGI application; ``mochi_server.sessions``,
-``mochi_server.ollama`` and the other packages are a library and load no web framework.
+``create_app`` returns the ASGI application. ``mochi_server.sessions``, ``mochi_server.ollama`` and other packages are
+libraries that do not import the web framework.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["MochiServerSettings", "__version__", "create_app"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use, so that library users do not pay for the web framework."""
+    """Import a name on first use, so that the libraries load without the web framework."""
     if name == "create_app":
         from mochi_server.app import create_app  # noqa: PLC0415
 

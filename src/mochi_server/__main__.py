@@ -1,4 +1,4 @@
-"""The `mochi-server` command: `python -m mochi_server`."""
+"""Entry point of `python -m mochi_server`, which is the `mochi-server` command."""
 
 import sys
 

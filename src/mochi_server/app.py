@@ -1,4 +1,4 @@
-"""The application: services that are built once, routes, exception handlers and middleware."""
+"""Factory of the FastAPI application: services, routes, exception handlers and middleware."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,9 +24,9 @@ from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 
 
 def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = False, **overrides: Any) -> FastAPI:
-    """The ASGI application. ``overrides`` are settings by name, and go before the environment.
+    """Return the ASGI application. ``overrides`` are settings by name; they override ``settings`` and the environment.
 
-    ``insecure`` serves any address without an API key. Raises ``pydantic.ValidationError`` for wrong settings.
+    ``insecure`` serves any address without an API key. Raises ``pydantic.ValidationError`` for invalid settings.
     """
     if settings is None:
         settings = MochiServerSettings(**overrides)
@@ -39,11 +39,11 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
             await app.state.services.open()
             yield
         finally:
-            closing, app.state.services = app.state.services, build_services(settings)
-            await closing.aclose()
+            services, app.state.services = app.state.services, build_services(settings)
+            await services.aclose()
 
     middleware = _middleware(settings, insecure)
-    if settings.store_url:  # several servers may serve the same sessions
+    if settings.store_url:  # several servers can share the database
         from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
 
         middleware = [Middleware(ClusterMiddleware, guards=middleware, peers=lambda: app.state.services.stores.peers)]
@@ -59,7 +59,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
     )
     app.state.services = build_services(settings)
     add_handlers(app)
-    # Included one by one: a router within a router would be matched once for each level.
+    # Routers are included directly, because FastAPI matches nested routers once per level.
     for module in API:
         app.include_router(module.router, prefix=API_PREFIX, responses=any_error())
     app.include_router(openai.router)
@@ -70,7 +70,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
 
 
 class _App(FastAPI):
-    """With our document, and the request log around everything, the answer to an unexpected error included."""
+    """FastAPI app with an extended OpenAPI document. Its request log also covers responses to unexpected errors."""
 
     def openapi(self) -> dict[str, Any]:
         from mochi_server.web.openapi import document  # noqa: PLC0415 - its schemas take time to build
@@ -79,14 +79,14 @@ class _App(FastAPI):
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
-        return RequestLogMiddleware(super().build_middleware_stack(), self._ended)
+        return RequestLogMiddleware(super().build_middleware_stack(), self._on_request_ended)
 
-    def _ended(self, method: str, status: int | None, error: str | None) -> None:
+    def _on_request_ended(self, method: str, status: int | None, error: str | None) -> None:
         self.state.services.metrics.request_ended(method, status, error)
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
-    """Outermost first. Web pages learn of refusals only behind CORS, foreign ones of nothing."""
+    """Return the middleware, outermost first. Web pages can read only the errors of checks after CORS."""
     origins = settings.allowed_origins
     hosts = [Middleware(CheckMiddleware, check=host_check(origins))] if is_loopback(settings.host) else []
     return [

@@ -138,7 +138,7 @@ class MochiServerSettings(BaseSettings):
 
     @field_validator("store_url")
     @classmethod
-    def _is_database(cls, value: str) -> str:
+    def _is_database_url(cls, value: str) -> str:
         value = value.strip()
         if value and not re.match(r"postgres(ql)?://", value):
             raise ValueError("not a URL such as postgresql://user:password@host/database")
@@ -146,19 +146,19 @@ class MochiServerSettings(BaseSettings):
 
     @field_validator("workers")
     @classmethod
-    def _share_a_database(cls, value: int, info: ValidationInfo) -> int:
+    def _workers_have_database(cls, value: int, info: ValidationInfo) -> int:
         if value > 1 and not info.data.get("store_url"):
             raise ValueError("more than one process requires a database: set MOCHI_STORE_URL=postgresql://…")
         return value
 
     @field_validator("advertise_url")
     @classmethod
-    def _is_reachable(cls, value: str, info: ValidationInfo) -> str:
+    def _is_advertise_url(cls, value: str, info: ValidationInfo) -> str:
         value = value.strip().rstrip("/")
         if value and (not _is_http(value) or re.search(r"[?#@]", value)):
             raise ValueError("not a URL such as http://10.0.0.5:8000, without credentials and query")
         if info.data.get("workers", 1) > 1 and not re.fullmatch(r"(http://[^/]+)?", value):
-            raise ValueError("with several workers, give http://host without a port: each has a port of its own")
+            raise ValueError("with several workers, use http://host without a port: each worker has its own port")
         return value
 
     @field_validator("data_dir")
@@ -211,7 +211,7 @@ class MochiServerSettings(BaseSettings):
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL, or an invalid one, without its credentials."""
+    """Return a text that should be a URL, with its credentials masked."""
     url = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
     return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
 

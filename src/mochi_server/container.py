@@ -41,7 +41,7 @@ from mochi_server.tools.registry import ToolRegistry
 
 
 class Services:
-    """Everything that routes need. It belongs to one event loop: open it there, and close it at the end."""
+    """Services of one server. Open and close them on the same event loop."""
 
     def __init__(self, settings: MochiServerSettings) -> None:
         self.metrics = metrics = Metrics()
@@ -80,7 +80,7 @@ class Services:
             calls_per_round=settings.max_tool_calls_per_round,
         )
         retry = WriteRetry(settings.store_retry_seconds)
-        execution_of_agents = partial(
+        build_agent_execution = partial(
             AgentExecutionService,
             client,
             windows=windows,
@@ -92,7 +92,7 @@ class Services:
             on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
         )
-        agent_execution = execution_of_agents(store=self.agent_chats)
+        agent_execution = build_agent_execution(store=self.agent_chats)
         agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
         toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, self.store, [agent_tool.create])
         self.summaries = SummarizationService(
@@ -112,27 +112,27 @@ class Services:
             on_ended=partial(record_turn, metrics),
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
-        # Turns of conversations that are not stored; they shut down with the others.
-        self.ephemeral = passing = EphemeralConversations()
-        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, passing.sessions)
+        # These runs belong to conversations that are not stored.
+        self.ephemeral = ephemeral = EphemeralConversations()
+        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, ephemeral.sessions)
         self.ephemeral_runs = RunRegistry(
-            passing.sessions,
-            ChatEngine(passing.sessions, client, windows, toolboxes, limits),
-            passing,
+            ephemeral.sessions,
+            ChatEngine(ephemeral.sessions, client, windows, toolboxes, limits),
+            ephemeral,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics),
             retention_seconds=0,
             shutdown=self.runs.shutdown,
         )
-        agents_passing = execution_of_agents(store=passing.agent_chats)
+        ephemeral_agents = build_agent_execution(store=ephemeral.agent_chats)
         self.completions = Completions(
             client,
             self.sessions,
             self.tools,
             self.agents,
             stored=TurnBackend(self.store, self.runs, self.agent_chats, agent_execution),
-            ephemeral=TurnBackend(passing.sessions, self.ephemeral_runs, passing.agent_chats, agents_passing),
-            on_not_started=passing.turn_ended,
+            ephemeral=TurnBackend(ephemeral.sessions, self.ephemeral_runs, ephemeral.agent_chats, ephemeral_agents),
+            on_not_started=ephemeral.turn_ended,
         )
         self.transfers = ImportExportService(
             self.store, max_sessions=settings.max_import_sessions, shutdown=self.runs.shutdown
@@ -148,7 +148,7 @@ class Services:
         return self.runs.running() + self.ephemeral_runs.running()
 
     async def open(self) -> None:
-        """Open the stores and begin to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
+        """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
         await self.stores.open()
         await self.mcp.open()
 
@@ -162,7 +162,7 @@ class Services:
             raise NotReady(error.message) from error
 
     async def drain(self) -> None:
-        """Refuse new turns and comparisons, give running ones their grace, then end them."""
+        """Refuse new turns and comparisons, wait for running ones within the grace period, then end them."""
         await asyncio.gather(self.runs.drain(), self.ephemeral_runs.drain(), self.compare.drain())
 
     async def end_turns(self) -> None:
@@ -170,7 +170,7 @@ class Services:
         await asyncio.gather(self.runs.end_all(), self.ephemeral_runs.end_all(), self.compare.end_all())
 
     async def aclose(self) -> None:
-        """End running turns, store their partial answers, close files and connections."""
+        """End running turns, store their partial answers, and close files and connections."""
         await asyncio.gather(self.runs.aclose(), self.ephemeral_runs.aclose())
         await self.mcp.aclose()
         await self.summaries.aclose()
@@ -179,23 +179,24 @@ class Services:
 
 
 def build_services(settings: MochiServerSettings) -> Services:
-    """Build the services that settings describe. Connections are opened later, by `open()`."""
+    """Build the services of a server. Connections are opened later, by ``open()``."""
     return Services(settings)
 
 
 async def prepare_store(settings: MochiServerSettings) -> str:
-    """Migrate the store before the server starts, and return its version as a text. Raises ``StorageFailed``."""
+    """Migrate the database, and return its version as a text for the user. Raises ``StorageFailed``."""
     if not settings.store_url:
         return "files need no migration"
     with _database_driver():
         from mochi_server.storage.postgres.migrations import prepare  # noqa: PLC0415 - its driver is optional
-    return f"the database's schema is version {await prepare(settings.store_url)}"
+    return f"the database schema is up to date (version {await prepare(settings.store_url)})"
 
 
 def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
-    """Build the session stores. `open()` connects them. Raises ``StorageFailed`` if a driver is missing.
+    """Build the session stores. Connections are opened later, by ``open()``.
 
-    ``url`` is where other servers of the same database reach this process, if it serves requests.
+    ``url`` is the address of this process, if it is a server, for other servers with the same database.
+    Raises ``StorageFailed`` if the driver is not installed.
     """
     if not settings.store_url:
         agent_chats = settings.resolved(settings.agent_chats_dir)
@@ -210,5 +211,5 @@ def _database_driver() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        reason = "its driver is missing, which `pip install 'mochi-server[postgres]'` brings"
+        reason = "its driver is not installed. Run `pip install 'mochi-server[postgres]'`"
         raise StorageFailed("use the database of MOCHI_STORE_URL", OSError(0, reason)) from error

@@ -1,4 +1,4 @@
-"""What routes are built from: a router, and the services that ``wiring`` has built."""
+"""FastAPI dependencies of the routes: the services of the app."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -22,7 +22,6 @@ from mochi_server.tools.registry import ToolRegistry
 
 
 async def get_services(request: Request) -> Services:
-    """Return the services of the app."""
     services: Services = request.app.state.services
     return services
 

@@ -69,7 +69,7 @@ def test_unreachable_ollama_is_one_log_line(tmp_path: Path) -> None:
     logged = [line for line in command.output if "WARNING" in line]
     assert len(logged) == 1
     assert "Cannot reach Ollama at http://127.0.0.1:9" in logged[0]
-    assert said[2] == "  Tools    0 in tools, which is not there; `mochi-server init` makes one with samples"
+    assert said[2] == "  Tools    0 in tools, which does not exist. `mochi-server init` creates it with samples"
 
 
 def test_greeting_reports_missing_models_and_second_process(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_greeting_reports_missing_models_and_second_process(tmp_path: Path) -> N
         StubServer(models=[]) as stub,
         Command("mochi_server", *arguments, "--ollama-host", stub.url, cwd=tmp_path) as first,
     ):
-        assert greeting(first)[1] == f"  Ollama   {stub.url} has no chat model; `ollama pull qwen3` gets one"
+        assert greeting(first)[1] == f"  Ollama   {stub.url} has no chat model. Install one with `ollama pull qwen3`"
         with Command("mochi_server", *arguments, "--ollama-host", stub.url, cwd=tmp_path) as second:
             assert f"  Problem  process {first.process.pid} serves the same sessions; only one should" in greeting(
                 second
@@ -95,11 +95,12 @@ def test_greeting_reports_a_server_that_is_not_ollama(tmp_path: Path) -> None:
 def test_greeting_names_test_mode_and_open_address(tmp_path: Path) -> None:
     with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path) as command:
         said = greeting(command)
-    assert said[0].endswith("in test mode: a bundled LLM answers, sessions are forgotten at exit")
+    assert said[0].endswith("in test mode: a bundled LLM answers, and sessions are deleted at exit")
     assert said[1].startswith("  LLM ")
     open_address = ["--host", "0.0.0.0", "--port", "0", "--insecure", "--test-mode"]  # noqa: S104 - what is tested
     with Command("mochi_server", *open_address, cwd=tmp_path) as command:
-        assert "  Open     without a key, whoever reaches this address can run every tool" in greeting(command)
+        line = "  Open     any client that reaches this address can run every tool, without an API key"
+        assert line in greeting(command)
 
 
 def test_curl_command_has_a_placeholder_for_the_key(tmp_path: Path) -> None:

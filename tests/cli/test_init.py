@@ -20,7 +20,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_help_names_the_init_command(tmp_path: Path) -> None:
-    assert re.search(r"commands:\s+COMMAND\s+init +make tools", run("mochi_server", "--help", cwd=tmp_path)[1])
+    assert re.search(r"commands:\s+COMMAND\s+init +create tools", run("mochi_server", "--help", cwd=tmp_path)[1])
     assert "DIR" in run("mochi_server", "init", "--help", cwd=tmp_path)[1]
 
 
@@ -49,22 +49,22 @@ def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None
     (tmp_path / "system_prompts" / "helpful.md").symlink_to(elsewhere)
     code, text = run("mochi_server", "init", cwd=tmp_path)
     assert code == 0
-    assert "tools/           3 files made, 1 file there already, left alone" in text
+    assert "tools/           3 files created, 1 file already existed" in text
     assert (tmp_path / "tools" / "__init__.py").read_text() == "__all__ = []\n"
     assert elsewhere.read_text() == "mine"
     before = contents(tmp_path)
     again = scaffold(tmp_path)
-    assert (again.made, contents(tmp_path)) == ([], before)
+    assert (again.created, contents(tmp_path)) == ([], before)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["init", "file"], 1, "cannot make file: a file is there"),
-        (["init", "file/below"], 1, "cannot make file/below: Not a directory"),
-        (["init", "occupied"], 1, "cannot make occupied/tools: a file is there"),
+        (["init", "file"], 1, "cannot create file: a file with this name exists"),
+        (["init", "file/below"], 1, "cannot create file/below: Not a directory"),
+        (["init", "occupied"], 1, "cannot create occupied/tools: a file with this name exists"),
         (["init", "a", "b"], 2, "unrecognized arguments: b"),
-        (["--port", "1", "init"], 2, "--port does not go with init"),
+        (["--port", "1", "init"], 2, "--port cannot be combined with init"),
         (["initialise"], 2, "invalid choice: 'initialise'"),
     ],
 )
@@ -81,7 +81,7 @@ def test_init_error_is_one_line(tmp_path: Path, arguments: list[str], code: int,
 def test_init_of_unwritable_directory_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     code, text = run("mochi_server", "init", "closed", cwd=tmp_path)
-    assert (code, text) == (1, "mochi-server: cannot make closed/tools: Permission denied\n")
+    assert (code, text) == (1, "mochi-server: cannot create closed/tools: Permission denied\n")
 
 
 def test_init_after_full_disk_completes_the_files(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_wheel_contains_every_sample_and_no_conversation(tmp_path: Path) -> None
     pyproject = (ROOT / "pyproject.toml").read_text()
     carried = dict(re.findall(r'^"([\w/.]+)" = "mochi_server/samples/([\w/.]+)"$', pyproject, flags=re.MULTILINE))
     assert all(source == target and (ROOT / source).exists() for source, target in carried.items())
-    ours = scaffold(tmp_path).made
+    ours = scaffold(tmp_path).created
     assert [name for name in ours if not any(name == c or name.startswith(f"{c}/") for c in carried)] == []
     assert "agents" not in carried, "which holds conversations where a server has run"
 

@@ -31,7 +31,7 @@ def test_version_and_help_import_nothing_heavy(tmp_path: Path) -> None:
     code, text = run("mochi_server", "--help", cwd=tmp_path)
     assert code == 0
     assert "mochi-stub run --help" in run("mochi_stub", "--help", cwd=tmp_path)[1]
-    assert "of MOCHI_STORE_URL up" in run("mochi_server", "migrate", "--help", cwd=tmp_path)[1]
+    assert "of MOCHI_STORE_URL; each" in run("mochi_server", "migrate", "--help", cwd=tmp_path)[1]
     for flag in ("--host", "--port", "--ollama-host", "--data-dir", "--log-level", "--test-mode", "--stub-speed"):
         assert flag in text
     program = (

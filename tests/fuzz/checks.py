@@ -16,7 +16,7 @@ _ID = re.compile(rb"([0-9a-f]+):([0-9]+)")
 _LAST = {b"done", b"complete"}
 _UNTOLD = (
     *("cannot be stored", "not finite", "plain file name", "arguments do not fit"),
-    *("not an image", "cannot see images", "images require a `message`"),
+    *("not an image", "cannot see images", "does not support images", "images require a `message`"),
 )
 """What a schema cannot say: which numbers 64 bits hold, what no file system, no tool and no model takes."""
 

@@ -77,4 +77,4 @@ def test_mcp_servers_end_when_the_process_is_killed(tmp_path: Path) -> None:
         command.end(signal.SIGKILL)
     until(lambda: not any(map(is_alive, pids)))
     assert len(pids) == 2
-    assert said == "  MCP      1 server in tools/mcp.json; GET /tools says how they are\n"
+    assert said == "  MCP      1 server in tools/mcp.json; GET /tools lists their problems\n"

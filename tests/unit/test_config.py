@@ -102,7 +102,7 @@ def test_invalid_values_are_refused(name: str, value: object) -> None:
 def test_advertised_url_of_workers_names_a_host(url: str) -> None:
     several: dict[str, Any] = {"store_url": "postgresql://h/db", "workers": 2}
     assert MochiServerSettings(**several, advertise_url="http://10.0.0.5").advertise_url
-    with pytest.raises(ValidationError, match="each has a port of its own"):
+    with pytest.raises(ValidationError, match="each worker has its own port"):
         MochiServerSettings(**several, advertise_url=url)
 
 

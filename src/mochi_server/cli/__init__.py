@@ -1,1 +1,1 @@
-"""The `mochi-server` command: serve, workers, banner, init, store copy."""
+"""The `mochi-server` command: server, workers, startup banner, `init` and `store copy`."""

@@ -1,4 +1,4 @@
-"""The text that the command prints when it is ready: addresses, problems, and a command that streams an answer."""
+"""Startup banner: addresses, problems, and a curl command that streams an answer."""
 
 import asyncio
 import logging
@@ -18,17 +18,16 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.util.net import is_loopback
 
-_TIMEOUT_SECONDS = 5
-"""Timeout for tools and agents that are slow to import; their import goes on."""
+_TIMEOUT_SECONDS = 5  # for the import of tools and agents, which continues in the background
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class StartupInfo:
-    """How a server was started. ``key`` is one that was made for this run."""
+    """Facts about the start of a server. ``key`` is the API key if one was generated."""
 
     address: str
     settings: MochiServerSettings
@@ -37,7 +36,7 @@ class StartupInfo:
 
 
 async def startup_banner(start: StartupInfo, services: Services) -> str:
-    """Return the text."""
+    """Return the text that the command prints when the server is ready."""
     models, stores, catalogue, agents = await asyncio.gather(
         _result_or_error(services.client.list_models()),
         _result_or_error(services.stores.check()),
@@ -49,57 +48,57 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
     keys = start.settings.api_keys
     is_open = not keys and not is_loopback(start.settings.host)
     rows = [
-        ("LLM" if start.test_mode else "Ollama", _of_ollama(models, services.client.endpoint.url)),
-        *_of_directories(start.settings, services, catalogue, agents),
+        ("LLM" if start.test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
+        *_directory_rows(start.settings, services, catalogue, agents),
         *(("Problem", problem) for problem in services.stores.problems),
         ("Problem", stores and stores.message),
-        ("API key", start.key and f"made for this run: {start.key}"),
-        ("Open", "without a key, whoever reaches this address can run every tool" if is_open else None),
+        ("API key", start.key and f"generated for this run: {start.key}"),
+        ("Open", "any client that reaches this address can run every tool, without an API key" if is_open else None),
     ]
-    mode = " in test mode: a bundled LLM answers, sessions are forgotten at exit" if start.test_mode else ""
+    mode = " in test mode: a bundled LLM answers, and sessions are deleted at exit" if start.test_mode else ""
     model = models[0].name if isinstance(models, list) and models else "<model>"
     curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
-    # Foreign texts, such as the page of a server that is not Ollama, may have several lines.
+    # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
     head = f"mochi-server is at {start.address}{mode}"
     return "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
 
 
-async def _result_or_error(work: Awaitable[_Found]) -> _Found | MochiError:
+async def _result_or_error(work: Awaitable[_Result]) -> _Result | MochiError:
     try:
         return await work
     except MochiError as error:
         return error
 
 
-async def _within_timeout(looking: Awaitable[_Found]) -> _Found | None:
-    """Return what was found, or None after a timeout."""
-    task = asyncio.ensure_future(looking)
+async def _within_timeout(work: Awaitable[_Result]) -> _Result | None:
+    """Return the result, or None after the timeout. The work is not cancelled."""
+    task = asyncio.ensure_future(work)
     await asyncio.wait([task], timeout=_TIMEOUT_SECONDS)
     return task.result() if task.done() else None
 
 
-def _of_ollama(models: list[ModelInfo] | MochiError, url: str) -> str:
+def _ollama_row(models: list[ModelInfo] | MochiError, url: str) -> str:
     if isinstance(models, MochiError):
         return models.message if url in models.message else f"{url}: {models.message}"
     if not models:
-        return f"{url} has no chat model; `ollama pull qwen3` gets one"
+        return f"{url} has no chat model. Install one with `ollama pull qwen3`"
     return f"{url} with {_count(len(models), 'chat model')}"
 
 
-def _of_directories(
+def _directory_rows(
     settings: MochiServerSettings,
     services: Services,
     catalogue: ToolCatalogue | None,
     agents: dict[str, AgentDefinition] | None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield the rows of tools, MCP servers and agents, then those of their problems."""
+    """Yield the rows of tools, MCP servers and agents, then their problems."""
     tools_dir, agents_dir = settings.resolved(settings.tools_dir), settings.resolved(settings.agents_dir)
     tools = "still importing" if catalogue is None else len(catalogue.tools)
     yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools')}"
     mcp = services.mcp.config
     if mcp.servers:
-        yield "MCP", f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools says how they are"
+        yield "MCP", f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools lists their problems"
     usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
     yield "Agents", f"{usable} in {agents_dir}{_hint(agents_dir, 'agents')}"
     for problem in (*(catalogue.problems if catalogue else ()), *mcp.problems):
@@ -110,20 +109,20 @@ def _of_directories(
 
 
 def _hint(directory: Path, sample: str) -> str:
-    """Return what to do about a missing directory. An unreadable one exists."""
+    """Return advice for a missing or unreadable directory, or an empty text."""
     try:
         directory.stat()
     except (FileNotFoundError, NotADirectoryError):
         where = "" if directory.parent == Path() else f" {shlex.quote(str(directory.parent))}"
-        made = f"; `mochi-server init{where}` makes one with samples" if directory.name == sample else ""
-        return f", which is not there{made}"
+        advice = f". `mochi-server init{where}` creates it with samples" if directory.name == sample else ""
+        return f", which does not exist{advice}"
     except OSError as error:
         return f": {error.strerror}"
     return ""
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _curl(address: str, model: str, key: str | None) -> str:

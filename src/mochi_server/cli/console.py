@@ -1,11 +1,11 @@
-"""Output of the command."""
+"""Console output of the command."""
 
 import sys
 
 
 def print_text(text: str) -> None:
-    """Print a text for the user, at any log level. A closed output is ignored."""
+    """Print a text for the user, independent of the log level. A closed standard output is ignored."""
     try:
-        print(text, flush=True)  # noqa: T201 - see above
+        print(text, flush=True)  # noqa: T201 - output for the user
     except OSError:
         sys.stdout = None

@@ -1,4 +1,4 @@
-"""``mochi-server init``: the folders that a server works with, filled with samples. Existing files are kept."""
+"""``mochi-server init``: create the directories of a server, with sample files."""
 
 import shlex
 from collections.abc import Iterator
@@ -7,64 +7,61 @@ from pathlib import Path
 
 FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
 
-_OURS = (".py", ".md")
-_HERE = Path(__file__).parents[1]
+_SUFFIXES = (".py", ".md")
+_PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass
 class Scaffold:
-    """Result of `scaffold`: files by their paths within the directory."""
+    """Result of `scaffold`: created and existing files, as paths relative to the directory."""
 
     directory: Path
-    made: list[str] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Return the text for a user: a line for each folder, and the next commands."""
+        """Return a text for the user: one line per folder, and the next commands."""
         here = self.directory.resolve()
         command = "mochi-server" + ("" if here == Path.cwd() else f" --data-dir {shlex.quote(str(self.directory))}")
         counts = [f"  {folder + '/':<16} {self._counts(folder)}" for folder in FOLDERS]
-        text = f"{command}              serves it with your Ollama\n{command} --test-mode  serves it with a bundled LLM"
+        text = f"{command}              uses your Ollama\n{command} --test-mode  uses a bundled LLM"
         return "\n".join([f"In {here}:", *counts, "", text])
 
     def _counts(self, folder: str) -> str:
-        made, kept = (sum(name.startswith(f"{folder}/") for name in names) for names in (self.made, self.kept))
-        counts = {"made": made, "there already, left alone": kept}
+        created, kept = (sum(name.startswith(f"{folder}/") for name in names) for names in (self.created, self.kept))
+        counts = {"created": created, "already existed": kept}
         return ", ".join(f"{count} file{'' if count == 1 else 's'} {text}" for text, count in counts.items() if count)
 
 
 def scaffold(directory: Path) -> Scaffold:
-    """Put the samples into a directory, which is made if it is missing. Raises OSError.
-
-    No file is overwritten, also not one that is made meanwhile or that a link leads to.
-    """
+    """Copy the samples to a directory and create it if it is missing. Existing files are kept. Raises ``OSError``."""
     result = Scaffold(directory)
     directory.mkdir(parents=True, exist_ok=True)
     for source in samples():
-        private = source.name == "chat_sessions"  # conversations
+        private = source.name == "chat_sessions"
         (directory / source.name).mkdir(mode=0o700 if private else 0o777, exist_ok=True)
-        for file in sorted(_files_of(source)):
+        for file in sorted(_sample_files(source)):
             name = f"{source.name}/{file.relative_to(source).as_posix()}"
-            (result.made if _put(file, directory / name) else result.kept).append(name)
+            (result.created if _copy_new(file, directory / name) else result.kept).append(name)
     return result
 
 
 def samples() -> list[Path]:
-    """Return the folders of samples: in the package when it is installed, beside its sources in a clone."""
-    root = next(root for root in (_HERE / "samples", _HERE.parents[1]) if (root / FOLDERS[0]).is_dir())
+    """Return the sample folders: in the installed package, or at the root of a clone of the repository."""
+    root = next(root for root in (_PACKAGE / "samples", _PACKAGE.parents[1]) if (root / FOLDERS[0]).is_dir())
     return [root / folder for folder in FOLDERS]
 
 
-def _files_of(folder: Path) -> Iterator[Path]:
-    """Yield the samples of a folder, without files that a server has stored there."""
+def _sample_files(folder: Path) -> Iterator[Path]:
+    """Yield the sample files of a folder, without files that a server stored there."""
     for path in folder.rglob("*"):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.suffix in _OURS and "agent_chats" not in path.parts and not hidden and path.is_file():
+        if path.suffix in _SUFFIXES and "agent_chats" not in path.parts and not hidden and path.is_file():
             yield path
 
 
-def _put(source: Path, target: Path) -> bool:
-    """Write a file unless one of that name exists, and return whether it was written."""
+def _copy_new(source: Path, target: Path) -> bool:
+    """Copy a file unless the target exists. Return whether it was copied."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with target.open("xb") as file:
@@ -72,6 +69,6 @@ def _put(source: Path, target: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        target.unlink(missing_ok=True)  # the next run would keep a part of it as the user's own file
+        target.unlink(missing_ok=True)  # the next run would keep a partial file
         raise OSError(error.errno, error.strerror, str(target)) from error
     return True

@@ -1,4 +1,4 @@
-"""The ``mochi-server`` command. Arguments are parsed before anything heavy is imported."""
+"""The ``mochi-server`` command. It parses its arguments before it imports slow modules."""
 
 import argparse
 import sys
@@ -18,83 +18,83 @@ STUB_PORT = 11998
 
 _FLAGS = {
     "host": ("HOST", "address to listen on (default: 127.0.0.1)"),
-    "port": ("PORT", f"port to listen on, 0 takes a free one (default: 8000, in test mode {TEST_PORT})"),
-    "ollama_host": ("URL", "Ollama to use (default: http://localhost:11434)"),
-    "workers": ("N", "server processes; more than one need MOCHI_STORE_URL (default: 1)"),
-    "data_dir": ("DIR", "where sessions, tools, agents and prompts are (default: the current directory)"),
+    "port": ("PORT", f"port to listen on, 0 for a free port (default: 8000, in test mode {TEST_PORT})"),
+    "ollama_host": ("URL", "URL of Ollama (default: http://localhost:11434)"),
+    "workers": ("N", "number of server processes; more than one requires MOCHI_STORE_URL (default: 1)"),
+    "data_dir": ("DIR", "directory of sessions, tools, agents and prompts (default: the current directory)"),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
-    "log_format": ("FORMAT", "text, or json: an object a line (default: text)"),
+    "log_format": ("FORMAT", "text, or json for one JSON object per line (default: text)"),
 }
-"""A flag for each setting that a person sets by hand."""
+"""Metavar and help of the settings with a command-line option."""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Exit with one line, without the usage."""
+        """Print one line without the usage, and exit."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     arguments = _parser().parse_args(argv)
-    given = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
+    options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     if arguments.command == "init":
-        return _init(arguments.directory, given)
+        return _init(arguments.directory, options)
     from pydantic import ValidationError
 
     from mochi_server.errors import MochiError
 
     try:
-        return _run(arguments, given)
+        return _run(arguments, options)
     except ValidationError as error:
-        return _wrong_setting(error, given)
+        return _wrong_setting(error, options)
     except MochiError as error:
-        return _complain(error.message, code=1)
+        return _print_error(error.message, code=1)
 
 
-def _run(arguments: argparse.Namespace, given: dict[str, Any]) -> int:
+def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
     from mochi_server.config import MochiServerSettings
 
     if arguments.command == "openapi":
         return _openapi()
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
-    settings = MochiServerSettings(**given)
+    settings = MochiServerSettings(**options)
     if arguments.command == "migrate":
         return _migrate(settings)
     if arguments.test_mode or settings.env == "test":
-        return _test_mode(given, insecure=arguments.insecure, stub_speed=arguments.stub_speed)
+        return _test_mode(options, insecure=arguments.insecure, stub_speed=arguments.stub_speed)
     if arguments.stub_speed is not None:
-        return _complain("--stub-speed goes with --test-mode")
+        return _print_error("--stub-speed requires --test-mode")
     return _serve(settings, insecure=arguments.insecure)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mochi-server",
-        description="A headless chat backend for Ollama. Every setting can also be given as MOCHI_<NAME>.",
-        epilog="Without a command it serves.",
+        description="A headless chat backend for Ollama. Each setting has an environment variable MOCHI_<NAME>.",
+        epilog="Without a command, the server starts.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)
-    text = "make tools, agents, system_prompts and chat_sessions in a directory, with samples; nothing is overwritten"
+    text = "create tools, agents, system_prompts and chat_sessions with samples; existing files are not overwritten"
     init = _command(commands, "init", text)
     init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
-    _command(commands, "migrate", "bring the database of MOCHI_STORE_URL up to date, as every start does")
-    store = _command(commands, "store", "move sessions between files and a database")
+    _command(commands, "migrate", "migrate the database of MOCHI_STORE_URL; each start of the server does this, too")
+    store = _command(commands, "store", "copy sessions between files and a database")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
-    text = "copy all sessions; what is there already is compared, so it can be ended and begun again"
-    copied = _command(actions, "copy", text)
-    copied.add_argument("source", metavar="FROM", help="a data directory, or postgresql://…")
-    copied.add_argument("target", metavar="TO", help="a data directory, or postgresql://…")
+    text = "copy all sessions, and compare sessions that exist in both; repeat it to continue a stopped copy"
+    copy = _command(actions, "copy", text)
+    copy.add_argument("source", metavar="FROM", help="a data directory, or postgresql://…")
+    copy.add_argument("target", metavar="TO", help="a data directory, or postgresql://…")
     _command(commands, "openapi", "print the OpenAPI document")
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
         parser.add_argument(_flag(name), metavar=metavar, help=text)
-    parser.add_argument("--test-mode", action="store_true", help="serve a bundled LLM; no Ollama, no network")
-    parser.add_argument(
-        "--stub-speed", metavar="X", type=_speed, help="test mode: how many times as fast as 50 words/s; 0: no waiting"
-    )
+    text = "use a bundled LLM instead of Ollama; sessions are deleted at exit"
+    parser.add_argument("--test-mode", action="store_true", help=text)
+    text = "test mode: speed relative to 50 words per second; 0 for no delays"
+    parser.add_argument("--stub-speed", metavar="X", type=_speed, help=text)
     parser.add_argument("--insecure", action="store_true", help="serve any address without an API key")
     return parser
 
@@ -111,12 +111,12 @@ def _speed(value: str) -> float:
     with suppress(ValueError):
         if 0 <= (speed := float(value)) < float("inf"):
             return speed
-    raise argparse.ArgumentTypeError(f"{value!r} is not a number of at least 0")
+    raise argparse.ArgumentTypeError(f"{value!r} is not a number of 0 or more")
 
 
-def _init(directory: str, given: dict[str, Any]) -> int:
-    if given:
-        return _complain(f"{_flag(next(iter(given)))} does not go with init")
+def _init(directory: str, options: dict[str, Any]) -> int:
+    if options:
+        return _print_error(f"{_flag(next(iter(options)))} cannot be combined with init")
     from pathlib import Path
 
     from mochi_server.cli.console import print_text
@@ -125,16 +125,16 @@ def _init(directory: str, given: dict[str, Any]) -> int:
     try:
         print_text(str(scaffold(Path(directory))))
     except OSError as error:
-        reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
-        return _complain(f"cannot make {error.filename or directory}: {reason}", code=1)
+        reason = "a file with this name exists" if isinstance(error, FileExistsError) else error.strerror or error
+        return _print_error(f"cannot create {error.filename or directory}: {reason}", code=1)
     return 0
 
 
-def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
-    """Serve on a bundled LLM and a session store that disappears at exit."""
-    for name, reason in {"ollama_host": "brings its own LLM", "workers": "is one process"}.items():
-        if name in given:
-            return _complain(f"{_flag(name)} cannot be combined with test mode, which {reason}")
+def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
+    """Serve with a bundled LLM and a temporary session store, which is deleted at exit."""
+    for name, reason in {"ollama_host": "has its own LLM", "workers": "has one process"}.items():
+        if name in options:
+            return _print_error(f"{_flag(name)} cannot be combined with test mode, which {reason}")
     import logging
     from tempfile import TemporaryDirectory
 
@@ -147,9 +147,9 @@ def _test_mode(given: dict[str, Any], *, insecure: bool, stub_speed: float | Non
         TemporaryDirectory(prefix="mochi-server-") as sessions,
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed) as stub,
     ):
-        ours = {"port": TEST_PORT, **given, "ollama_host": stub.url}
-        ours |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats", "store_url": "", "workers": 1}
-        return _serve(MochiServerSettings(**ours), insecure=insecure, test_mode=True)
+        values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
+        values |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
+        return _serve(MochiServerSettings(**values), insecure=insecure, test_mode=True)
 
 
 def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool = False) -> int:
@@ -157,15 +157,15 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool =
     from importlib import import_module
     from threading import Thread
 
-    gc.disable()  # imported modules stay, and scanning them again and again takes a tenth of the start
-    # aiohttp reads the system's certificates, for which other imports need not wait.
+    gc.disable()  # repeated scans of imported modules would take a tenth of the startup time
+    # The import of aiohttp reads the system's certificates. Other imports need not wait for it.
     Thread(target=import_module, args=("aiohttp",), daemon=True).start()
     from mochi_server.cli.server import serve
 
     try:
         return serve(settings, insecure=insecure, test_mode=test_mode)
     except OSError as error:
-        return _complain(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}", code=1)
+        return _print_error(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}", code=1)
 
 
 def _migrate(settings: "MochiServerSettings") -> int:
@@ -174,7 +174,7 @@ def _migrate(settings: "MochiServerSettings") -> int:
     from mochi_server.container import prepare_store
 
     if not settings.store_url:
-        return _complain("MOCHI_STORE_URL is not set; files need no migration")
+        return _print_error("MOCHI_STORE_URL is not set; files need no migration")
     print(f"mochi-server: {asyncio.run(prepare_store(settings))}")
     return 0
 
@@ -184,23 +184,23 @@ def _copy(source: str, target: str) -> int:
 
     from mochi_server.cli.store_copy import CopyReport, copy, find_problem
 
-    def show(so_far: CopyReport, total: int) -> None:
-        done = so_far.sessions + len(so_far.different)
+    def show(report: CopyReport, total: int) -> None:
+        done = report.sessions + len(report.different)
         if done % 100 == 0 or sys.stderr.isatty():
             print(f"{done} of {total} sessions", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr)
 
     try:
         if problem := find_problem(source, target):
-            return _complain(problem)
+            return _print_error(problem)
         result = asyncio.run(copy(source, target, show))
     except KeyboardInterrupt:
-        return _complain("ended before everything was copied; the same command goes on from here", code=130)
+        return _print_error("stopped before all sessions were copied; run the same command again to continue", code=130)
     print(
-        f"copied {result.copied}, there already {result.existing}, different {len(result.different)}; "
-        f"{result.sessions} sessions with {result.messages} messages are the same in both, hash {result.hash}"
+        f"copied {result.copied}, already equal {result.existing}, different {len(result.different)}; "
+        f"{result.sessions} sessions with {result.messages} messages are equal in both stores, hash {result.hash}"
     )
     for session_id in result.different:
-        print(f"left as it is, for it is newer in the target or did not arrive whole: {session_id}", file=sys.stderr)
+        print(f"different: {session_id} (newer in the target, or changed by the copy)", file=sys.stderr)
     return 1 if result.different else 0
 
 
@@ -211,23 +211,23 @@ def _openapi() -> int:
     from mochi_server.cli.console import print_text
     from mochi_server.config import MochiServerSettings
 
-    # The document is the same for all settings, and invalid ones must not prevent it.
+    # The document does not depend on settings, so invalid settings must not prevent it.
     app = create_app(MochiServerSettings.model_construct())
     print_text(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
     return 0
 
 
-def _wrong_setting(error: "ValidationError", given: dict[str, Any]) -> int:
+def _wrong_setting(error: "ValidationError", options: dict[str, Any]) -> int:
     from mochi_server.config import without_credentials
 
     problem = error.errors(include_url=False)[0]
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
-    where = _flag(name) if name in given else f"MOCHI_{name.upper()}"
+    where = _flag(name) if name in options else f"MOCHI_{name.upper()}"
     got = without_credentials(problem["input"]) if isinstance(problem["input"], str) else repr(problem["input"])
-    return _complain(f"{where}: {problem['msg'].removeprefix('Value error, ')} (got {got})")
+    return _print_error(f"{where}: {problem['msg'].removeprefix('Value error, ')} (got {got})")
 
 
-def _complain(message: str, *, code: int = 2) -> int:
+def _print_error(message: str, *, code: int = 2) -> int:
     print(f"mochi-server: {message}", file=sys.stderr)
     return code
 

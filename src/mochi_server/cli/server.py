@@ -1,4 +1,4 @@
-"""Serve the app with uvicorn: the socket, the signals and the greeting."""
+"""Server process: socket, signals, log and startup banner around uvicorn."""
 
 import asyncio
 import gc
@@ -28,54 +28,54 @@ from mochi_server.util.masking import SecretMasker
 from mochi_server.util.net import is_loopback, server_url
 from mochi_server.web.http_protocol import StrictHttpProtocol
 
-_AFTER_GRACE_SECONDS = 1
-_PATIENT_SIGNALS = 2
+_CONNECTION_GRACE_SECONDS = 1
+_GRACEFUL_SIGNALS = 2
 _BACKLOG = 2048
 
 
 def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: bool = False) -> int:
-    """Serve until a signal ends it; returns the exit code.
+    """Serve until a signal stops the server, and return the exit code.
 
-    Raises ``OSError`` when it cannot listen, and ``StorageFailed`` when there is nothing to keep sessions in.
+    Raises ``OSError`` if the address cannot be used, and ``StorageFailed`` if the database cannot be used.
     """
     key = None
     if not (settings.api_keys or insecure or is_loopback(settings.host)):
         key = secrets.token_urlsafe(24)
         settings = settings.model_copy(update={"api_keys": (key,)})
-    _log(settings)
+    _configure_log(settings)
     if settings.store_url:
         asyncio.run(prepare_store(settings))
     listener = listen(settings.host, settings.port)
-    job = partial(_serve_on, settings, key=key, insecure=insecure, test_mode=test_mode)  # can be pickled
+    job = partial(_serve_on, settings, key=key, insecure=insecure, test_mode=test_mode)  # picklable
     return supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, True)
 
 
 def _serve_on(
     settings: MochiServerSettings,
     listener: socket.socket,
-    greets: bool,
+    prints_banner: bool,
     *,
     key: str | None,
     insecure: bool,
     test_mode: bool,
 ) -> int:
-    """Serve on a socket until a signal ends it; returns the exit code."""
-    _log(settings)
+    """Serve on a socket until a signal stops the server, and return the exit code."""
+    _configure_log(settings)
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})
     listeners = [listener]
     if settings.workers > 1:
-        # Other servers reach each worker at a socket of its own, on loopback unless another host is set.
+        # Each worker has a second socket for other servers, on loopback unless another host is configured.
         listeners.append(listen(settings.host if settings.advertise_url else "127.0.0.1", 0))
         address, port = listeners[1].getsockname()[:2]
         own_url = server_url(urlsplit(settings.advertise_url).hostname or address, port)
         settings = settings.model_copy(update={"advertise_url": own_url})
     app = create_app(settings, insecure=insecure)
-    start = StartupInfo(_address(settings.host, settings.port), settings, key, test_mode) if greets else None
+    start = StartupInfo(_user_url(settings.host, settings.port), settings, key, test_mode) if prints_banner else None
     return _Server(uvicorn_config(app, settings), app, start).serve_until_signal(listeners)
 
 
 def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
-    """Return the configuration that the command serves with."""
+    """Return the configuration of uvicorn."""
     return uvicorn.Config(
         app,
         http=StrictHttpProtocol,
@@ -85,18 +85,18 @@ def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Confi
         server_header=False,
         backlog=_BACKLOG,
         timeout_keep_alive=settings.keep_alive_seconds,
-        timeout_graceful_shutdown=_AFTER_GRACE_SECONDS,
+        timeout_graceful_shutdown=_CONNECTION_GRACE_SECONDS,
     )
 
 
-def _log(settings: MochiServerSettings) -> None:
-    """Set up the log, which masks the keys and passwords of this server and of Ollama."""
+def _configure_log(settings: MochiServerSettings) -> None:
+    """Configure the log. It masks the keys and passwords of this server, its database and Ollama."""
     logs.configure(settings.log_level, settings.log_format, SecretMasker(_secrets(settings)))
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it reports every request
-    # uvicorn's own start-up lines say less than ours.
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
+    # The banner replaces uvicorn's startup lines.
     server = logging.getLogger("uvicorn.error")
     server.setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
-    # Requests that are cut off at the end of a shutdown are counted in one line; their tracebacks are left out.
+    # One line counts the requests that a shutdown cancels, so their tracebacks are omitted.
     server.addFilter(lambda log: not (log.exc_info and isinstance(log.exc_info[1], asyncio.CancelledError)))
 
 
@@ -111,7 +111,7 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that drains the app when a shutdown begins, and prints a greeting when it is ready."""
+    """Uvicorn server that prints a banner when it is ready, and drains the app before it shuts down."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, start: StartupInfo | None) -> None:
         super().__init__(config)
@@ -119,10 +119,10 @@ class _Server(uvicorn.Server):
         self._start = start
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
-        self._leaving: list[asyncio.Future[None]] = []
+        self._shutdown_tasks: list[asyncio.Future[None]] = []
 
     def serve_until_signal(self, listeners: list[socket.socket]) -> int:
-        # uvicorn raises the signal again when it is done; with a handler of our own the caller can clean up.
+        # Uvicorn raises the signal again after the shutdown. These handlers let the caller clean up.
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.signal(signal.SIGINT, lambda *_: None)
         self.run(sockets=listeners)
@@ -137,9 +137,9 @@ class _Server(uvicorn.Server):
                 print_text(await startup_banner(self._start, self._app.state.services))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain on the first signal: running turns go on and new ones are refused. The second signal ends them."""
+        """Drain on the first signal: refuse new turns and wait for running ones. End running turns on the second."""
         self._signals += 1
-        if self._loop is None or self._signals > _PATIENT_SIGNALS:
+        if self._loop is None or self._signals > _GRACEFUL_SIGNALS:
             super().handle_exit(sig, frame)
         else:
             self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._end_turns, sig)
@@ -147,31 +147,30 @@ class _Server(uvicorn.Server):
     def _drain(self, sig: int) -> None:
         draining = asyncio.ensure_future(self._app.state.services.drain())
         draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
-        self._leaving.append(draining)
+        self._shutdown_tasks.append(draining)
 
     def _end_turns(self, _: int) -> None:
-        self._leaving.append(asyncio.ensure_future(self._app.state.services.end_turns()))
+        self._shutdown_tasks.append(asyncio.ensure_future(self._app.state.services.end_turns()))
 
 
 def _tune_interpreter() -> None:
-    """Collect garbage seldom, because every task stops meanwhile, and switch threads often."""
-    gc.freeze()  # what was imported stays
-    # A collection visits all new objects that live, which with a thousand streams is nearly all there is. Nearly all
-    # that a turn leaves is freed without it.
+    """Collect garbage rarely, because a collection stops all tasks. Switch threads often."""
+    gc.freeze()  # excludes imported modules from collections
+    # A collection visits nearly all objects of a thousand streams. Reference counting frees nearly all of them.
     gc.set_threshold(100_000, 5, 5)
     gc.enable()
-    # While the loop is busy, a thread that stores a session waits up to this interval at each of its system calls.
+    # While the event loop is busy, a storage thread waits up to this interval at each system call.
     sys.setswitchinterval(0.0005)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises ``OSError`` if the address is taken."""
+    """Return a listening socket. Raises ``OSError`` if the address is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(_BACKLOG)  # before that, a second process could bind the same address
+        listener.listen(_BACKLOG)  # until then, a second process could bind the same address
     except OSError:
         listener.close()
         raise
@@ -179,6 +178,6 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _address(host: str, port: int) -> str:
-    """Return the URL for a user of this machine."""
+def _user_url(host: str, port: int) -> str:
+    """Return the URL of the server for users of this machine."""
     return server_url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - compared, not bound

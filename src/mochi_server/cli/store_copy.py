@@ -1,6 +1,6 @@
-"""Moving sessions between files and a database: each one whole, compared when it has arrived.
+"""Copy of all sessions between files and a database, with a comparison of each copied session.
 
-Can be ended and begun again: what is there already is only compared. The source stays as it is.
+A stopped copy can be repeated: sessions that the target has are only compared. The source does not change.
 """
 
 import logging
@@ -31,18 +31,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class CopyReport:
-    """What a copy came to; ``hashes`` are of everything that was compared."""
+    """Result of a copy. ``hashes`` are the hashes of the sessions that are equal in both stores."""
 
     copied: int = 0
     existing: int = 0
     messages: int = 0
     different: list[str] = field(default_factory=list)
-    """Sessions that the target has in a later state, or that did not arrive as they were; left as they are."""
+    """Sessions that are newer in the target, or that the copy changed."""
     hashes: list[str] = field(default_factory=list)
 
     @property
     def sessions(self) -> int:
-        """How many are the same in both."""
+        """Number of sessions that are equal in both stores."""
         return self.copied + self.existing
 
     @property
@@ -51,20 +51,20 @@ class CopyReport:
 
 
 async def copy(source: str, target: str, progress: Callable[[CopyReport, int], None]) -> CopyReport:
-    """Copy all sessions, those of agents too. Places are data directories or URLs. Raises ``MochiError``."""
+    """Copy all sessions, including agent sessions, between data directories or database URLs. Raises ``MochiError``."""
     result = CopyReport()
-    async with _opened(source) as from_stores, _opened(target) as to_stores:
+    async with _open_stores(source) as from_stores, _open_stores(target) as to_stores:
         pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
-        all_ids = [await _ids(mine) for mine, _ in pairs]
-        for (mine, theirs), ids in zip(pairs, all_ids, strict=True):
+        all_ids = [await _ids(from_store) for from_store, _ in pairs]
+        for (from_store, to_store), ids in zip(pairs, all_ids, strict=True):
             for session_id in ids:
-                await _copy_one(mine, theirs, session_id, result)
+                await _copy_one(from_store, to_store, session_id, result)
                 progress(result, sum(map(len, all_ids)))
     return result
 
 
 def find_problem(source: str, target: str) -> str | None:
-    """Return why nothing can be copied between these places, in words."""
+    """Return why sessions cannot be copied between two directories or URLs, or None."""
     for place in (source, target):
         if "://" in place and not _is_url(place):
             return f"{without_credentials(place)} is neither a directory nor a postgresql:// URL"
@@ -72,10 +72,10 @@ def find_problem(source: str, target: str) -> str | None:
             return f"{place!r} is not a directory"
     if source == target or (not _is_url(source) and Path(source).resolve() == Path(target).resolve()):
         return "FROM and TO are the same place"
-    return None if _is_url(source) else _problem_of_directory(source)
+    return None if _is_url(source) else _directory_problem(source)
 
 
-def _problem_of_directory(source: str) -> str | None:
+def _directory_problem(source: str) -> str | None:
     settings = _settings(source)
     if not Path(source).is_dir():
         return f"there is no directory {without_credentials(source)}"
@@ -85,7 +85,7 @@ def _problem_of_directory(source: str) -> str | None:
 
 
 def hash_of(session: ChatSession) -> str:
-    """Names a session's content; times count as moments, however they are written."""
+    """Return a hash of the content of a session. Different notations of the same time have the same hash."""
     data = session.to_dict()
     data["metadata"] |= {name: timestamp(data["metadata"].get(name)) for name in _TIMES}
     return sha256(orjson.dumps(sanitize(data), option=orjson.OPT_SORT_KEYS)).hexdigest()
@@ -97,38 +97,38 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
     except SessionNotFound:  # deleted meanwhile
         return
     try:
-        found = await target.load(session_id)
+        existing = await target.load(session_id)
     except SessionNotFound:
-        found = None
-    wanted = hash_of(session)
-    if found is not None and hash_of(found) == wanted:
+        existing = None
+    content_hash = hash_of(session)
+    if existing is not None and hash_of(existing) == content_hash:
         result.existing += 1
-    elif found is not None and timestamp(found.metadata.updated_at) > timestamp(session.metadata.updated_at):
+    elif existing is not None and timestamp(existing.metadata.updated_at) > timestamp(session.metadata.updated_at):
         result.different.append(session_id)
         return
     else:
-        arrived = await target.put(session, images=await _images(source, session))
-        if hash_of(arrived) != wanted:
+        copied = await target.put(session, images=await _images(source, session))
+        if hash_of(copied) != content_hash:
             result.different.append(session_id)
             return
         result.copied += 1
     result.messages += len(session.history)
-    result.hashes.append(wanted)
+    result.hashes.append(content_hash)
 
 
 async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
-    """The images that a session names, but for those that are not there."""
+    """Return the images of a session, without missing and invalid ones."""
     images = []
     for name in sorted(images_in(session.history)):
         try:
             images.append(Image.of(await store.load_image(name)))
         except (BlobNotFound, ValueError):
-            logger.warning("session %s names an image that is lost: %s", session.session_id, name)
+            logger.warning("image is missing and is not copied: session_id=%s sha256=%s", session.session_id, name)
     return images
 
 
 async def _ids(store: SessionStore) -> list[str]:
-    """Every session, the last changed first; one that changes its place meanwhile is not missed."""
+    """Return all session IDs without duplicates, the most recently changed first."""
     ids: dict[str, None] = {}
     offset = 0
     while page := (await store.list(SessionQuery(limit=_PAGE, offset=offset))).entries:
@@ -138,7 +138,7 @@ async def _ids(store: SessionStore) -> list[str]:
 
 
 @asynccontextmanager
-async def _opened(place: str) -> AsyncIterator[Stores]:
+async def _open_stores(place: str) -> AsyncIterator[Stores]:
     stores = build_stores(_settings(place))
     try:
         await stores.open()
@@ -148,8 +148,8 @@ async def _opened(place: str) -> AsyncIterator[Stores]:
 
 
 def _settings(place: str) -> MochiServerSettings:
-    given: dict[str, Any] = {"store_url": place} if _is_url(place) else {"data_dir": place, "store_url": ""}
-    return MochiServerSettings(**given, workers=1)
+    values: dict[str, Any] = {"store_url": place} if _is_url(place) else {"data_dir": place, "store_url": ""}
+    return MochiServerSettings(**values, workers=1)
 
 
 def _is_url(place: str) -> bool:

@@ -1,4 +1,4 @@
-"""Several server processes on one socket: start them, replace those that die, pass signals on. Knows no server."""
+"""Supervisor of several worker processes on one socket. It restarts workers and forwards signals."""
 
 import logging
 import os
@@ -13,21 +13,21 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 Job = Callable[[socket.socket, bool], int]
-"""Serves on a socket until a signal ends it; the flag says whether it prints the greeting. Can be pickled."""
+"""Picklable function that serves on a socket and returns the exit code. If the flag is true, it prints the banner."""
 
-_SHORT_SECONDS = 5.0
-_MOST_SHORT_LIVES = 5
+_EARLY_SECONDS = 5.0
+_MAX_EARLY_DEATHS = 5
 
 logger = logging.getLogger(__name__)
 
 
 def supervise(number: int, job: Job, listener: socket.socket) -> int:
-    """Keep that many workers running until a signal ends them; return the exit code."""
+    """Run ``number`` workers until a signal stops them, and return the exit code."""
     supervisor = _Supervisor(job, listener)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, supervisor.forward_signal)
     for index in range(number):
-        supervisor.start(greets=index == 0)
+        supervisor.start(prints_banner=index == 0)
     return supervisor.watch()
 
 
@@ -35,44 +35,43 @@ class _Supervisor:
     def __init__(self, job: Job, listener: socket.socket) -> None:
         self._job = job
         self._listener = listener
-        self._workers: dict[SpawnProcess, float] = {}
-        """With the times at which they were started."""
-        self._short_lives = 0
-        self._leaving = False
+        self._workers: dict[SpawnProcess, float] = {}  # with their start times
+        self._early_deaths = 0
+        self._stopping = False
 
-    def start(self, *, greets: bool = False) -> None:
-        process = get_context("spawn").Process(target=_work, args=(self._job, self._listener, greets))
+    def start(self, *, prints_banner: bool = False) -> None:
+        process = get_context("spawn").Process(target=_run_worker, args=(self._job, self._listener, prints_banner))
         process.start()
         self._workers[process] = time.monotonic()
 
     def watch(self) -> int:
-        """Replace each worker that dies, until a signal ends them or none lives long."""
+        """Replace each worker that dies, until a signal stops all or workers repeatedly die at their start."""
         while self._workers:
             connection.wait([worker.sentinel for worker in self._workers])
             for worker in [worker for worker in self._workers if not worker.is_alive()]:
-                lived = time.monotonic() - self._workers.pop(worker)
-                if self._leaving:
+                lifetime = time.monotonic() - self._workers.pop(worker)
+                if self._stopping:
                     continue
-                logger.error("worker %s has died (%s)", worker.pid, worker.exitcode)
-                self._short_lives = self._short_lives + 1 if lived < _SHORT_SECONDS else 0
-                if self._short_lives < _MOST_SHORT_LIVES:
+                logger.error("worker died: pid=%s exit_code=%s", worker.pid, worker.exitcode)
+                self._early_deaths = self._early_deaths + 1 if lifetime < _EARLY_SECONDS else 0
+                if self._early_deaths < _MAX_EARLY_DEATHS:
                     self.start()
                 else:
-                    logger.critical("workers die as soon as they are started")
+                    logger.critical("stopping, because workers die at their start; see their errors above")
                     self.forward_signal(signal.SIGTERM)
-        return 0 if self._short_lives < _MOST_SHORT_LIVES else 1
+        return 0 if self._early_deaths < _MAX_EARLY_DEATHS else 1
 
     def forward_signal(self, signal_number: int, _: FrameType | None = None) -> None:
-        self._leaving = True
+        self._stopping = True
         for worker in self._workers:
             if worker.pid is not None and worker.is_alive():
                 os.kill(worker.pid, signal_number)
 
 
-def _work(job: Job, listener: socket.socket, greets: bool) -> None:
-    os.setsid()  # signals of the terminal are for the supervisor, which passes them on
+def _run_worker(job: Job, listener: socket.socket, prints_banner: bool) -> None:
+    os.setsid()  # only the supervisor receives signals of the terminal; it forwards them
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    sys.exit(job(listener, greets))
+    sys.exit(job(listener, prints_banner))
 
 
 def _exit_with_parent() -> None:

@@ -5,10 +5,10 @@ from typing import Annotated
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from mochi_server.models.sessions import Session, SessionDetail
-from mochi_server.models.tools import Shown, ToolProblem, ToolSummary
+from mochi_server.models.tools import FromAttributes, ToolProblem, ToolSummary
 
 
-class AgentSummary(Shown):
+class AgentSummary(FromAttributes):
     """An agent. If it is invalid, ``error_message`` names the file and the problem."""
 
     name: str

@@ -21,10 +21,10 @@ _NUMBERS = (
 
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
-_REPORTED = 20
-_SHOWN_CHARS = 100
-SAYS_SOMETHING = {"pattern": r"[^\s\x1c-\x1f\x85]"}
-"""Pattern for the OpenAPI document only. Python validates separately, because definitions of white space differ."""
+_MAX_REPORTED = 20
+_MAX_NAME_CHARS = 100
+NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
+"""Pattern for the OpenAPI document. Python validates separately, because its definition of white space differs."""
 _OPTIONS_SCHEMA: JsonDict = {
     "additionalProperties": False,
     "properties": {
@@ -36,12 +36,12 @@ _OPTIONS_SCHEMA: JsonDict = {
 
 def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
     """Raise a `ValidationError` that names each unknown field or option and the nearest known one."""
-    if unknown := [name for name in names if name not in known][:_REPORTED]:
+    if unknown := [name for name in names if name not in known][:_MAX_REPORTED]:
         raise ValidationError.from_exception_data(kind, [_problem(name, known, kind) for name in unknown])
 
 
 def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
-    name = name[:_SHOWN_CHARS].encode(errors="backslashreplace").decode()  # without lone surrogates
+    name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()  # without lone surrogates
     nearest = get_close_matches(name, known, n=1)
     hint = f"Did you mean `{nearest[0]}`?" if nearest else f"Known {kind}s: {', '.join(sorted(known))}."
     error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})
@@ -49,9 +49,9 @@ def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
 
 
 def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
-    if refused := sorted(RELOADING_OPTIONS & options.keys()):
+    if forbidden := sorted(RELOADING_OPTIONS & options.keys()):
         raise ValueError(
-            f"{', '.join(refused)} would make Ollama reload the model. The server sets the context window. "
+            f"{', '.join(forbidden)} would make Ollama reload the model. The server sets the context window. "
             "To change it, PATCH the session's `context_window`"
         )
     reject_unknown(options, (*_NUMBERS, "stop"), kind="option")
@@ -79,10 +79,7 @@ def _duration(value: str | float) -> str | float:
 
 
 class Body(BaseModel):
-    """Base of request bodies. It rejects bodies that cannot be stored or sent to Ollama.
-
-    Types are strict: "yes" is not a boolean, and neither is 0.
-    """
+    """Base of request bodies with strict types. It rejects values that cannot be stored or sent to Ollama."""
 
     model_config = ConfigDict(strict=True)
 
@@ -121,7 +118,7 @@ def integral(value: object) -> object:
 
 
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
-NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=SAYS_SOMETHING)]
+NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=NOT_BLANK)]
 Options = Annotated[dict[str, Any], AfterValidator(_checked_options), Field(json_schema_extra=_OPTIONS_SCHEMA)]
 KeepAlive = Annotated[
     Annotated[str, Field(json_schema_extra={"pattern": f"^({_DURATION})$"})]

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 from mochi_server.errors import InvalidComparison, ValidationFailed
-from mochi_server.models.common import SAYS_SOMETHING, Options, StrictBody, Text, ThinkLevel
+from mochi_server.models.common import NOT_BLANK, Options, StrictBody, Text, ThinkLevel
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.compare import MAX_MODELS, CompareService, Comparison
 
@@ -17,12 +17,7 @@ _MODEL_IDS = {
     "maxItems": MAX_MODELS,
     "items": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]},
 }
-_MESSAGE = {
-    "description": "Message to each model.",
-    "type": "string",
-    "maxLength": MAX_MESSAGE_CHARS,
-    **SAYS_SOMETHING,
-}
+_MESSAGE = {"description": "Message to each model.", "type": "string", "maxLength": MAX_MESSAGE_CHARS, **NOT_BLANK}
 
 
 class HistoryMessage(StrictBody):
@@ -35,7 +30,7 @@ class HistoryMessage(StrictBody):
 class CompareRequest(StrictBody):
     """One prompt for one to three models. A model is a name or a position in the list of models, starting at 1."""
 
-    # Both are required, but their absence must return 400 with the messages of that API.
+    # Both fields are required, but their absence must return 400 with the messages of that API.
     model_config = ConfigDict(
         json_schema_extra={
             "required": ["modelIds", "message"],

@@ -20,10 +20,7 @@ _ID: _Schema = {
 
 @dataclass(frozen=True)
 class EventUnion:
-    """The events of one kind of stream. ``name`` and ``prefix`` belong to the schema names.
-
-    Events with a prefix have no IDs, because their streams cannot be resumed.
-    """
+    """Events of one kind of stream. A ``prefix`` of the schema names means that events have no IDs."""
 
     name: str
     description: str

@@ -31,7 +31,7 @@ class SessionFork(StrictBody):
     message_id: str | None = Field(default=None, description="ID of the last message to copy.")
 
     @model_validator(mode="after")
-    def _names_one(self) -> "SessionFork":
+    def _has_one_position(self) -> "SessionFork":
         if self.message_index is not None and self.message_id is not None:
             raise ValueError("send message_index or message_id, not both")
         return self
@@ -50,8 +50,8 @@ class SessionImport(
     @classmethod
     def schemas(cls) -> dict[str, Any]:
         """Return the schemas for the OpenAPI document, by name."""
-        made = cls.model_json_schema(ref_template=REFERENCE + "{model}")
-        return {**made.pop("$defs"), cls.__name__: made}
+        schema = cls.model_json_schema(ref_template=REFERENCE + "{model}")
+        return {**schema.pop("$defs"), cls.__name__: schema}
 
 
 class SessionsImported(SessionList):

@@ -68,7 +68,7 @@ class StoredMessage(BaseModel):
     )
 
 
-SHOWN = {"title": StoredMessage.__name__}
+MESSAGE_PLACEHOLDER = {"title": StoredMessage.__name__}
 """Placeholder that the OpenAPI document replaces by the schema. The response model itself validates nothing."""
 
-MessageOut = Annotated[dict[str, Any], WithJsonSchema(SHOWN)]
+MessageOut = Annotated[dict[str, Any], WithJsonSchema(MESSAGE_PLACEHOLDER)]

@@ -14,7 +14,7 @@ from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body
-from mochi_server.models.openai_messages import AnyMessage, ImagePart, Some, UserMessage
+from mochi_server.models.openai_messages import AnyMessage, ImagePart, Items, UserMessage
 from mochi_server.openai.errors import invalid_parameter
 from mochi_server.openai.request_mapping import CompletionInput
 from mochi_server.sessions.images import Image
@@ -25,7 +25,7 @@ _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh"
 
 
 def _only(*values: Any) -> AfterValidator:
-    """Return a validator that accepts these values and null only."""
+    """Return a validator that accepts only these values and null."""
     allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
 
     def check(value: Any) -> Any:
@@ -131,11 +131,11 @@ class CompletionRequest(Body):
     )
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
-    messages: Some[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
+    messages: Items[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
     stream: bool | None = Field(None, description="Stream the answer in chunks.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
     metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
-    tools: Some[ClientTool] | None = Field(None, description="Tools that the client runs.")
+    tools: Items[ClientTool] | None = Field(None, description="Tools that the client runs.")
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
         None, description="`required` is not enforced; it works like `auto`."
     )
@@ -152,7 +152,7 @@ class CompletionRequest(Body):
     frequency_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for frequent tokens.")
     presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that already occurred.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer.")
-    stop: str | Some[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
+    stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
     n: Annotated[int | None, _only(1)] = Field(None, description="Only 1 is supported.")
     logprobs: Annotated[bool | None, _only(False)] = Field(None, description="Only `false` is supported.")
     top_logprobs: Annotated[int | None, _only(0)] = Field(None, description="Only 0 is supported.")
@@ -195,7 +195,7 @@ class CompletionRequest(Body):
             if not urls:
                 continue
             if len(urls) > MAX_IMAGES:
-                raise invalid_parameter(param, f"a message may have {MAX_IMAGES} images, and this one has {len(urls)}")
+                raise invalid_parameter(param, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
             try:
                 images[index] = await read_images(urls)
             except ValidationFailed as error:
@@ -203,8 +203,8 @@ class CompletionRequest(Body):
         return images
 
     def _options(self) -> dict[str, Any]:
-        same = {"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"}
-        options = self.model_dump(include=same, exclude_none=True)
+        unchanged = {"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"}
+        options = self.model_dump(include=unchanged, exclude_none=True)
         if limit := self.max_completion_tokens or self.max_tokens:
             options["num_predict"] = limit
         if stop := [self.stop] if isinstance(self.stop, str) else self.stop:

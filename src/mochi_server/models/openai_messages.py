@@ -14,7 +14,7 @@ from mochi_server.sessions.types import Message, ToolCall
 from mochi_server.util.clock import new_id, now
 
 _Item = TypeVar("_Item")
-Some = Annotated[list[_Item], Field(fail_fast=True)]
+Items = Annotated[list[_Item], Field(fail_fast=True)]
 _DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,", re.IGNORECASE)
 
 
@@ -44,15 +44,15 @@ class ImagePart(Body):
     image_url: ImageUrl
 
 
-def _form(content: object) -> str:
+def _union_tag(content: object) -> str:
     return AS_PARTS if isinstance(content, list) else AS_TEXT
 
 
-_ByForm = Discriminator(_form)
+_ByTag = Discriminator(_union_tag)
 _PlainText = Annotated[Text, Tag(AS_TEXT)]
-TextContent = Annotated[_PlainText | Annotated[Some[TextPart], Tag(AS_PARTS)], _ByForm]
+TextContent = Annotated[_PlainText | Annotated[Items[TextPart], Tag(AS_PARTS)], _ByTag]
 _AnyPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
-Content = Annotated[_PlainText | Annotated[Some[_AnyPart], Tag(AS_PARTS)], _ByForm]
+Content = Annotated[_PlainText | Annotated[Items[_AnyPart], Tag(AS_PARTS)], _ByTag]
 
 
 def _text(content: "str | list[TextPart] | list[TextPart | ImagePart] | None") -> str:
@@ -103,7 +103,7 @@ class AssistantMessage(Body):
     content: TextContent | None = None
     reasoning_content: Text | None = None
     reasoning: Text | None = None
-    tool_calls: Some[Call] | None = None
+    tool_calls: Items[Call] | None = None
 
     def stored(self, names: dict[str, str]) -> Message:
         message = _message(role="assistant", content=_text(self.content))

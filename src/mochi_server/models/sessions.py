@@ -17,10 +17,8 @@ from mochi_server.sessions.types import AgentSettings, Names, SessionCreationOpt
 ModelName = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
-    Field(json_schema_extra=common.SAYS_SOMETHING),
+    Field(json_schema_extra=common.NOT_BLANK),
 ]
-
-
 _LAX = ConfigDict(strict=False)  # accepts policy names as strings
 
 
@@ -54,10 +52,7 @@ class AgentSettingsRequest(AgentSettings, StrictBody):
     model_config = _LAX
 
 
-_STORED: dict[str, type[BaseModel]] = {
-    "tool_settings": ToolSettings,
-    "agent_settings": AgentSettings,
-}
+_STORED: dict[str, type[BaseModel]] = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}
 """Classes of stored settings. They keep unknown keys; a request sets only the keys that it contains."""
 
 
@@ -78,13 +73,13 @@ class SessionDefaults(StrictBody):
     )
     agent_settings: AgentSettingsRequest | None = Field(None, description="Agents that the model may call.")
 
-    def given(self) -> dict[str, Any]:
-        """Return the fields of the request by name, in the form in which sessions store them."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
+    def sent_values(self) -> dict[str, Any]:
+        """Return the fields of the request by name, in the stored format."""
+        values = {name: getattr(self, name) for name in self.model_fields_set}
         for name, kind in _STORED.items():
-            if (settings := given.get(name)) is not None:
-                given[name] = kind.model_validate(settings.model_dump(exclude_unset=True))
-        return given
+            if (settings := values.get(name)) is not None:
+                values[name] = kind.model_validate(settings.model_dump(exclude_unset=True))
+        return values
 
 
 class SessionCreate(SessionDefaults):
@@ -96,9 +91,10 @@ class SessionCreate(SessionDefaults):
     system_prompt: Text | None = Field(None, description="Text of the system message.")
     system_prompt_source_file: str | None = Field(None, description="Prompt file to load, or label of `system_prompt`.")
 
-    def options_of_session(self) -> SessionCreationOptions:
-        """Return the request as options for the session service."""
-        return SessionCreationOptions(**{name: value for name, value in self.given().items() if value is not None})
+    def creation_options(self) -> SessionCreationOptions:
+        return SessionCreationOptions(
+            **{name: value for name, value in self.sent_values().items() if value is not None}
+        )
 
 
 class WindowOverride(StrictBody):
@@ -120,10 +116,10 @@ class SessionPatch(SessionDefaults):
 
     def changes(self) -> dict[str, Any]:
         """Return the fields of the request by name."""
-        given = self.given()
+        values = self.sent_values()
         if self.context_window is not None:
-            given["context_window"] = self.context_window.model_dump()
-        return given
+            values["context_window"] = self.context_window.model_dump()
+        return values
 
 
 class MessageEdit(StrictBody):
@@ -221,8 +217,7 @@ class SummaryOut(BaseModel):
     model_used: str | None
 
     @classmethod
-    def stored(cls, session: ChatSession) -> "SummaryOut":
-        """Return the summary of a session."""
+    def of(cls, session: ChatSession) -> "SummaryOut":
         metadata = session.metadata
         if not metadata.summary:
             return cls(summary=None, topics=None, model_used=None)

@@ -3,14 +3,14 @@
 from pydantic import BaseModel, Field
 
 from mochi_server.constants import MAX_PROMPT_CHARS
-from mochi_server.models.common import SAYS_SOMETHING, StrictBody
+from mochi_server.models.common import NOT_BLANK, StrictBody
 
 
 class PromptContent(StrictBody):
     """New text of a prompt file. It must not be blank and must have fewer than 10,000 characters."""
 
     content: str = Field(
-        description="Text of the prompt.", json_schema_extra={**SAYS_SOMETHING, "maxLength": MAX_PROMPT_CHARS - 1}
+        description="Text of the prompt.", json_schema_extra={**NOT_BLANK, "maxLength": MAX_PROMPT_CHARS - 1}
     )
 
 

@@ -8,7 +8,7 @@ from mochi_server.models.common import StrictBody
 from mochi_server.tools.schema import ToolSchema
 
 
-class Shown(BaseModel):
+class FromAttributes(BaseModel):
     """Base of schemas that are created from the attributes of an object."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -21,7 +21,7 @@ class ToolParameter(BaseModel):
     description: str
 
 
-class ToolSummary(Shown):
+class ToolSummary(FromAttributes):
     """A tool. Under the policy ``confirm_destructive``, calls of ``destructive`` tools need approval."""
 
     name: str
@@ -36,7 +36,7 @@ class ToolDetails(ToolSummary):
     schema_: Annotated[dict[str, Any], BeforeValidator(ToolSchema.definition)] = Field(alias="schema")
 
 
-class ToolProblem(Shown):
+class ToolProblem(FromAttributes):
     """A tool, a file or an MCP server that cannot be used. ``message`` is the reason."""
 
     name: str
@@ -107,7 +107,7 @@ class ToolDecided(BaseModel):
     arguments: dict[str, Any]
 
 
-class PendingConfirmation(Shown):
+class PendingConfirmation(FromAttributes):
     """A tool call that waits for approval. ``agent_name`` is set if an agent made the call."""
 
     confirmation_id: str

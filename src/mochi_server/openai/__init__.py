@@ -1,4 +1,4 @@
-"""The same turns for clients of OpenAI's API: what they ask for, and how events are told on that wire. No HTTP."""
+"""Mapping between OpenAI's API and turns: requests, responses and errors, without HTTP."""
 
 from mochi_server.openai.completions import Completions
 from mochi_server.openai.errors import openai_body, openai_error, openai_status

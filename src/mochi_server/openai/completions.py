@@ -1,4 +1,4 @@
-"""Completions as turns: in a session, in a conversation with an agent, or in one that is not stored."""
+"""Completions of OpenAI's API as turns: in a session, with an agent, or in an unstored conversation."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -28,34 +28,32 @@ from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.clock import new_id
 
 PREFIX = "agent:"
-"""Of the names of models that mean agents. An agent answers a whole conversation, in a session of its own."""
+"""Prefix of model names that select an agent. The agent answers in its own session."""
 
-_NO_MODEL = "Ollama has no chat model. `ollama pull qwen3` gets one."
+_DEFAULT_POLICY = ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
+_NO_MODEL = "Ollama has no chat model. Install one with `ollama pull qwen3`."
 
 
 class EphemeralConversations:
-    """Conversations of one request each, which are deleted when their turns end."""
+    """Unstored conversations of one request each. They are deleted when their turns end."""
 
     def __init__(self) -> None:
         self.sessions = MemorySessionStore()
         self.agent_chats = MemorySessionStore()
-        """Conversations with agents, under the IDs of their sessions."""
+        """Conversations with agents. Each has the ID of its session."""
 
-    def turn_starting(self, _: str) -> None:
-        """Do nothing."""
+    def turn_starting(self, _: str) -> None: ...
 
     def turn_ended(self, session_id: str) -> None:
-        """Delete the conversation."""
         self.sessions.discard(session_id)
         self.agent_chats.discard(session_id)
 
-    def session_deleting(self, _: str) -> None:
-        """Do nothing."""
+    def session_deleting(self, _: str) -> None: ...
 
 
 @dataclass(frozen=True)
 class TurnBackend:
-    """The stores and services of stored or of unstored conversations."""
+    """Stores and services for either stored or unstored conversations."""
 
     store: SessionStore
     runs: RunRegistry
@@ -65,7 +63,7 @@ class TurnBackend:
 
 @dataclass(frozen=True)
 class CompletionRun:
-    """A run that answers a client, and its registry."""
+    """Run that answers a request, and its registry."""
 
     runs: RunRegistry
     run: Run
@@ -73,7 +71,7 @@ class CompletionRun:
 
 @dataclass(eq=False)
 class Completions:
-    """Starts turns for clients of the OpenAI API."""
+    """Service that starts turns for requests of OpenAI's API."""
 
     client: AsyncOllamaClient
     sessions: SessionService
@@ -82,20 +80,20 @@ class Completions:
     stored: TurnBackend
     ephemeral: TurnBackend
     on_not_started: Callable[[str], None]
-    """Receives the ID of an unstored conversation whose turn could not begin."""
+    """Function that receives the ID of an unstored conversation whose turn did not start."""
 
     async def models(self) -> list[str]:
-        """List the names of the models that can chat and of the valid agents."""
+        """Return the names of the chat models and of the valid agents."""
         agents = [f"{PREFIX}{name}" for name, agent in (await self.agents.agents()).items() if agent.valid]
         return [model.name for model in await self.client.list_models()] + agents
 
     async def check_model(self, name: str) -> None:
-        """Raise ``ModelNotFound``, ``AgentNotFound`` or ``AgentInvalid`` unless a model or an agent has the name."""
+        """Raise ``ModelNotFound``, ``AgentNotFound`` or ``AgentInvalid`` if no model or agent has the name."""
         if await self._agent(name) is None:
             await self.client.find_model(name)
 
     async def start(self, request: CompletionInput) -> CompletionRun:
-        """Start the turn that answers a request. Errors are raised before it starts."""
+        """Start the turn that answers a request. Raises ``MochiError`` if it cannot start."""
         known = (await self.tools.catalogue()).tools if request.tools else {}
         for name in request.tools or ():
             if name not in known:
@@ -105,72 +103,63 @@ class Completions:
         if request.session_id is not None:
             return await self._in_session(request, request.session_id)
         model = await self.client.find_model(request.model)
-        _check_abilities(request, model, request.images)
+        _check_capabilities(request, model, request.images)
         images = [image for of_message in request.images.values() for image in of_message]
-        policy = request.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
-        settings = ToolSettings(tools=list(request.tools or ()), execution_policy=policy)
+        settings = ToolSettings(tools=list(request.tools or ()), execution_policy=request.policy or _DEFAULT_POLICY)
         session = ChatSession.create(SessionCreationOptions(request.model, tool_settings=settings))
-        return await self._begin(session, to_turn_request(request), request.messages_with_images, images)
+        return await self._start_unstored(session, to_turn_request(request), request.messages_with_images, images)
 
     async def _in_session(self, request: CompletionInput, session_id: str) -> CompletionRun:
         if request.policy is not None:
-            raise invalid_parameter("X-Mochi-Tool-Policy", "the session has its own policy")
+            raise invalid_parameter("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
         session = await self.stored.store.load(session_id)
         run = await self.stored.runs.find(session_id)
         if run is not None and run.running:
             raise errors.SessionBusy(session_id, run.run_id)
         turn = to_session_turn_request(session, request)
-        with suppress(errors.OllamaUnreachable, errors.OllamaError):  # the message is stored nevertheless
+        with suppress(errors.OllamaUnreachable, errors.OllamaError):  # the turn still stores the message
             model = await self.client.find_model(request.model)
-            _check_abilities(request, model, turn.images)
+            _check_capabilities(request, model, turn.images)
         if qualified_name(request.model) != qualified_name(session.model):
             await self.sessions.patch(session_id, {"model": request.model})
         return CompletionRun(self.stored.runs, await self.stored.runs.start(session_id, turn))
 
     async def _with_agent(self, request: CompletionInput, agent: AgentDefinition) -> CompletionRun:
-        place = self.ephemeral if request.session_id is None else self.stored
-        instruction, model = _instruction_of(request), await self._fallback_model(agent)
+        backend = self.ephemeral if request.session_id is None else self.stored
+        instruction, model = _instruction(request), await self._fallback_model(agent)
         session = ChatSession.create(SessionCreationOptions(model))
         if request.session_id is None:
-            await place.agent_chats.create(_conversation_with(agent, request, session.session_id))
+            await backend.agent_chats.create(_agent_session(agent, request, session.session_id))
         else:
-            if (await place.agent_chats.load(request.session_id)).metadata.extra.get(OWNER) != agent.name:
+            if (await backend.agent_chats.load(request.session_id)).metadata.extra.get(OWNER) != agent.name:
                 raise errors.SessionNotFound(request.session_id)
-            async with place.agent_chats.hold(request.session_id, run_id=new_id()):
+            async with backend.agent_chats.hold(request.session_id, run_id=new_id()):
                 pass  # raises errors.SessionBusy
-        task = AgentTask(
-            agent,
-            instruction,
-            model,
-            session_id=request.session_id or session.session_id,
-            policy=request.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE,
-        )
+        policy, session_id = request.policy or _DEFAULT_POLICY, request.session_id or session.session_id
+        task = AgentTask(agent, instruction, model, session_id=session_id, policy=policy)
 
         async def respond(publish: Publish) -> TurnResult:
-            result = await place.agents.execute(task, publish)
+            result = await backend.agents.execute(task, publish)
             return TurnResult(stored=result.messages, failure=result.failure)
 
         turn = TurnRequest(interactive=False, continues=True, responder=respond)
-        return await self._begin(session, turn)
+        return await self._start_unstored(session, turn)
 
-    async def _begin(
+    async def _start_unstored(
         self, session: ChatSession, turn: TurnRequest, messages: Sequence[Message] = (), images: Sequence[Image] = ()
     ) -> CompletionRun:
         """Start a turn in an unstored conversation."""
-        place = self.ephemeral
-        created = await place.store.create(session)
+        backend = self.ephemeral
+        created = await backend.store.create(session)
         try:
-            await place.store.append(created.session_id, messages, images=images)
-            return CompletionRun(place.runs, await place.runs.start(created.session_id, turn))
+            await backend.store.append(created.session_id, messages, images=images)
+            return CompletionRun(backend.runs, await backend.runs.start(created.session_id, turn))
         except BaseException:
             self.on_not_started(created.session_id)
             raise
 
     async def _agent(self, name: str) -> AgentDefinition | None:
-        """Return the current agent for a model's name, or None if the name means a model.
-
-        Raises ``AgentNotFound`` for an unknown name, and ``AgentInvalid``.
-        """
+        """Return the agent for a model name, or None for a model. Raises ``AgentNotFound`` and ``AgentInvalid``."""
         if not name.startswith(PREFIX):
             return None
         agent = name.removeprefix(PREFIX)
@@ -183,35 +172,35 @@ class Completions:
         return None
 
     async def _fallback_model(self, agent: AgentDefinition) -> str:
-        """Return the first model that can call tools, for agents without an installed model."""
+        """Return the model for agents whose own model is not installed: the first model that can call tools."""
         models = await self.client.list_models()
         if not models:
             raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)
         return next((model.name for model in models if model.can("tools")), models[0].name)
 
 
-def _check_abilities(request: CompletionInput, model: ModelInfo, images: Collection[object]) -> None:
-    """Refuse tools and images that the model cannot use."""
+def _check_capabilities(request: CompletionInput, model: ModelInfo, images: Collection[object]) -> None:
+    """Raise ``ValidationFailed`` for tools or images that the model does not support."""
     if request.may_call and (request.client_tools or request.tools) and not model.can("tools"):
-        raise invalid_parameter("tools", f"model {model.name!r} cannot use tools")
+        raise invalid_parameter("tools", f"model {model.name!r} does not support tools; use another model")
     if images and not model.can("vision"):
-        raise invalid_parameter("messages", f"model {model.name!r} cannot see images")
+        raise invalid_parameter("messages", f"model {model.name!r} does not support images; use another model")
 
 
-def _instruction_of(request: CompletionInput) -> str:
-    """Return the last message as the instruction. Raises ``ValidationFailed`` for requests that no agent supports."""
+def _instruction(request: CompletionInput) -> str:
+    """Return the last message. Raises ``ValidationFailed`` for requests that agents do not support."""
     if request.client_tools or request.tools is not None:
-        raise invalid_parameter("tools", "an agent has its own tools, and takes no others")
+        raise invalid_parameter("tools", "agents use their own tools only; leave out this field")
     if request.images:
-        raise invalid_parameter("messages", "an agent takes no images")
+        raise invalid_parameter("messages", "agents do not support images; leave them out")
     last = request.messages[-1]
     if last["role"] != "user" or not last["content"].strip():
-        raise invalid_parameter("messages", "the last of them must be the user's and say what the agent is to do")
+        raise invalid_parameter("messages", "the last message must be a user message with the task of the agent")
     return last["content"]
 
 
-def _conversation_with(agent: AgentDefinition, request: CompletionInput, session_id: str) -> ChatSession:
-    """Create a session of the agent with the messages before the instruction."""
+def _agent_session(agent: AgentDefinition, request: CompletionInput, session_id: str) -> ChatSession:
+    """Create the session of an agent. It contains the messages before the instruction."""
     session = ChatSession.create(SessionCreationOptions(request.model))
     session.metadata.session_id = session_id
     session.metadata.extra[OWNER] = agent.name

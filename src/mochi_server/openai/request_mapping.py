@@ -1,4 +1,4 @@
-"""Requests of clients of the OpenAI API, and the turns that they become."""
+"""Mapping of OpenAI's requests to turns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,25 +17,24 @@ from mochi_server.util.clock import new_id, now
 
 @dataclass(frozen=True, slots=True)
 class CompletionInput:
-    """A request. ``messages`` are as a session stores them. None means the default of the session or of the model."""
+    """Validated request with messages in the stored format. None means the default of the session or the model."""
 
     model: str
     messages: list[Message]
     images: Mapping[int, tuple[Image, ...]] = field(default_factory=dict)
-    """Of messages, by their position."""
+    """Images by the index of their message."""
     generation: GenerationOptions = field(default_factory=GenerationOptions)
     client_tools: Sequence[dict[str, Any]] = ()
-    """As Ollama takes them."""
+    """Tools that the client runs, in Ollama's format."""
     may_call: bool = True
-    """Whether any tool may be called."""
     tools: Sequence[str] | None = None
-    """Names of tools of this server."""
+    """Names of server tools."""
     policy: ToolExecutionPolicy | None = None
     session_id: str | None = None
 
     @property
     def messages_with_images(self) -> list[Message]:
-        """The messages with references to their images."""
+        """Messages with references to their images."""
         return [
             {**message, "images": [image.reference for image in self.images[index]]}
             if self.images.get(index)
@@ -45,16 +44,15 @@ class CompletionInput:
 
     @property
     def new_messages(self) -> list[Message]:
-        """The messages after the last answer, which a session cannot have yet."""
+        """Messages after the last answer, which the session may not have yet."""
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
         return self.messages[last + 1 :]
 
 
 def to_turn_request(request: CompletionInput) -> TurnRequest:
-    """The turn that answers the whole of a request."""
-    wrap = partial(
-        _wrap_client_tools, request.client_tools, request.may_call
-    )  # the whole request would be remembered with the turn
+    """Return the turn for a request without a session."""
+    # Not a closure over the request, which would stay in memory with the turn.
+    wrap = partial(_wrap_client_tools, request.client_tools, request.may_call)
     names = frozenset(tool["function"]["name"] for tool in request.client_tools) if request.may_call else frozenset()
     return TurnRequest(
         generation=request.generation, interactive=False, continues=True, client_tools=names, wrap_toolbox=wrap
@@ -62,11 +60,10 @@ def to_turn_request(request: CompletionInput) -> TurnRequest:
 
 
 def to_session_turn_request(session: ChatSession, request: CompletionInput) -> TurnRequest:
-    """Create the turn for a request in a session. The history of the session counts, not that of the request.
+    """Return the turn for a request in a session. The prompt contains the history of the session, not of the request.
 
-    New are the last user message after the last answer, and results of calls without a result. If the session already
-    has that message and no complete answer to it, the turn answers it and does not add it again: clients repeat
-    requests after a timeout. Its tool calls are not repeated either.
+    From the request, the turn adds the user message after the last answer, and results of pending tool calls. Clients
+    repeat requests after a timeout: if the session has that message without a complete answer, it is not added again.
     """
     turn = replace(
         to_turn_request(request),
@@ -81,9 +78,8 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
     )
     if position is None:
         if not turn.results and (not session.history or session.history[-1]["role"] != "tool"):
-            raise invalid_parameter(
-                "messages", "the last of them must be the user's, or results that the session waits for"
-            )
+            problem = "the last message must be a user message or the result of a pending tool call"
+            raise invalid_parameter("messages", problem)
         return turn
     message, images = request.messages_with_images[position], request.images.get(position, ())
     if not message["content"].strip():
@@ -94,14 +90,14 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
 
 
 def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], may_call: bool, own: Toolbox) -> Toolbox:
-    """Return the tools of a turn. Those of the client take precedence."""
+    """Return the tools of a turn. Client tools take precedence over server tools with the same name."""
     if not may_call:
         return ClosedToolbox()
     return JoinedToolbox(ClientToolbox(client_tools), own) if client_tools else own
 
 
 def _is_unanswered(session: ChatSession, message: Message) -> bool:
-    """Return whether a message is the last user message of the session and has no complete answer."""
+    """Return whether a message equals the last user message of the session, which has no complete answer."""
     position = last_user_index(session.history)
     if position is None:
         return False
@@ -111,30 +107,30 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
     return last["role"] in ("user", "tool") or bool(last.get("interrupted"))
 
 
-def _results(session: ChatSession, news: Sequence[Message]) -> list[Message]:
-    """Return the results that a session waits for, as it stores them. Raises ``ValidationFailed`` for other results."""
+def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]:
+    """Return the results of pending calls as stored messages. Raises ``ValidationFailed`` for unknown call IDs."""
     names = {call.get("id"): call["function"]["name"] for m in session.history for call in m.get("tool_calls") or ()}
-    waiting = _open_calls(session)
+    pending = _pending_calls(session)
     results: list[Message] = []
-    for message in news:
+    for message in messages:
         if message["role"] != "tool":
             continue
         call_id = message.get("tool_call_id", "")
         if call_id not in names:
-            raise invalid_parameter("messages", f"no call of the session has the id {call_id!r}")
-        if call_id in waiting:
-            waiting.discard(call_id)
+            raise invalid_parameter("messages", f"the session has no tool call with the ID {call_id!r}")
+        if call_id in pending:
+            pending.discard(call_id)
             name = names[call_id]
             results.append({**message, "tool_name": name, "message_id": new_id(), "timestamp": now(), "success": True})
     return results
 
 
-def _open_calls(session: ChatSession) -> set[str]:
-    """Return the IDs of the calls at the end of the session that have no result."""
-    called: set[str] = set()
+def _pending_calls(session: ChatSession) -> set[str]:
+    """Return the IDs of the last tool calls of the session that have no result."""
+    answered: set[str] = set()
     for message in reversed(session.history):
         if message["role"] == "tool":
-            called.add(message.get("tool_call_id", ""))
+            answered.add(message.get("tool_call_id", ""))
         else:
-            return {call.get("id", "") for call in message.get("tool_calls") or ()} - called
+            return {call.get("id", "") for call in message.get("tool_calls") or ()} - answered
     return set()

@@ -1,4 +1,4 @@
-"""A run as a client of OpenAI's API receives it: as the chunks of a stream, or as a whole completion."""
+"""Encoding of a run in OpenAI's format: as chunks of a stream, or as a complete response."""
 
 import time
 from collections.abc import Iterator
@@ -23,26 +23,26 @@ _DELTA_KINDS: dict[str, Kind] = {events.ContentDelta.type: "content", events.Thi
 _NEXT_ROUNDS = {events.ToolContinuationStart.type, events.AgentStart.type, events.AgentToolResult.type}
 _SNAPSHOT_FIELDS: dict[Kind, str] = {"reasoning": "thinking", "content": "content"}
 _NOTICES = {events.TurnWarning.type: "warning", events.ContextCompacted.type: "context_compacted"}
-_NO_SPEAKER = ""
+_NO_SOURCE = ""
 
 
 @dataclass
 class DeltaReader:
-    """Reads the log of one run, batch by batch. Texts of different rounds or speakers are set apart by a blank line.
+    """Converter of a run's events to pieces of content and reasoning. A blank line separates rounds and sources.
 
-    What agents say is reasoning, unless one answers in the model's place.
+    Text of agents is reasoning. With ``agent_answers``, the execution text of an agent is content.
     """
 
     agent_answers: bool = False
     notices: list[dict[str, Any]] = field(default_factory=list)
-    """Warnings, and what was left out of the history, for the end."""
+    """Warnings and compactions, for the end of the response."""
     _emitted_characters: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
-    """Characters of the model's, so that a snapshot is told from where it is new."""
-    _speakers: dict[Kind, str] = field(default_factory=dict)
-    """Whose text was the last of its kind, by the type of the event; nobody's behind the end of a round."""
+    """Number of characters of the model's text, so that only new text of a snapshot is emitted."""
+    _sources: dict[Kind, str] = field(default_factory=dict)
+    """Event type of the last text of each kind, or ``_NO_SOURCE`` after the end of a round."""
 
     def pieces(self, batch: Batch) -> Iterator[Piece]:
-        """What the batch says."""
+        """Yield the new pieces of text of a batch."""
         for _, name, payload in batch.events():
             event = name.decode()
             if (kind := _DELTA_KINDS.get(event)) is not None:
@@ -57,56 +57,53 @@ class DeltaReader:
                 self._end_round()
             elif event == events.Snapshot.type:
                 snapshot = orjson.loads(payload)
-                for kind, said in _SNAPSHOT_FIELDS.items():
-                    speaker, new = (
-                        self._speakers.get(kind, _NO_SPEAKER),
-                        snapshot[said][self._emitted_characters[kind] :],
-                    )
-                    yield from self._emit_new(kind, speaker, new)
+                for kind, name_in_snapshot in _SNAPSHOT_FIELDS.items():
+                    new = snapshot[name_in_snapshot][self._emitted_characters[kind] :]
+                    yield from self._emit_new(kind, self._sources.get(kind, _NO_SOURCE), new)
             elif event in _NOTICES:
                 self.notices.append({"type": _NOTICES[event], **orjson.loads(payload)})
 
-    def _emit_new(self, kind: Kind, speaker: str, text: str) -> Iterator[Piece]:
+    def _emit_new(self, kind: Kind, source: str, text: str) -> Iterator[Piece]:
         self._emitted_characters[kind] += len(text)
-        yield from self._emit(kind, speaker, text)
+        yield from self._emit(kind, source, text)
 
     def _end_round(self) -> None:
-        self._speakers = dict.fromkeys(self._speakers, _NO_SPEAKER)
+        self._sources = dict.fromkeys(self._sources, _NO_SOURCE)
 
-    def _emit(self, kind: Kind, speaker: str, text: str) -> Iterator[Piece]:
+    def _emit(self, kind: Kind, source: str, text: str) -> Iterator[Piece]:
         if not text:
             return
-        apart = self._speakers.setdefault(kind, speaker) != speaker
-        self._speakers[kind] = speaker
-        yield kind, f"\n\n{text}" if apart else text
+        is_separate = self._sources.setdefault(kind, source) != source
+        self._sources[kind] = source
+        yield kind, f"\n\n{text}" if is_separate else text
 
 
 class ChunkEncoder:
-    """A run as chunks, each as JSON. With ``wants_usage`` the last of them counts the tokens."""
+    """Encoder of a run as JSON chunks. With ``include_usage``, the last chunk has the token counts."""
 
-    def __init__(self, run: Run, model: str, *, wants_usage: bool) -> None:
-        self._head = _head(run, model, "chat.completion.chunk") | ({"usage": None} if wants_usage else {})
+    def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
+        self._head = _head(run, model, "chat.completion.chunk") | ({"usage": None} if include_usage else {})
         self._reader = DeltaReader(agent_answers=run.request.responder is not None)
-        self._wants_usage = wants_usage
+        self._include_usage = include_usage
 
     def opening(self) -> Iterator[bytes]:
-        """Before anything is said."""
+        """Yield the chunk that starts the stream."""
         yield self._chunk({"role": "assistant", "content": ""})
 
     def encode(self, batch: Batch) -> Iterator[bytes]:
-        """What a batch of events says."""
+        """Yield the chunks for a batch of events."""
         for kind, text in self._reader.pieces(batch):
             yield self._chunk(_delta(kind, text))
 
     def closing(self, run: Run) -> Iterator[bytes]:
-        """When the run has ended."""
+        """Yield the last chunks, after the end of the run."""
         if run.failure is not None:
             yield orjson.dumps(openai_error(run.failure), default=str)
         else:
             for index, call in enumerate(_tool_calls(run.result)):
                 yield self._chunk({"tool_calls": [{"index": index, **call}]})
             yield self._chunk({}, _finish_reason(run.result), mochi=_extra_fields(run.result, self._reader))
-            if self._wants_usage:
+            if self._include_usage:
                 yield orjson.dumps(self._head | {"choices": [], "usage": _usage(run.result)})
         yield DONE
 
@@ -116,29 +113,29 @@ class ChunkEncoder:
 
 
 async def encode_completion(run: Run, model: str) -> bytes:
-    """Wait for a run's end; the completion as JSON. Raises the error that ended the run, if one did."""
-    head, telling = _head(run, model, "chat.completion"), DeltaReader(agent_answers=run.request.responder is not None)
-    said: dict[Kind, list[str]] = {"content": [], "reasoning": []}
+    """Wait for the end of a run, and return the completion as JSON. Raises the error of a failed run."""
+    head, reader = _head(run, model, "chat.completion"), DeltaReader(agent_answers=run.request.responder is not None)
+    pieces: dict[Kind, list[str]] = {"content": [], "reasoning": []}
 
     async def receive(batch: Batch | None) -> None:
-        for kind, text in telling.pieces(batch) if batch is not None else ():
-            said[kind].append(text)
+        for kind, text in reader.pieces(batch) if batch is not None else ():
+            pieces[kind].append(text)
 
     await run.forward(receive)
     if run.failure is not None:
         raise run.failure
     choice = {
         "index": 0,
-        "message": _message(run.result, "".join(said["content"]), "".join(said["reasoning"])),
+        "message": _message(run.result, "".join(pieces["content"]), "".join(pieces["reasoning"])),
         "logprobs": None,
         "finish_reason": _finish_reason(run.result),
     }
-    ending = {"choices": [choice], "usage": _usage(run.result), "mochi": _extra_fields(run.result, telling)}
+    ending = {"choices": [choice], "usage": _usage(run.result), "mochi": _extra_fields(run.result, reader)}
     return orjson.dumps(head | ending)
 
 
 def _head(run: Run, model: str, kind: str) -> dict[str, Any]:
-    """Return the fields that every response begins with. ``model`` is the name that the client knows."""
+    """Return the first fields of each response. ``model`` is the name in the request."""
     return {"id": f"chatcmpl-{run.run_id}", "object": kind, "created": int(time.time()), "model": model}
 
 
@@ -151,12 +148,12 @@ def _message(turn: TurnResult, content: str, reasoning: str) -> dict[str, Any]:
 
 
 def _delta(kind: Kind, text: str) -> dict[str, str]:
-    """Clients look for reasoning under either of two names."""
+    """Return the field for a piece of text. Clients read reasoning from either of two fields."""
     return {"content": text} if kind == "content" else {"reasoning_content": text, "reasoning": text}
 
 
 def _finish_reason(turn: TurnResult) -> str:
-    """Why the answer ended, in OpenAI's words."""
+    """Return OpenAI's ``finish_reason`` for a turn."""
     if turn.handed_back:
         return "tool_calls"
     answer = last_answer(turn.stored)
@@ -164,7 +161,7 @@ def _finish_reason(turn: TurnResult) -> str:
 
 
 def _tool_calls(turn: TurnResult) -> list[dict[str, Any]]:
-    """The calls that the client is to carry out."""
+    """Return the tool calls that the client must run."""
     return [
         {
             "id": call.id,
@@ -176,7 +173,7 @@ def _tool_calls(turn: TurnResult) -> list[dict[str, Any]]:
 
 
 def _usage(turn: TurnResult) -> dict[str, int]:
-    """Tokens as Ollama counted them, of all requests that the turn took."""
+    """Return Ollama's token counts, summed over all requests of the turn."""
     answers = [message for message in turn.stored if message["role"] == "assistant"]
     prompt = sum(answer.get("prompt_eval_count", 0) for answer in answers)
     completion = sum(answer.get("eval_count", 0) for answer in answers)
@@ -184,6 +181,6 @@ def _usage(turn: TurnResult) -> dict[str, int]:
 
 
 def _extra_fields(turn: TurnResult, reader: DeltaReader) -> dict[str, Any]:
-    """What OpenAI's API has no place for; clients skip it."""
+    """Return the results that OpenAI's format does not have. Clients ignore unknown fields."""
     executed = [outcome.executed() for outcome in turn.outcomes]
     return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": reader.notices}

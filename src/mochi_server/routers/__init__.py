@@ -1,4 +1,4 @@
-"""Routes, one file per resource. A route is a signature and one call."""
+"""Routes, one module per resource. Each route makes one call to a service."""
 
 from mochi_server.routers import agents, chat, compare, health, models, openai, sessions, system_prompts, tools
 

@@ -21,15 +21,16 @@ _STREAM = streams(
     'id: 1f0c5e7a9b:1\nevent: content_delta\ndata: {"content":"Paris","role":"assistant"}\n\n'
     'id: 1f0c5e7a9b:2\nevent: done\ndata: {"session_id":"a1b2c3d4e5"}\n\n',
 )
-_NOTHING_MORE: dict[int | str, dict[str, Any]] = {204: {"description": "There are no events after this position."}}
-_SESSION = (errors.SessionNotFound, errors.ServerLost)
-_REFUSES = (
+_NO_EVENTS: dict[int | str, dict[str, Any]] = {204: {"description": "There are no events after this position."}}
+_SESSION_ERRORS = (errors.SessionNotFound, errors.ServerLost)
+_DECISION_ERRORS = (errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout)
+_TURN_ERRORS = (
     *(errors.IdempotencyKeyReused, errors.SessionNotFound, errors.ModelNotFound, errors.SessionBusy),
     *(errors.EmptyHistory, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost),
 )
 
 
-@router.post("", responses=responses(*_REFUSES, *OLLAMA_ERRORS, *STORAGE_ERRORS))
+@router.post("", responses=responses(*_TURN_ERRORS, *OLLAMA_ERRORS, *STORAGE_ERRORS))
 async def chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
 ) -> ChatResponse:
@@ -40,7 +41,7 @@ async def chat(
         return ChatResponse.of(session_id, await until_disconnect(request, run.collect()))
 
 
-@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_REFUSES, *STORAGE_ERRORS))
+@router.post("/stream", response_class=Response, responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS))
 async def stream_chat(
     session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
 ) -> Response:
@@ -55,7 +56,7 @@ async def stream_chat(
 @router.get(
     "/stream",
     response_class=Response,
-    responses=_STREAM | _NOTHING_MORE | responses(errors.SessionNotFound, errors.ValidationFailed, errors.ServerLost),
+    responses=_STREAM | _NO_EVENTS | responses(errors.SessionNotFound, errors.ValidationFailed, errors.ServerLost),
 )
 async def attach(
     session_id: str, runs: RunsDep, after: AfterQuery = None, last_event_id: LastEventIdHeader = None
@@ -65,35 +66,26 @@ async def attach(
     return attach_response(runs, await runs.find(session_id, position.run_id), position)
 
 
-@router.post("/stop", responses=responses(*_SESSION))
+@router.post("/stop", responses=responses(*_SESSION_ERRORS))
 async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
     """Stop the running turn and store its partial answer. Without a running turn, nothing happens."""
     return RunStatus.of(await runs.stop(session_id))
 
 
-@router.get("/run", responses=responses(*_SESSION))
+@router.get("/run", responses=responses(*_SESSION_ERRORS))
 async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
     """Get the state of the running or most recent turn."""
     return RunStatus.of(await runs.find(session_id))
 
 
-@router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION))
+@router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))
 async def list_confirmations(session_id: str, store: StoreDep, confirmations: ConfirmationsDep) -> dict[str, Any]:
     """List the tool calls of a session that wait for approval."""
     await store.load(session_id)
     return {"confirmations": confirmations.pending(session_id)}
 
 
-@router.post(
-    "/confirm-tool",
-    responses=responses(
-        errors.ConfirmationNotFound,
-        errors.ConfirmationResolved,
-        errors.ConfirmationTimeout,
-        errors.ValidationFailed,
-        errors.ServerLost,
-    ),
-)
+@router.post("/confirm-tool", responses=responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost))
 async def confirm_tool(session_id: str, body: ToolDecision, confirmations: ConfirmationsDep) -> ToolDecided:
     """Approve or deny a pending tool call."""
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)

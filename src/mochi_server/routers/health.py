@@ -11,7 +11,7 @@ from mochi_server.web.exception_handlers import Responses, responses
 
 router = APIRouter(tags=["health"])
 
-WITHOUT_KEY = frozenset(f"{prefix}/health/{question}" for prefix in ("", API_PREFIX) for question in ("live", "ready"))
+WITHOUT_KEY = frozenset(f"{prefix}/health/{check}" for prefix in ("", API_PREFIX) for check in ("live", "ready"))
 """Paths for orchestrators, which have no API key. The responses contain the state only."""
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"

@@ -53,19 +53,17 @@ async def get_openai_model(model_name: str, completions: CompletionsDep) -> Open
 
 
 @router.post(
-    "/chat/completions",
-    response_model=Completion,
-    responses=_COMPLETION | responses(*_ERRORS, prefix=OPENAI_PREFIX),
+    "/chat/completions", response_model=Completion, responses=_COMPLETION | responses(*_ERRORS, prefix=OPENAI_PREFIX)
 )
 async def create_chat_completion(
     request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
     """Answer a conversation, as a whole or as a stream. Without a session, nothing is stored."""
-    begun = await until_disconnect(request, completions.start(await body.to_input(headers)))
-    if body.stream and begun.run.model_failure is None:
-        wants_usage = bool(body.stream_options and body.stream_options.include_usage)
-        chunks = ChunkEncoder(begun.run, body.model, wants_usage=wants_usage)
-        return RunResponse(begun.runs, begun.run, chunks=chunks)
-    with begun.runs.subscribed(begun.run):
-        answer = await until_disconnect(request, encode_completion(begun.run, body.model))
+    started = await until_disconnect(request, completions.start(await body.to_input(headers)))
+    if body.stream and started.run.model_failure is None:
+        include_usage = bool(body.stream_options and body.stream_options.include_usage)
+        chunks = ChunkEncoder(started.run, body.model, include_usage=include_usage)
+        return RunResponse(started.runs, started.run, chunks=chunks)
+    with started.runs.subscribed(started.run):
+        answer = await until_disconnect(request, encode_completion(started.run, body.model))
     return Response(answer, media_type="application/json")

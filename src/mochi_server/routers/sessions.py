@@ -34,10 +34,7 @@ _PAGE: Responses = {
     200: {"headers": {TOTAL_HEADER: {"description": "Number of sessions on all pages.", "schema": {"type": "integer"}}}}
 }
 
-_KINDS: dict[ExportFormat, tuple[str, str]] = {
-    "json": ("application/json", "json"),
-    "markdown": ("text/markdown; charset=utf-8", "md"),
-}
+_FILE_TYPES = {"json": ("application/json", "json"), "markdown": ("text/markdown; charset=utf-8", "md")}
 _IMAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -73,7 +70,7 @@ async def list_sessions(
 @router.post("", status_code=201, responses=responses(*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS))
 async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> Session:
     """Create a session."""
-    return Session.of(await sessions.create(body.options_of_session()))
+    return Session.of(await sessions.create(body.creation_options()))
 
 
 @router.post(
@@ -106,7 +103,7 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
     """Delete a session. A running turn is stopped first."""
     await runs.abandon(session_id)
     await sessions.delete(session_id)
-    await runs.abandon(session_id)  # a turn that waited for the first one
+    await runs.abandon(session_id)  # stops a turn that waited for the first one
 
 
 @router.post(
@@ -125,7 +122,7 @@ async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFo
 )
 async def export_session(session_id: str, transfers: TransfersDep, format: FormatQuery = "json") -> Response:
     """Export a session as a file: JSON with all images for an import, or Markdown for reading."""
-    media_type, suffix = _KINDS[format]
+    media_type, suffix = _FILE_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}
     return StreamingResponse(await transfers.export(session_id, format), headers=headers)
@@ -186,7 +183,7 @@ async def summarize_session(
 @router.get("/{session_id}/summary", responses=responses(SessionNotFound))
 async def get_summary(session_id: str, store: StoreDep) -> schemas.SummaryOut:
     """Get the summary of a session. Without a summary, the fields are null."""
-    return schemas.SummaryOut.stored(await store.load(session_id))
+    return schemas.SummaryOut.of(await store.load(session_id))
 
 
 @router.get("/{session_id}/status", responses=responses(SessionNotFound))

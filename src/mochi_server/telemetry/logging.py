@@ -1,4 +1,4 @@
-"""Format of the log: text or JSON lines, each with the id of its request, none with a secret."""
+"""Log formats: text or JSON lines with request IDs and masked secrets."""
 
 import json
 import logging
@@ -10,24 +10,24 @@ from mochi_server.constants import LogFormat
 from mochi_server.util.masking import SecretMasker
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the request that is being answered; what a request has begun keeps it."""
+"""ID of the current request. Tasks that a request started inherit it."""
 
 FIELDS = "fields"
-"""Name of the ``extra`` that holds more fields for a JSON line."""
+"""Key of ``extra`` for additional fields of a JSON line."""
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class TextFormatter(logging.Formatter):
-    """A line for each record, with the request's id at its end; a traceback follows on lines of its own."""
+    """Formatter for one text line per record, with the request ID at the end. A traceback follows on further lines."""
 
     def __init__(self, secrets: SecretMasker) -> None:
         super().__init__(_TEXT)
         self._secrets = secrets
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line with control characters escaped, so that no text looks like another line."""
+        """Return the line with control characters escaped, so that a message cannot imitate another line."""
         request_id = REQUEST_ID.get()
         line = _CONTROL.sub(lambda found: repr(found[0])[1:-1], super().formatMessage(record))
         return f"{line} [{request_id}]" if request_id else line
@@ -38,7 +38,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object for each record, a traceback being one of its fields."""
+    """Formatter for one JSON object per record. A traceback is one of its fields."""
 
     def __init__(self, secrets: SecretMasker) -> None:
         super().__init__()
@@ -55,12 +55,12 @@ class JsonFormatter(logging.Formatter):
             "exception": self.formatException(record.exc_info) if record.exc_info else None,
             "stack": record.stack_info,
         }
-        said = {name: value for name, value in fields.items() if value is not None}
-        return json.dumps(self._secrets.mask(said), default=str)
+        present = {name: value for name, value in fields.items() if value is not None}
+        return json.dumps(self._secrets.mask(present), default=str)
 
 
 def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
-    """Write the log of the whole process to standard error, Python's own warnings included."""
+    """Write the log of the process and Python's warnings to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(secrets) if log_format == "json" else TextFormatter(secrets))
     logging.basicConfig(level=level, handlers=[handler])

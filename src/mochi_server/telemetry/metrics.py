@@ -1,4 +1,4 @@
-"""Metrics of a server, in the format of Prometheus. They are counted when something has ended, never per token."""
+"""Prometheus metrics of a server. They are updated at the end of turns, calls and requests, never per token."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -14,19 +14,17 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 _MAX_NAMES = 100
 _OTHER = "other"
-_LOAD_SECONDS = 0.1
-"""Ollama reports a few milliseconds of loading also for models that it has in memory."""
-
+_MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are in memory
 _NANO = 1e-9
 _FIRST_TOKEN = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _LOADS = (0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TURNS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_TOOL_ENDS = {ToolExecutionDenied.code: "denied", ConfirmationTimeout.code: "timeout"}
+_TOOL_OUTCOMES = {ToolExecutionDenied.code: "denied", ConfirmationTimeout.code: "timeout"}
 
 
 class Metrics:
-    """The metrics of one server, in their own registry. Belongs to one event loop."""
+    """Metrics of one server, in their own registry. They belong to one event loop."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -35,45 +33,44 @@ class Metrics:
         self._models: set[str] = set()
         self._tools: set[str] = set()
         new = self._new
-        self._turns = new(Counter, "turns", "Turns that have ended, by how.", "outcome")
-        text = "From a turn's begin to its end."
-        self._turn_seconds = new(Histogram, "turn_duration_seconds", text, buckets=_TURNS)
-        text = "Answers of models that came to their end, those to agents included."
-        self._requests = new(Counter, "model_requests", text, "model")
-        text = "Tokens, as Ollama counted them: `in` of prompts, `out` of answers."
+        self._turns = new(Counter, "turns", "Turns that ended, by outcome.", "outcome")
+        self._turn_seconds = new(Histogram, "turn_duration_seconds", "Duration of turns.", buckets=_TURNS)
+        self._requests = new(Counter, "model_requests", "Complete answers of models, also to agents.", "model")
+        text = "Ollama's token counts: `in` for prompts, `out` for answers."
         self._tokens = new(Counter, "tokens", text, "model", "direction")
-        text = "From a request to a model to its first words."
+        text = "Time from a request to a model to its first token."
         self._first_token = new(Histogram, "time_to_first_token_seconds", text, "model", buckets=_FIRST_TOKEN)
-        text = "Loads of models that a request had to wait for."
+        text = "Load times of models that requests waited for."
         self._loads = new(Histogram, "model_load_duration_seconds", text, "model", buckets=_LOADS)
-        self._adjustments = new(Counter, "context_adjustments", "Changes of a session's window, by why.", "reason")
-        self.compactions = new(Counter, "context_compactions", "Times the oldest turns were summed up to fit.")
-        self._calls = new(Counter, "tool_calls", "Calls of tools that have ended, by how.", "tool", "outcome")
-        self.lost_threads = new(Counter, "tool_threads_lost", "Threads of tools whose call ended before they returned.")
-        self.refused_calls = new(Counter, "tool_calls_refused", "Calls of tools that found no free thread.")
-        text = "Errors by code: a `turn` that failed, or a `request` that was answered with one."
+        text = "Changes of sessions' context windows, by reason."
+        self._adjustments = new(Counter, "context_adjustments", text, "reason")
+        self.compactions = new(Counter, "context_compactions", "Summaries of the oldest turns of a prompt.")
+        self._calls = new(Counter, "tool_calls", "Tool calls that ended, by outcome.", "tool", "outcome")
+        self.lost_threads = new(Counter, "tool_threads_lost", "Tool threads that still ran after their call ended.")
+        self.refused_calls = new(Counter, "tool_calls_refused", "Tool calls that were refused without a free thread.")
+        text = "Errors by code: failed turns (`turn`) and error responses (`request`)."
         self._errors = new(Counter, "errors", text, "code", "of")
-        self._answered = new(Counter, "http_requests", "Requests that were answered.", "method", "status")
-        self._running = new(Gauge, "running_turns", "Turns under way.")
-        self._subscribers = new(Gauge, "open_streams", "Requests that wait for what a running turn brings.")
-        self._store = new(Gauge, "store_connected", "1; 0 while the database of the sessions cannot be reached.")
-        new(Gauge, "build_info", "Always 1; the label says which version.", "version").labels(__version__).set(1)
+        self._responses = new(Counter, "http_requests", "Requests that ended.", "method", "status")
+        self._running = new(Gauge, "running_turns", "Running turns.")
+        self._subscribers = new(Gauge, "open_streams", "Requests that wait for events of a running turn.")
+        self._store = new(Gauge, "store_connected", "1 if the session store is reachable, otherwise 0.")
+        new(Gauge, "build_info", "Always 1. The label is the version.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
 
     def render(self) -> bytes:
-        """Return all metrics in the text format."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
     def set_sources(
         self, running: Callable[[], int], subscribers: Callable[[], int], store: Callable[[], bool]
     ) -> None:
-        """Set the functions that return current values."""
+        """Set the functions that return the current values of the gauges."""
         self._running.set_function(running)
         self._subscribers.set_function(subscribers)
         self._store.set_function(store)
 
     def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
-        """Count a turn, with the messages that it stored and the code of its error."""
+        """Count a turn, its tool calls in the stored messages, and the code of its error."""
         self._turns.labels(outcome).inc()
         self._turn_seconds.observe(seconds)
         self.tool_calls_ended(messages)
@@ -84,40 +81,39 @@ class Metrics:
         """Count the tool results among some messages."""
         for message in messages:
             if message["role"] == "tool":
-                self._calls.labels(*self._tool_end(message)).inc()
+                self._calls.labels(*self._tool_labels(message)).inc()
 
     def response_ended(self, last: Mapping[str, Any]) -> None:
-        """Count an answer of a model by its last line."""
+        """Count an answer of a model. ``last`` is the last line of Ollama's response."""
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
             self._tokens.labels(model, direction).inc(_number(last.get(name)))
-        if (seconds := _number(last.get("load_duration")) * _NANO) >= _LOAD_SECONDS:
+        if (seconds := _number(last.get("load_duration")) * _NANO) >= _MIN_LOAD_SECONDS:
             self._loads.labels(model).observe(seconds)
 
     def first_token(self, model: str, seconds: float) -> None:
-        """Record the time to the first token of an answer."""
+        """Record the seconds from a request to a model to its first token."""
         self._first_token.labels(self._model(model)).observe(seconds)
 
     def context_adjusted(self, reason: str) -> None:
-        """Count a change of a session's window."""
         self._adjustments.labels(reason).inc()
 
     def request_ended(self, method: str, status: int | None, error: str | None) -> None:
-        """Count a request with the code of its error. Without a status no response was sent."""
-        self._answered.labels(method if method in _METHODS else _OTHER, str(status or "none")).inc()
+        """Count a request and the code of its error. A status of None means that no response was sent."""
+        self._responses.labels(method if method in _METHODS else _OTHER, str(status or "none")).inc()
         if error is not None:
             self._errors.labels(error, "request").inc()
 
     def _model(self, name: str) -> str:
         return _label(qualified_name(name), self._models) if name else _OTHER
 
-    def _tool_end(self, message: Message) -> tuple[str, str]:
+    def _tool_labels(self, message: Message) -> tuple[str, str]:
         code = message.get("error_code")
         if code == ToolNotFound.code:
             return "unknown", "failed"
-        end = "succeeded" if message.get("success") else _TOOL_ENDS.get(code or "", "failed")
-        return _label(message["tool_name"], self._tools), end
+        outcome = "succeeded" if message.get("success") else _TOOL_OUTCOMES.get(code or "", "failed")
+        return _label(message["tool_name"], self._tools), outcome
 
     def _new(self, kind: type[M], name: str, text: str, *labels: str, **options: Any) -> M:
         suffix = "_total" if kind is Counter else ""
@@ -126,7 +122,7 @@ class Metrics:
 
 
 def _label(name: str, known: set[str]) -> str:
-    """Return the label value for a name. Prometheus keeps every label, so names beyond a maximum share one."""
+    """Return the label value for a name. Each label value uses memory, so names beyond a maximum share one."""
     if name not in known and len(known) >= _MAX_NAMES:
         return _OTHER
     known.add(name)

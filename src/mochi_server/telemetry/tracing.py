@@ -1,6 +1,6 @@
-"""What is recorded of a turn when it has ended: metrics, a log line if it failed, and spans of OpenTelemetry.
+"""Records of ended turns: metrics, a log line for a failure, and OpenTelemetry spans.
 
-Nothing of OpenTelemetry is imported unless its SDK has been set up. No span holds text of a conversation.
+OpenTelemetry is imported only if its SDK is loaded. Spans contain no text of conversations.
 """
 
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def record_turn(metrics: Metrics, run: Run) -> None:
-    """Record a turn. Of a failure only the code is logged, because Ollama's own texts may quote a conversation."""
+    """Record a turn. The log has only the code of most errors, because Ollama's messages may quote conversations."""
     failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
@@ -27,11 +27,11 @@ def record_turn(metrics: Metrics, run: Run) -> None:
         _record_spans(run, ended - int(seconds * 1e9), ended)
     if failure is not None:
         text = failure.message if isinstance(failure, OllamaUnreachable) else failure.code
-        logger.warning("A turn of session %s has failed: %s", run.session_id, text)
+        logger.warning("turn failed: session_id=%s run_id=%s: %s", run.session_id, run.run_id, text)
 
 
 def _record_spans(run: Run, began: int, ended: int) -> None:
-    """Make a span for a turn, in that of the request that began it, and one for each answer. Times are in ns."""
+    """Record a span for the turn and a child span for each answer. ``began`` and ``ended`` are in nanoseconds."""
     from opentelemetry.trace import SpanKind, StatusCode, get_tracer, set_span_in_context  # noqa: PLC0415 - optional
 
     tracer = get_tracer("mochi_server", __version__)

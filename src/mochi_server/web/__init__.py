@@ -1,1 +1,1 @@
-"""HTTP that is not a route: middleware, SSE, disconnects, exception handlers, OpenAPI."""
+"""HTTP code that is not a route: middleware, SSE, disconnects, exception handlers and OpenAPI."""

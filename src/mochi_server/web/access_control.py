@@ -1,4 +1,4 @@
-"""Which requests are admitted: checks of hosts, origins and API keys, for `Guard`. Knows no route."""
+"""Access checks for requests: Host header, origin and API key."""
 
 import hashlib
 import hmac
@@ -14,11 +14,11 @@ from mochi_server.web.asgi import header
 from mochi_server.web.request_limits import Check
 
 LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?"
-"""Web pages served by this machine."""
+"""Regular expression for the origins of web pages that this machine serves."""
 
 
 def host_check(allowed_origins: Sequence[str]) -> Check:
-    """Admit only names of this machine on loopback connections, so that DNS cannot lead a web page here."""
+    """Return a check against DNS rebinding. It rejects foreign names in the Host header of loopback connections."""
     allowed = {urlsplit(origin).hostname for origin in allowed_origins}
 
     def check(scope: Scope) -> MochiError | None:
@@ -32,7 +32,7 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
 
 
 def origin_check(allowed_origins: Sequence[str]) -> Check:
-    """Refuse web pages of foreign origins, whatever they request."""
+    """Return a check that rejects requests from web pages of foreign origins."""
     allowed = {origin.lower().rstrip("/") for origin in allowed_origins}
 
     def is_admitted(origin: str, host: str) -> bool:
@@ -53,9 +53,9 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
 
 
 def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = ()) -> Check:
-    """Require an API key; without keys, admit only requests to a loopback address, unless ``insecure``.
+    """Return a check that requires an API key, except for GET requests to the paths in ``exempt``.
 
-    GET of the paths in ``exempt`` needs none.
+    If ``keys`` is empty, the check admits requests to loopback addresses, or all requests if ``insecure`` is true.
     """
     digests = [_digest(key.encode()) for key in keys]
 
@@ -66,9 +66,9 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
             address = _local_address(scope)
             return insecure or address is None or address.is_loopback
         scheme, _, key = header(scope, b"authorization").partition(" ")
-        given = _digest(key.strip().encode("latin-1", "replace"))
-        # Each digest is compared: the time taken shows neither the length of a key nor which one matched.
-        matches = [hmac.compare_digest(given, known) for known in digests]
+        digest = _digest(key.strip().encode("latin-1", "replace"))
+        # All digests are compared, so that the time reveals neither the length of a key nor which key matched.
+        matches = [hmac.compare_digest(digest, known) for known in digests]
         return scheme.lower() == "bearer" and any(matches)
 
     def check(scope: Scope) -> MochiError | None:
@@ -82,12 +82,12 @@ def _digest(key: bytes) -> bytes:
 
 
 def _is_embedded(scope: Scope) -> bool:
-    """Return whether a page of another site embeds this, as an image or a script: browsers send no origin then."""
+    """Return whether a page of another site embeds the resource. Browsers send no origin for images."""
     return header(scope, b"sec-fetch-site") == "cross-site" and header(scope, b"sec-fetch-mode") != "navigate"
 
 
 def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
-    """Return the address that a request arrived at; None for sockets that are files."""
+    """Return the server address of the connection, or None for a Unix domain socket."""
     try:
         return ip_address(scope["server"][0]) if scope.get("server") else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""The pages `/docs` and `/redoc`. They load nothing from other sites: a package contains their scripts."""
+"""The pages `/docs` and `/redoc`. Their scripts come from an installed package, not from another site."""
 
 from importlib.resources import files
 
@@ -8,13 +8,13 @@ from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 
 _ASSETS = "/docs/assets"
-_LOOKS = {"docExpansion": "list", "defaultModelsExpandDepth": 0, "displayRequestDuration": True, "filter": True}
+_SWAGGER = {"docExpansion": "list", "defaultModelsExpandDepth": 0, "displayRequestDuration": True, "filter": True}
 _HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff"}
-"""Other sites must not frame the pages, and browsers must not guess their type."""
+"""Headers that prevent framing by other sites and guessing of the content type."""
 
 
 def add_docs(app: FastAPI) -> None:
-    """Serve both pages. The package of the scripts is read, not imported."""
+    """Add both pages and their scripts to an app."""
     app.mount(_ASSETS, StaticFiles(directory=str(files("fastapi_offline") / "static")))
     app.add_route("/docs", _swagger, include_in_schema=False)
     app.add_route("/redoc", _redoc, include_in_schema=False)
@@ -27,7 +27,7 @@ async def _swagger(request: Request) -> HTMLResponse:
         swagger_js_url=_url(request, f"{_ASSETS}/swagger-ui-bundle.js"),
         swagger_css_url=_url(request, f"{_ASSETS}/swagger-ui.css"),
         swagger_favicon_url=_url(request, f"{_ASSETS}/favicon.png"),
-        swagger_ui_parameters=_LOOKS,
+        swagger_ui_parameters=_SWAGGER,
     )
     page.headers.update(_HEADERS)
     return page
@@ -46,5 +46,5 @@ async def _redoc(request: Request) -> HTMLResponse:
 
 
 def _url(request: Request, path: str) -> str:
-    """Return a path of this server below the path that a proxy adds before it."""
+    """Return a path of this server with the path prefix of a reverse proxy (``root_path``)."""
     return str(request.scope.get("root_path", "")).rstrip("/") + path

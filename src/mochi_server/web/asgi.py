@@ -1,7 +1,7 @@
-"""Read a request's head and refuse it, for middleware.
+"""Helpers for ASGI middleware: read request headers and send error responses.
 
-Middleware that reads only the head is a plain function that returns an awaitable. A coroutine would stay in memory for
-as long as a stream is open.
+Middleware that reads only the request head is a plain function that returns an awaitable. A coroutine would stay in
+memory for as long as a stream is open.
 """
 
 from starlette.types import Scope, Send
@@ -12,23 +12,23 @@ from mochi_server.openai.errors import openai_body, openai_status
 
 
 def header(scope: Scope, name: bytes) -> str:
-    """A header's value; "" when there is none."""
+    """Return the value of a header, or "" if it is absent."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
 ERROR = "mochi.error"
-"""Name in a request's scope: the code of the error that it was answered with."""
+"""Key in the scope of a request: the code of the error that the response contains."""
 
 
 def format_error(error: MochiError, path: str) -> tuple[int, bytes]:
-    """Status and body of an error, in the words of the API that was asked."""
+    """Return the status and the body of an error. Paths under ``/v1`` get OpenAI's error format."""
     if path == OPENAI_PREFIX or path.startswith(f"{OPENAI_PREFIX}/"):
         return openai_status(error), openai_body(error)
     return error.status, error.body()
 
 
 async def send_error(error: MochiError, scope: Scope, send: Send) -> None:
-    """Answer with an error, whole."""
+    """Send an error as a complete response."""
     scope[ERROR] = error.code
     status, body = format_error(error, scope["path"])
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

@@ -1,4 +1,4 @@
-"""Cancellation of the work for a request when its client disconnects."""
+"""Cancellation of a request's work when its client disconnects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,28 +13,28 @@ T = TypeVar("T")
 
 
 class ClientDisconnected(Exception):
-    """The client closed the connection and reads no response."""
+    """Signal that the client closed the connection before it received the response."""
 
 
 async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
     """Return the result of ``work``. Cancel it and raise ``ClientDisconnected`` when the client disconnects."""
 
-    def cancel(watching: "asyncio.Future[None]") -> None:
-        if not watching.cancelled():
-            watching.exception()  # retrieve it: a broken connection counts as closed
-            working.cancel()
+    def cancel(disconnected: "asyncio.Future[None]") -> None:
+        if not disconnected.cancelled():
+            disconnected.exception()  # marks it as retrieved: a connection error counts as a disconnect
+            task.cancel()
 
-    working = asyncio.ensure_future(work)  # a separate task resumes fewer frames for each event
-    watching = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
-    watching.add_done_callback(cancel)
+    task = asyncio.ensure_future(work)  # as a task, because it resumes fewer frames per event
+    disconnected = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
+    disconnected.add_done_callback(cancel)
     try:
-        return await working
+        return await task
     except asyncio.CancelledError:
-        if watching.done() and not watching.cancelled():
+        if disconnected.done() and not disconnected.cancelled():
             raise ClientDisconnected from None
         raise
     finally:
-        watching.cancel()
+        disconnected.cancel()
 
 
 class BodyReleasingRoute(APIRoute):
@@ -44,13 +44,13 @@ class BodyReleasingRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            return await handler(Request(request.scope, request.receive))  # the copy reads and holds the body
+            return await handler(Request(request.scope, request.receive))  # only the copy stores the body
 
         return handle
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the bytes of a request body. Raises ``ClientDisconnected`` if the client disconnects before its end."""
+    """Return the request body. Raises ``ClientDisconnected`` if the client disconnects before its end."""
     try:
         return await request.body()
     except ClientDisconnect as error:

@@ -30,46 +30,46 @@ _ANY_ROUTE = (
     *(errors.Unauthorized, errors.OriginForbidden, errors.HostForbidden, errors.BodyTooLarge),
     *(errors.HeadersTooLarge, errors.MalformedRequest, errors.RequestTimedOut, errors.InternalError),
 )
-_ANY_ERROR = "Any other error, including those before routing: 400, 401, 403, 408, 413, 431."
+_ANY_ERROR = "Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500."
 _SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, float: 60, OSError: OSError(28, "Disk full")}
-_ERRORS_SHOWN = 20
+_MAX_REPORTED = 20
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 def responses(*kinds: type[MochiError], prefix: str = API_PREFIX) -> Responses:
-    """Return the `responses` of a route with these errors, with an example of each."""
+    """Return FastAPI's `responses` for a route that returns these errors, with an example of each."""
     by_status: dict[int, list[bytes]] = {}
     for kind in kinds:
         status, body = format_error(sample(kind), prefix)
         by_status.setdefault(status, []).append(body)
-    return {status: _described(bodies, prefix) for status, bodies in sorted(by_status.items())}
+    return {status: _response(bodies, prefix) for status, bodies in sorted(by_status.items())}
 
 
 def any_error(prefix: str = API_PREFIX) -> Responses:
-    """Return the `responses` that all routes below a prefix share."""
+    """Return FastAPI's `responses` for the errors that all routes under a prefix can return."""
     bodies = [format_error(sample(error), prefix)[1] for error in _ANY_ROUTE]
-    return {"default": _described(bodies, prefix) | {"description": _ANY_ERROR}}
+    return {"default": _response(bodies, prefix) | {"description": _ANY_ERROR}}
 
 
 def sample(error: type[MochiError]) -> MochiError:
-    """Return an example of an error, with placeholders as arguments."""
-    required = [each for each in inspect.signature(error).parameters.values() if each.default is each.empty]
+    """Return an instance of an error class, with placeholders as arguments."""
+    required = [p for p in inspect.signature(error).parameters.values() if p.default is p.empty]
     return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required if p.kind != p.VAR_KEYWORD})
 
 
-def _described(bodies: Sequence[bytes], prefix: str) -> dict[str, Any]:
+def _response(bodies: Sequence[bytes], prefix: str) -> dict[str, Any]:
     envelope = OpenAIErrorEnvelope if prefix == OPENAI_PREFIX else ErrorEnvelope
     values = [orjson.loads(body) for body in bodies]
     examples = {value["error"]["code"]: {"value": value} for value in values}
     return {
         "description": ", ".join(f"`{code}`" for code in examples),
-        # A reference, because FastAPI would build a validator for each of about a hundred models given here.
+        # A reference, because FastAPI builds a validator for each model class, about a hundred in total.
         "content": {"application/json": {"examples": examples, "schema": {"$ref": REFERENCE + envelope.__name__}}},
     }
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Register the handlers that send every error of the app in one envelope."""
+    """Register exception handlers, so that all errors of the app have the same envelope."""
     for kind in (MochiError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _on_error)
     app.add_exception_handler(ClientDisconnected, _on_client_disconnected)
@@ -100,33 +100,33 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
 
 
 def _methods(request: Request) -> list[str]:
-    """Return the methods of a path. The router reports those of one route, even if several share the path."""
+    """Return the methods of a path. The router reports one route only, even if several routes share the path."""
     routes, scope = request.app.routes, request.scope
     return [name for name in _METHODS if any(r.matches({**scope, "method": name})[0] is Match.FULL for r in routes)]
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:
     problems = [
-        {"loc": _place(item, error.body), "msg": item["msg"].removeprefix("Value error, "), "type": item["type"]}
+        {"loc": _location(item, error.body), "msg": item["msg"].removeprefix("Value error, "), "type": item["type"]}
         for item in error.errors()
     ]
-    first, problems = problems[0], problems[:_ERRORS_SHOWN]
+    first, problems = problems[0], problems[:_MAX_REPORTED]
     if first["type"] == "json_invalid":
         return ValidationFailed("The body is not valid JSON.", errors=problems)
-    # A field that may be of several kinds has a problem for each of them.
-    said = "; ".join(dict.fromkeys(problem["msg"] for problem in problems if problem["loc"] == first["loc"]))
-    where = ".".join(str(part) for part in first["loc"] if part != "body")
-    return ValidationFailed(f"{where}: {said}" if where else said, errors=problems)
+    # A field with a union type has one problem per member of the union.
+    text = "; ".join(dict.fromkeys(problem["msg"] for problem in problems if problem["loc"] == first["loc"]))
+    field = ".".join(str(part) for part in first["loc"] if part != "body")
+    return ValidationFailed(f"{field}: {text}" if field else text, errors=problems)
 
 
-def _place(problem: dict[str, Any], body: Any) -> list[str | int]:
-    """Return the path of an invalid field: pydantic's path without the names of union members."""
+def _location(problem: dict[str, Any], body: Any) -> list[str | int]:
+    """Return the path of an invalid field. Pydantic's path also contains the names of union members."""
     part, *steps = problem["loc"]
     if part != "body" or problem["type"] == "json_invalid":
         return [part, *steps]
-    place, named = [part], steps[-1:] if problem["type"] in ("missing", "extra_forbidden") else []
-    for step in steps[: len(steps) - len(named)]:
+    location, absent = [part], steps[-1:] if problem["type"] in ("missing", "extra_forbidden") else []
+    for step in steps[: len(steps) - len(absent)]:
         if (isinstance(body, dict) and step in body) or (isinstance(body, list) and isinstance(step, int)):
-            place.append(step)
+            location.append(step)
             body = body[step]
-    return [*place, *named]
+    return [*location, *absent]

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI makes of the routes, with the schemas of events, the tags and the API key."""
+"""OpenAPI document: FastAPI's document with the schemas of events, the tags and the API key."""
 
 from collections import ChainMap
 from typing import Any
@@ -11,35 +11,35 @@ from pydantic.json_schema import models_json_schema
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS, REFERENCE
 from mochi_server.models.import_export import SessionImport
-from mochi_server.models.messages import SHOWN, StoredMessage
+from mochi_server.models.messages import MESSAGE_PLACEHOLDER, StoredMessage
 from mochi_server.models.openai_responses import OpenAIErrorEnvelope
 
 TAGS = {
-    "chat": "Turns: send a message, listen to the answer, approve of tools, stop.",
-    "sessions": "Conversations, their settings, messages and summaries.",
-    "models": "What Ollama has, and up to three models side by side.",
-    "OpenAI": "The same turns for clients of OpenAI's API. Errors have its form here.",
-    "tools": "Functions that models may call.",
-    "agents": "Models with a prompt and tools of their own, which models call as one tool.",
-    "system prompts": "Prompt files.",
-    "health": "Whether the server serves.",
+    "chat": "Send messages, stream answers, approve tool calls and stop turns.",
+    "sessions": "Create, list, change, import and export sessions: settings, messages and summaries.",
+    "models": "List the chat models of Ollama and compare up to three of them.",
+    "OpenAI": "Routes for clients of OpenAI's API. Errors have OpenAI's format.",
+    "tools": "List the tools that models may call, and the latest tool calls.",
+    "agents": "List the agents and their sessions. An agent is a model with its own prompt and tools.",
+    "system prompts": "Read and write prompt files.",
+    "health": "Check the server, and get its metrics.",
 }
-"""In the order of `/docs`: what is used most comes first."""
+"""Descriptions of the tags, in the order of `/docs`: the most frequently used first."""
 
 _DESCRIPTION = """
-Sessions, streaming, tools with approval, agents, and an honest context window.
+Sessions, streaming, tool calls with approval, agents and automatic context windows.
 
-**Streams** are server-sent events. The schema of a `text/event-stream` is that of each event: `event` tells them
-apart, and `data` is JSON of the schema named there. Skip unknown events; there may be more of them one day.
+**Streams** are server-sent events. The schema of a `text/event-stream` response describes one event: `event` is its
+name, and `data` is JSON. Ignore events with unknown names, because new events may be added.
 
-**Errors** all have one envelope, `{"error": {"code", "message", "details"}}`.
+**Errors** have the envelope `{"error": {"code", "message", "details"}}`, except under `/v1`.
 """
-_SECURITY = {"type": "http", "scheme": "bearer", "description": "An API key, where the server has any."}
+_SECURITY = {"type": "http", "scheme": "bearer", "description": "API key. It is required if `MOCHI_API_KEYS` is set."}
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """Return the document, always in the same order."""
-    made = get_openapi(
+    """Return the OpenAPI document of an app. Its schemas are sorted by name."""
+    openapi = get_openapi(
         title=app.title,
         version=app.version,
         summary=app.description,
@@ -47,24 +47,24 @@ def document(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
     )
-    components = made["components"]
-    # Routes refer to messages and errors by name. Like FastAPI, omit defaults of null.
+    components = openapi["components"]
+    # Routes refer to these schemas by name. Defaults of null are omitted, as FastAPI does.
     kinds = (StoredMessage, ErrorEnvelope, OpenAIErrorEnvelope)
-    _, models = models_json_schema([(each, "serialization") for each in kinds], ref_template=REFERENCE + "{model}")
-    referred = jsonable_encoder(models["$defs"], exclude_none=True)
-    named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), referred)
-    components["schemas"] = dict(sorted(ChainMap(*named, _with_messages(components["schemas"])).items()))
+    _, models = models_json_schema([(model, "serialization") for model in kinds], ref_template=REFERENCE + "{model}")
+    referenced = jsonable_encoder(models["$defs"], exclude_none=True)
+    named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), referenced)
+    components["schemas"] = dict(sorted(ChainMap(*named, _with_message_references(components["schemas"])).items()))
     components["securitySchemes"] = {"apiKey": _SECURITY}
-    made["security"] = [{}, {"apiKey": []}]
-    for operation in [operation for path in made["paths"].values() for operation in path.values()]:
+    openapi["security"] = [{}, {"apiKey": []}]
+    for operation in [operation for path in openapi["paths"].values() for operation in path.values()]:
         operation["summary"] = operation["summary"].capitalize().replace("openai", "OpenAI")
-    return made
+    return openapi
 
 
-def _with_messages(schema: Any) -> Any:
-    """Replace each placeholder for the schema of messages by a reference to it."""
-    if schema == SHOWN:
+def _with_message_references(schema: Any) -> Any:
+    """Return a schema in which references to `StoredMessage` replace its placeholders."""
+    if schema == MESSAGE_PLACEHOLDER:
         return {"$ref": REFERENCE + StoredMessage.__name__}
     if isinstance(schema, dict):
-        return {key: _with_messages(value) for key, value in schema.items()}
-    return [_with_messages(value) for value in schema] if isinstance(schema, list) else schema
+        return {key: _with_message_references(value) for key, value in schema.items()}
+    return [_with_message_references(value) for value in schema] if isinstance(schema, list) else schema

@@ -6,7 +6,7 @@ from starlette.types import Scope
 
 
 class PrefixRouter(APIRouter):
-    """A router that is skipped, and its routes not even built, for paths without its prefix."""
+    """Router whose routes are neither built nor matched for paths without its prefix."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         return super().matches(scope) if self.prefix in scope["path"] else (Match.NONE, {})

@@ -1,4 +1,4 @@
-"""What a request may be: its size, one meaning only, JSON or nothing. Plain ASGI middleware that knows no route."""
+"""ASGI middleware that rejects requests with oversized, ambiguous or malformed heads and bodies."""
 
 import re
 from collections import deque
@@ -11,15 +11,15 @@ from mochi_server.web.asgi import header, send_error
 
 MAX_HEADER_BYTES = 64 * 1024
 
-_ONCE = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
+_SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
 _WITH_BODY = {"POST", "PUT", "PATCH", "DELETE"}
 
 Check = Callable[[Scope], MochiError | None]
-"""A check of a request's head: the error to answer with, or None."""
+"""Check of a request head. It returns the error to send, or None."""
 
 
 class CheckMiddleware:
-    """Middleware that sends the error of a check instead of passing the request on."""
+    """Middleware that runs a check on each request and sends the error if the check fails."""
 
     def __init__(self, app: ASGIApp, check: Check) -> None:
         self._app = app
@@ -32,7 +32,7 @@ class CheckMiddleware:
 
 
 def head_check(scope: Scope) -> MochiError | None:
-    """Refuse oversized heads, and those that a proxy might read differently."""
+    """Reject oversized heads, and ambiguous heads that a proxy may interpret differently."""
     size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
         return HeadersTooLarge(MAX_HEADER_BYTES)
@@ -41,14 +41,14 @@ def head_check(scope: Scope) -> MochiError | None:
 
 
 def json_check(scope: Scope) -> MochiError | None:
-    """Refuse bodies that are not declared as JSON, so that the form of a web page has no effect."""
-    if scope["method"] not in _WITH_BODY or _is_declared(scope):
+    """Reject bodies without a JSON content type, so that HTML forms of web pages cannot send requests."""
+    if scope["method"] not in _WITH_BODY or _is_json_or_empty(scope):
         return None
     return ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
 
 
 class BodyLimitMiddleware:
-    """Refuse bodies over ``max_bytes``, of a declared length or not."""
+    """Middleware that rejects bodies of more than ``max_bytes``, with or without `Content-Length`."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
         self._app = app
@@ -62,10 +62,10 @@ class BodyLimitMiddleware:
             return send_error(BodyTooLarge(self._limit), scope, send)
         if declared.isdecimal() or not header(scope, b"transfer-encoding"):
             return self._app(scope, receive, send)
-        return self._measured(scope, receive, send)
+        return self._call_with_limit(scope, receive, send)
 
-    async def _measured(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read a body of unknown length before the application gets it."""
+    async def _call_with_limit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read a body of unknown length completely before the application receives it."""
         messages: deque[Message] = deque()
         size, more = 0, True
         while more:
@@ -83,22 +83,22 @@ class BodyLimitMiddleware:
 
 
 def _ambiguity(scope: Scope) -> str | None:
-    """Return why a head could be read in two ways, or None."""
-    names = [name for name, _ in scope["headers"] if name in _ONCE]
-    if len(names) != len(set(names)):
-        return "A header that may occur once occurs more often."
+    """Return why a head is ambiguous or invalid, or None if it is valid."""
+    names = [name for name, _ in scope["headers"] if name in _SINGLE_HEADERS]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        return f"The header {repeated.decode().title()} occurs more than once. Send it once."
     if b"content-length" in names and b"transfer-encoding" in names:
-        return "The body has two lengths."
+        return "The request has both Content-Length and Transfer-Encoding. Send one of them."
     encoding = header(scope, b"transfer-encoding").strip().lower()
     if encoding and (encoding != "chunked" or scope.get("http_version") == "1.0"):
-        return "`Transfer-Encoding` may only be `chunked`, in HTTP/1.1. Send the plain body with `Content-Length`."
+        return "`Transfer-Encoding` must be `chunked`, in HTTP/1.1. Otherwise send the body with `Content-Length`."
     if b"host" not in names and scope.get("http_version") == "1.1":
-        return "The Host header is missing."
+        return "The Host header is missing. HTTP/1.1 requires it."
     return None
 
 
-def _is_declared(scope: Scope) -> bool:
-    """Whether the body, if there is one, is declared as JSON."""
+def _is_json_or_empty(scope: Scope) -> bool:
+    """Return whether the request has no body or declares it as JSON."""
     declared = header(scope, b"content-type")
     if not declared:
         return header(scope, b"content-length") in ("", "0") and not header(scope, b"transfer-encoding")

@@ -1,4 +1,4 @@
-"""An id for every request, and a line in the log when it has been answered. Knows no route and reads no body."""
+"""Request ID and access log: one log line for each request."""
 
 import asyncio
 import logging
@@ -14,47 +14,46 @@ from mochi_server.web.asgi import ERROR, header
 
 HEADER = "X-Request-ID"
 
-_NAME = HEADER.lower().encode()
-_SANE = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")
-"""A client's id that can be repeated in headers and logs."""
-_PATH_SHOWN = 300
+_HEADER_BYTES = HEADER.lower().encode()
+_VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")  # safe in headers and logs
+_MAX_PATH_CHARS = 300
 _CLIENT_CLOSED = 499
 
 logger = logging.getLogger(__name__)
 
 
 class RequestLogMiddleware:
-    """Outermost middleware: every response has the id, that of a failed app included."""
+    """Outermost middleware. It adds the request ID to every response, including responses to unexpected errors."""
 
     def __init__(self, app: ASGIApp, on_ended: Callable[[str, int | None, str | None], None]) -> None:
-        """``on_ended`` receives the method, the status and the error's code of each request."""
+        """Call ``on_ended`` with the method, the status and the error code of each request."""
         self._app = app
         self._on_ended = on_ended
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        return (self._answer if scope["type"] == "http" else self._app)(scope, receive, send)
+        return (self._handle if scope["type"] == "http" else self._app)(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = header(scope, _NAME)
-        request_id = given if _SANE.fullmatch(given) else uuid4().hex
-        # Never reset: what the server logs about this request after the app has failed has its id, too.
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        supplied = header(scope, _HEADER_BYTES)
+        request_id = supplied if _VALID_ID.fullmatch(supplied) else uuid4().hex
+        # Never reset, so that log lines after a failure of the app have the ID, too.
         REQUEST_ID.set(request_id)
         started = perf_counter()
         status: int | None = None
         ended: str | None = "client_left"
 
-        def pass_on(message: Message) -> Awaitable[None]:  # called for every piece of a stream
+        def send_with_id(message: Message) -> Awaitable[None]:  # called for every chunk of a stream
             nonlocal status, ended
             if message["type"] == "http.response.body":
                 ended = "client_left" if message.get("more_body", False) else None
             elif message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message.get("headers", ()), (_NAME, request_id.encode())]
+                headers = [*message.get("headers", ()), (_HEADER_BYTES, request_id.encode())]
                 message = {**message, "headers": headers}
             return send(message)
 
         try:
-            await self._app(scope, receive, pass_on)
+            await self._app(scope, receive, send_with_id)
         except BaseException as error:
             ended = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
             raise
@@ -82,10 +81,10 @@ def report(
     ended: str | None = None,
     error: str | None = None,
 ) -> None:
-    """One line for a request; the query is left out, because people put secrets there."""
+    """Log one line for a request, without the query, which may contain secrets."""
     fields = {
         "method": method,
-        "path": path[:_PATH_SHOWN],
+        "path": path[:_MAX_PATH_CHARS],
         "status": status,
         "duration_ms": round(seconds * 1000, 1),
         "client": client,

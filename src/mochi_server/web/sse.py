@@ -27,27 +27,26 @@ from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
 PING_SECONDS = 10
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 _PING = b": ping\n\n"
-_HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
-"""Headers that keep caches and proxies from buffering the stream."""
+_HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}  # prevent buffering
 
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
-    """Return the ``responses`` of a route that streams. The schema describes one event."""
+    """Return FastAPI's `responses` for a route that streams. The schema describes one event."""
     content = {"text/event-stream": {"schema": {"$ref": REFERENCE + events.name}, "example": example}}
     return {200: {"description": f"A stream of events. The last event is `{events.last}`.", "content": content}}
 
 
 class EventsResponse(EventSourceResponse):
-    """A stream of events from a generator. The generator is closed when the client disconnects."""
+    """Stream of events from a generator. The generator is closed when the client disconnects."""
 
     def __init__(self, events: AsyncGenerator[CompareEvent, None]) -> None:
-        super().__init__(_encoded(events), ping=PING_SECONDS, sep="\n")
+        super().__init__(_frames(events), ping=PING_SECONDS, sep="\n")
 
 
 class _EventStream(Response):
-    """Base of streams that end when the client disconnects.
+    """Base class of streams that end when the client disconnects.
 
-    The send loop is written by hand, because it runs for every token and an open stream must use little memory.
+    It sends ASGI messages itself, because sending runs for every token and an open stream must use little memory.
     """
 
     media_type = "text/event-stream"
@@ -68,10 +67,7 @@ class _EventStream(Response):
 
 
 class RunResponse(_EventStream):
-    """The events of a run after a position.
-
-    With ``chunks``, the events are those of OpenAI's API: they have neither names nor IDs.
-    """
+    """Stream of a run's events after a position. With ``chunks``, it sends chunks of OpenAI's API instead."""
 
     def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: ChunkEncoder | None = None) -> None:
         super().__init__(runs)
@@ -107,7 +103,7 @@ class RunResponse(_EventStream):
 
 
 class WaitingResponse(_EventStream):
-    """A stream that starts before its run, which waits for the session. It sends comments first, then the events."""
+    """Stream of a run that waits for its session. It sends comments until the run starts, then the events."""
 
     def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
         super().__init__(runs)
@@ -118,7 +114,7 @@ class WaitingResponse(_EventStream):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await _give_up(self._runs, self._starting)
+            await _cancel_start(self._runs, self._starting)
 
     async def send_events(self, send: Send) -> None:
         while not self._starting.done():
@@ -127,8 +123,8 @@ class WaitingResponse(_EventStream):
         try:
             run = self._starting.result()
         except MochiError as error:
-            never_begun = b"%s:0" % new_id().encode()
-            await send(_body(closing_events(self._session_id, error, never_begun), more=False))
+            first_id = b"%s:0" % new_id().encode()
+            await send(_body(closing_events(self._session_id, error, first_id), more=False))
         else:
             with self._runs.subscribed(run):
                 await RunResponse(self._runs, run).send_events(send)
@@ -141,7 +137,7 @@ def _body(data: bytes, *, more: bool = True) -> Message:
 async def respond_when_started(
     request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
 ) -> Response:
-    """Return the stream of a new run. If the run waits long for its session, the stream starts before the run."""
+    """Return the stream of a new run. If the session stays busy, the stream starts before the run."""
     starting = asyncio.ensure_future(start)
     try:
         await until_disconnect(request, asyncio.wait([starting], timeout=PING_SECONDS))
@@ -149,12 +145,12 @@ async def respond_when_started(
             return RunResponse(runs, starting.result())
         return WaitingResponse(runs, session_id, starting)
     except BaseException:
-        await _give_up(runs, starting)
+        await _cancel_start(runs, starting)
         raise
 
 
-async def _give_up(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
-    """Cancel the start of a run whose client disconnected. A started run ends like a run without subscribers."""
+async def _cancel_start(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
+    """Cancel the start of a run after a disconnect. If it already started, it ends like a run without subscribers."""
     starting.cancel()
     (run,) = await asyncio.gather(starting, return_exceptions=True)
     if isinstance(run, Run):
@@ -164,36 +160,36 @@ async def _give_up(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position of a client in a stream: the number of the last event and, if the client sent it, the run ID."""
+    """Position of a client in a stream: the number of the last received event and, if sent, the run ID."""
 
     number: int = 0
     run_id: str | None = None
 
     @classmethod
     def of(cls, after: str | None, last_event_id: str | None) -> "Position":
-        """Return the position of an event ID or an event number. Invalid values mean the beginning.
+        """Return the position after an event ID or an event number. Invalid values mean the beginning.
 
-        The header overrides the query: a reconnecting ``EventSource`` updates the header and repeats its first query.
+        The header overrides the query, because a reconnecting ``EventSource`` updates only the header.
         """
-        for heard in (last_event_id or "", after or ""):
-            run_id, _, number = heard.rpartition(":")
+        for value in (last_event_id or "", after or ""):
+            run_id, _, number = value.rpartition(":")
             if re.fullmatch("[0-9]{1,18}", number):
                 return cls(int(number), run_id or None)
         return cls()
 
     def within(self, run: Run) -> int:
-        """Return the position in ``run``: 0 if the client's position is in another run, at most the last event."""
+        """Return the event number in ``run``, at most the last one. A position in another run means 0."""
         return min(self.number, run.log.last) if self.run_id in (None, run.run_id) else 0
 
 
 def attach_response(runs: RunRegistry, run: Run | None, position: Position) -> Response:
-    """Return the rest of a run as a stream, or 204 without further events. 204 stops an ``EventSource``."""
+    """Return the remaining events of a run as a stream, or 204 if there are none. 204 stops an ``EventSource``."""
     if run is None or (not run.running and position.within(run) >= run.log.last):
         return Response(status_code=204)
     return RunResponse(runs, run, position.within(run))
 
 
-async def _encoded(events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
+async def _frames(events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(events):
         async for event in events:
             yield _frame(event)
@@ -204,13 +200,13 @@ def _frame(event: ChatEvent | CompareEvent) -> bytes:
 
 
 def last_id(data: bytes) -> bytes:
-    """Return the ID of the last complete event with an ID, or empty bytes."""
+    """Return the last event ID in encoded events, or empty bytes."""
     ids: list[bytes] = _ID.findall(data)
     return ids[-1] if ids else b""
 
 
 def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
-    """Return the events that end a broken stream after the event with the ID ``after``: ``error`` and ``done``."""
+    """Return encoded ``error`` and ``done`` events for a broken stream whose last event has the ID ``after``."""
     run_id, _, number = after.rpartition(b":")
     frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]
     return b"".join(
