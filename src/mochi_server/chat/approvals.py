@@ -41,7 +41,7 @@ class Confirmation:
         """Wait for the decision and return it, or None after the timeout."""
         with anyio.move_on_after(self.timeout):
             return await asyncio.shield(self._decision)
-        # A decision made in the same iteration of the event loop as the timeout counts.
+        # A decision made in the same iteration of the event loop as the timeout is accepted.
         if self._decision.done():
             return self._decision.result()
         self.state = "timed_out"

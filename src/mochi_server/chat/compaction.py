@@ -92,8 +92,8 @@ def _slices(history: Sequence[Message], start: int, end: int, fits: Callable[[st
     for message in history[start:end]:
         line = _line(message)
         while not fits(line) and len(line) > TRIMMED_CHARS:
-            keep = len(line) // 3
-            line = line[:keep] + "\n[...]\n" + line[-keep:]
+            third = len(line) // 3
+            line = line[:third] + "\n[...]\n" + line[-third:]
         if texts and fits(f"{texts[-1]}\n\n{line}"):
             texts[-1] += f"\n\n{line}"
         else:

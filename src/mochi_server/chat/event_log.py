@@ -1,6 +1,6 @@
 """Event log of a run. Events are numbered from 1.
 
-Events are encoded once into one buffer, a line of type and JSON each. This spares the garbage collector many objects.
+Each event is encoded once, as a line in one buffer. This spares the garbage collector many objects.
 """
 
 from array import array
@@ -14,10 +14,10 @@ import orjson
 from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Limit of the events of one run, in bytes."""
+"""Memory limit for the events of one run, in bytes."""
 
 _MAX_BATCH_BYTES = 256 * 1024
-"""Limit of one batch in bytes, so that a slow client does not fill the send buffer."""
+"""Size limit of a batch in bytes, so that a slow client does not fill the send buffer."""
 
 _TYPE_PREFIXES = {kind.type: kind.type.encode() + b" " for kind in get_args(ChatEvent)}
 _CONTENT, _THINKING = ContentDelta.type.encode(), ThinkingDelta.type.encode()
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class EventLog:
-    """Event log of limited size. A snapshot of their text replaces the oldest events."""
+    """Event log of limited size. The oldest events are replaced by a snapshot of their text."""
 
     last: int = 0
     """Number of the latest event."""
@@ -75,7 +75,7 @@ class EventLog:
         return Batch(first, lines)
 
     def after(self, position: int) -> Batch | None:
-        """Return the next batch after an event number, or None. A snapshot replaces dropped events."""
+        """Return a batch of the events after a position, or None. A snapshot replaces dropped events."""
         if position >= self.last:
             return None
         if position < self._dropped:
@@ -94,7 +94,7 @@ class EventLog:
         return bytes(self._lines[begin : end - 1]).split(b"\n")
 
     def _drop_older_half(self) -> None:
-        """Replace the older half by a snapshot, so that this is rare. The latest event is always retained."""
+        """Replace the older half of the events by a snapshot. The latest event is always retained."""
         count = min(bisect_right(self._ends, len(self._lines) // 2) + 1, len(self._ends) - 1)
         if count:
             cut = self._end_of(count)

@@ -18,7 +18,7 @@ class FlushSchedule:
         self._count = 0
 
     def following(self, moment: float) -> float:
-        """Return the time of the next flush after ``moment``. Both are seconds of one clock."""
+        """Return the time of the next flush after ``moment``, in seconds on the same clock."""
         latest = moment + FLUSH_SECONDS
         batch = max(latest - latest % _BATCH_SECONDS, self._last)
         if batch > self._last:

@@ -13,12 +13,12 @@ from mochi_server.sessions.types import Message
 
 
 def key_digest(session_id: str, key: str) -> str:
-    """Return the digest of an idempotency key that is stored with a message. It is valid for one session only."""
+    """Return the digest of an idempotency key for storage in a message. It is valid for one session only."""
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
 def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnRequest:
-    """Return the request, or a repetition of the stored turn if its user message has the same key.
+    """Return a request that repeats the last stored turn if it has the same key, else the given request.
 
     Raises:
         IdempotencyKeyReused: The stored message with this key has other text or images.
@@ -39,7 +39,6 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
 
 
 def _replay_stored_answer(messages: Sequence[Message]) -> Responder:
-
     async def respond(publish: Publish) -> TurnResult:
         result = TurnResult(repeated=messages)
         events: list[ChatEvent] = []

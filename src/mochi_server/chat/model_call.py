@@ -42,7 +42,7 @@ class _PromptRefused(Exception):
 
 
 class ModelCall:
-    """Sender of the requests of one turn. ``history`` is the session's history with the new message."""
+    """Model calls of one turn. ``history`` is the history of the session with the new message."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ _TEMPLATE_CHARS = 12
 
 @dataclass(frozen=True, slots=True)
 class PromptSize:
-    """Size of a prompt in units that do not depend on the model."""
+    """Size of a prompt in characters and images, because tokens depend on the model."""
 
     characters: int = 0
     images: int = 0

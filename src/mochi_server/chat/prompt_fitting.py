@@ -17,7 +17,7 @@ BEGIN_RATIO = 0.85
 """Share of the window above which a prompt is compacted."""
 
 TARGET_RATIO = 0.5
-"""Share of the window that compaction aims for, so that it is not needed again for many turns."""
+"""Share of the window that a compacted prompt may use, so that compaction is rare."""
 
 CHECKPOINT_TOKENS = 1500
 TRIMMED_CHARS = 400
@@ -31,7 +31,7 @@ HEADING = "Summary of the earlier conversation, which is no longer shown in full
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Summary that replaces all messages up to a given one in the prompt, except the system message."""
+    """Summary that replaces the oldest messages of a prompt, except the system message."""
 
     text: str
     covers_through_message_id: str
@@ -127,7 +127,7 @@ class Prompt:
 
     @property
     def system_count(self) -> int:
-        """1 if the history begins with a system message, otherwise 0."""
+        """Number of system messages at the start of the history, 0 or 1."""
         return 1 if self.history and self.history[0]["role"] == "system" else 0
 
     def _is_trimmed(self, index: int) -> bool:
@@ -172,7 +172,7 @@ def covered_count(checkpoint: Checkpoint, history: Sequence[Message]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limit for a prompt. ``window`` is in tokens, and ``estimate`` returns the tokens of a prompt."""
+    """Token budget of a prompt. ``window`` is in tokens, and ``estimate`` returns the tokens of a prompt."""
 
     window: int
     estimate: Callable[[Prompt], int]

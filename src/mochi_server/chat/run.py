@@ -14,7 +14,7 @@ from mochi_server.util.clock import new_id
 from mochi_server.util.eager import EagerCall
 
 RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
-"""``stopped`` means by a client; ``cancelled`` means by a disconnect, a shutdown or another server."""
+"""State of a run. A client stops a run; a disconnect, a shutdown or another server cancels it."""
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class Run:
     abort_error: MochiError | None = None
     """Error with which the server ends the run. It is set before the cancellation."""
     task: "asyncio.Task[None] | None" = None
-    """Task that executes the run; None before the start and after the end."""
+    """Task that executes the run. It is None before the start and after the end."""
     _has_started: bool = False
     _cancelled: bool = False
     _subscribers: "set[_Subscriber]" = field(default_factory=set)

@@ -35,8 +35,8 @@ class ToolboxFactory:
         if tools is not None:
             functions = FunctionToolbox(await enabled.select(tools, None), self.execution)
         else:
-            found = await enabled.of(session.metadata.tool_settings)
-            functions = FunctionToolbox(found, self.execution, enabled.current)
+            enabled_tools = await enabled.of(session.metadata.tool_settings)
+            functions = FunctionToolbox(enabled_tools, self.execution, enabled.current)
         approver = SessionApprover(self.broker, session.session_id, interactive, self.store)
         own = ConfirmingToolbox(functions, approver)
         others = [box for source in self.sources if (box := await source(session, approver)) is not None]

@@ -35,7 +35,7 @@ _MAX_ADJUSTMENTS = 10
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for one request. None sends no ``num_ctx``. ``loaded`` is the current window of the model."""
+    """Context window for one request. A ``window`` of None sends no ``num_ctx``. ``loaded`` is the current window."""
 
     window: int | None
     reason: str

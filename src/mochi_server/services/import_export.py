@@ -125,7 +125,7 @@ def _encode_session(session: ChatSession, form: Literal["json", "markdown"]) -> 
 
 
 def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
-    """Parse a file of this server or of Open WebUI with one session or a list. Return sessions with their images."""
+    """Parse the sessions and images in a file from this server or from Open WebUI. Assign new session IDs."""
     try:
         content = parse(data)
     except ValueError as error:

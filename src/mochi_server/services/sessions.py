@@ -51,7 +51,7 @@ class SessionService:
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
         """Set fields of a session. None clears a field.
 
-        ``context_window`` is ``{"current_window": tokens}``. None, as the object or the value, lets the server choose.
+        ``context_window`` is ``{"current_window": tokens}``. None for the object or its value lets the server choose.
         """
         fields = dict(changes)
         session = await self.store.load(session_id)

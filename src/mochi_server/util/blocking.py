@@ -59,7 +59,7 @@ def run(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
     try:
         return future.result()
     finally:
-        future.cancel()  # has an effect after KeyboardInterrupt
+        future.cancel()  # cancels the work after a KeyboardInterrupt
 
 
 @cache

@@ -10,8 +10,8 @@ MASK = "***"
 class SecretMasker:
     def __init__(self, values: Iterable[str]) -> None:
         # Longest first, because a secret may be part of a longer secret.
-        known = sorted({value for value in values if value}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
+        secrets = sorted({value for value in values if value}, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, secrets))) if secrets else None
 
     def mask(self, value: Any) -> Any:
         """Return a value with all secrets masked in its text, or in the values of a dict."""

@@ -40,7 +40,7 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
-    """Yield the entries of a directory. A descriptor makes ``stat`` of entries cheaper. Raise ``OSError``."""
+    """Yield the entries of a directory, by descriptor if possible, for faster ``stat`` calls. Raise ``OSError``."""
     descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None
     try:
         with os.scandir(path if descriptor is None else descriptor) as entries:
