@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 _ID = re.compile(rb"([0-9a-f]+):([0-9]+)")
 _LAST = {b"done", b"complete"}
 _UNTOLD = (
-    *("cannot be stored", "not finite", "plain file name", "arguments do not fit"),
+    *("cannot be stored", "not finite", "plain file name", "edited arguments are invalid"),
     *("not an image", "cannot see images", "does not support images", "images require a `message`"),
 )
 """What a schema cannot say: which numbers 64 bits hold, what no file system, no tool and no model takes."""

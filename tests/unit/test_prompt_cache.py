@@ -87,8 +87,8 @@ def test_model_without_vision_gets_no_images(seed: int) -> None:
 def test_trimming_shortens_old_tool_results(seed: int) -> None:
     messages = conversation(seed)
     whole = Prompt(History.of(messages), begins(messages))
-    trimmed = Prompt(whole.history, whole.turn_begins, trim=True)
-    old = [i for i, m in enumerate(messages[: whole.turn_begins]) if m["role"] == "tool" and len(m["content"]) > 400]
+    trimmed = Prompt(whole.history, whole.turn_start, trim=True)
+    old = [i for i, m in enumerate(messages[: whole.turn_start]) if m["role"] == "tool" and len(m["content"]) > 400]
     assert trimmed.trimmed == len(old) > 0
     assert whole.size_with([]).characters - trimmed.size_with([]).characters > len(old) * TRIMMED_CHARS
     assert [m["role"] for m in sent(trimmed)] == [m["role"] for m in sent(whole)]

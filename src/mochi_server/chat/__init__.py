@@ -1,1 +1,1 @@
-"""A turn of a conversation, from the user's message to the stored answer."""
+"""Chat turns: from the user message to the stored answer."""

@@ -1,4 +1,4 @@
-"""Tool calls that wait for approval."""
+"""Approval of tool calls by the clients of a session."""
 
 import asyncio
 from collections import OrderedDict
@@ -14,57 +14,56 @@ from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation, needs_approval
 
-_ENDED_KEPT = 1000
+_MAX_ENDED = 1000
 
 State = Literal["waiting", "decided", "timed_out"]
 
 
 @dataclass(eq=False)
 class Confirmation:
-    """One call that waits for a decision, or has waited."""
+    """Request for the approval of one tool call."""
 
     session_id: str
     bound: BoundCall
-    """The call to run: a decision may replace its arguments."""
+    """Tool call to run. A decision may replace its arguments."""
     timeout: float
     broker: "ConfirmationBroker"
     agent_name: str | None = None
     confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
     state: State = "waiting"
-    _decided: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    _decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def call(self) -> ToolInvocation:
         return self.bound.call
 
     async def decision(self) -> Decision | None:
-        """Wait for the decision; None after the timeout."""
+        """Wait for the decision and return it, or None after the timeout."""
         with anyio.move_on_after(self.timeout):
-            return await asyncio.shield(self._decided)
-        # A decision made in the same iteration of the event loop as the timeout counts.
-        if self._decided.done():
-            return self._decided.result()
+            return await asyncio.shield(self._decision)
+        # A decision made in the same iteration of the event loop as the timeout is accepted.
+        if self._decision.done():
+            return self._decision.result()
         self.state = "timed_out"
         return None
 
     def close(self) -> None:
-        """Stop waiting for the decision."""
         self.broker.close(self)
 
     def decide(self, decision: Decision) -> None:
-        """Settle a call that waits. Raises ``ValidationFailed`` for edited arguments that do not fit."""
+        """Apply the decision. Raise ``ValidationFailed`` if the edited arguments do not match the tool's schema."""
         if decision.approved and decision.arguments is not None and self.bound.tool is not None:
             edited = BoundCall.of(replace(self.call, arguments=decision.arguments), self.bound.tool)
             if edited.refusal is not None:
-                raise ValidationFailed(f"The edited arguments do not fit: {edited.refusal.content}")
+                raise ValidationFailed(f"The edited arguments are invalid: {edited.refusal.content}")
             self.bound = edited
         self.state = "decided"
         self.call.progress.decided_by = "user"
-        self._decided.set_result(decision)
+        self._decision.set_result(decision)
 
 
 class ConfirmationBroker:
-    """All tool calls of this process that wait for approval. ``timeout`` is in seconds."""
+    """Confirmations of all sessions in this process. ``timeout`` is the approval timeout in seconds."""
 
     def __init__(self, *, timeout: float) -> None:
         self._timeout = timeout
@@ -72,23 +71,23 @@ class ConfirmationBroker:
         self._ended: OrderedDict[str, Confirmation] = OrderedDict()
 
     def open(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
-        """Register a call that needs approval."""
+        """Create a pending confirmation for a tool call."""
         confirmation = Confirmation(session_id, bound, self._timeout, self, agent_name)
         self._waiting[confirmation.confirmation_id] = confirmation
         return confirmation
 
     def pending(self, session_id: str) -> list[Confirmation]:
-        """Return the session's calls that wait, oldest first."""
+        """Return the pending confirmations of a session, oldest first."""
         return [c for c in self._waiting.values() if c.session_id == session_id and c.state == "waiting"]
 
     def resolve(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
-        """Decide about a call; of several decisions, the first one counts.
+        """Apply a decision to a pending tool call and return its confirmation.
 
         Raises:
-            ConfirmationNotFound: No call of the session has this id.
-            ConfirmationResolved: The call has been decided about.
-            ConfirmationTimeout: The decision comes too late.
-            ValidationFailed: The edited arguments do not fit; the call goes on waiting.
+            ConfirmationNotFound: The session has no confirmation with this ID.
+            ConfirmationResolved: The call already has a decision.
+            ConfirmationTimeout: The approval timeout has passed.
+            ValidationFailed: The edited arguments are invalid. The call stays pending.
         """
         confirmation = self._waiting.get(confirmation_id) or self._ended.get(confirmation_id)
         if confirmation is None or confirmation.session_id != session_id:
@@ -101,19 +100,19 @@ class ConfirmationBroker:
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
-        """Stop waiting. Ended ones are kept for a while, so that a late decision gets a specific error."""
+        """Close a confirmation. An ended confirmation is retained, so that a late decision gets a specific error."""
         self._waiting.pop(confirmation.confirmation_id, None)
         if confirmation.state != "waiting":
             self._ended[confirmation.confirmation_id] = confirmation
-            if len(self._ended) > _ENDED_KEPT:
+            if len(self._ended) > _MAX_ENDED:
                 self._ended.popitem(last=False)
 
 
 @dataclass
 class SessionApprover:
-    """Obtains approval from the clients of a session; none can be asked when the turn is not interactive.
+    """Approval of the tool calls of one turn. Turns that are not interactive cannot request approval.
 
-    An approval given to an agent counts for that agent alone: its tools may have the names of others.
+    An approval for an agent applies to that agent only, because its tools may share names with other tools.
     """
 
     broker: ConfirmationBroker

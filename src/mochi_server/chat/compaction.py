@@ -1,4 +1,4 @@
-"""Compaction: the model writes the checkpoint that replaces the oldest turns of a prompt."""
+"""Compaction of a prompt: a summary by the model replaces the oldest turns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.images import images_of
 from mochi_server.sessions.types import Message
 
-_TRIES = 8
-"""Each refusal shows how many tokens a text has, and the next try cuts it accordingly."""
+_MAX_ATTEMPTS = 8
+"""Limit of attempts. Each refusal returns a token count, which improves the estimate for the next attempt."""
 
 INSTRUCTION = (
     "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
@@ -29,7 +29,7 @@ INSTRUCTION = (
 
 @dataclass
 class Compactor:
-    """Asks the model of a turn for checkpoints. ``name`` is the model's name as the session has it."""
+    """Writer of compaction checkpoints. ``name`` is the model name as stored in the session."""
 
     client: AsyncOllamaClient
     window: TurnWindow
@@ -38,13 +38,13 @@ class Compactor:
     keep_alive: str | float | None
 
     async def checkpoint(self, prompt: Prompt, budget: Budget) -> Checkpoint:
-        """Return the checkpoint that makes a prompt fit.
+        """Request a summary of the oldest turns, so that the prompt fits into the context window.
 
         Raises:
             ContextOverflow: No checkpoint makes the prompt fit.
-            OllamaError: The model could not write it.
+            OllamaError: The model failed to write the summary.
         """
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             end = budget.boundary(prompt)
             if end is None:
                 break
@@ -58,13 +58,13 @@ class Compactor:
     async def _write(self, prompt: Prompt, end: int, window: int) -> Checkpoint:
         length = checkpoint_tokens(window)
         text = prompt.checkpoint.text if prompt.checkpoint and prompt.covered else None
-        start = max(prompt.covered, prompt.system)
+        start = max(prompt.covered, prompt.system_count)
 
         def fits(part: str) -> bool:
-            return self.window.estimate(PromptSize.of(_request(part, text or ""))) + 2 * length <= window
+            return self.window.estimate(PromptSize.of(_summary_prompt(part, text or ""))) + 2 * length <= window
 
         for part in _slices(prompt.history, start, end, fits):
-            text = await self._request_summary(_request(part, text), window, length)
+            text = await self._request_summary(_summary_prompt(part, text), window, length)
         return Checkpoint(text or "-", prompt.history[end - 1]["message_id"], self.name)
 
     async def _request_summary(self, messages: list[ChatMessage], window: int, length: int) -> str:
@@ -87,13 +87,13 @@ class Compactor:
 
 
 def _slices(history: Sequence[Message], start: int, end: int, fits: Callable[[str], bool]) -> list[str]:
-    """Return the messages of a range as texts that fit; a message that is too long by itself loses its middle."""
+    """Return messages as texts that fit. A message that is too long by itself is cut in the middle."""
     texts: list[str] = []
     for message in history[start:end]:
         line = _line(message)
         while not fits(line) and len(line) > TRIMMED_CHARS:
-            keep = len(line) // 3
-            line = line[:keep] + "\n[...]\n" + line[-keep:]
+            third = len(line) // 3
+            line = line[:third] + "\n[...]\n" + line[-third:]
         if texts and fits(f"{texts[-1]}\n\n{line}"):
             texts[-1] += f"\n\n{line}"
         else:
@@ -101,8 +101,7 @@ def _slices(history: Sequence[Message], start: int, end: int, fits: Callable[[st
     return texts
 
 
-def _request(text: str, earlier: str | None) -> list[ChatMessage]:
-    """Return the messages that ask for a checkpoint of a slice, continuing an earlier one."""
+def _summary_prompt(text: str, earlier: str | None) -> list[ChatMessage]:
     before = f"{HEADING}{earlier}\n\n" if earlier else ""
     return [
         {"role": "system", "content": INSTRUCTION},
@@ -112,7 +111,7 @@ def _request(text: str, earlier: str | None) -> list[ChatMessage]:
 
 def _line(message: Message) -> str:
     calls = message.get("tool_calls")
-    called = f" [called {orjson.dumps(calls).decode()}]" if calls else ""
-    showed = f" [showed images: {len(images)}]" if (images := images_of(message)) else ""
-    who = f"tool {message.get('tool_name')}" if message["role"] == "tool" else message["role"]
-    return f"{who}: {message['content']}{called}{showed}"
+    calls_note = f" [called {orjson.dumps(calls).decode()}]" if calls else ""
+    images_note = f" [showed images: {len(images)}]" if (images := images_of(message)) else ""
+    author = f"tool {message.get('tool_name')}" if message["role"] == "tool" else message["role"]
+    return f"{author}: {message['content']}{calls_note}{images_note}"

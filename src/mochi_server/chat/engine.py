@@ -1,4 +1,4 @@
-"""Engine that validates and runs turns. ``prepare`` may raise and writes nothing; ``run`` writes."""
+"""Engine that validates and executes turns."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class ChatEngine:
-    """Runs the turns of one server with one Ollama."""
+    """Executor of turns. ``prepare`` validates and writes nothing; ``run`` writes to the session."""
 
     store: SessionStore
     client: AsyncOllamaClient
@@ -39,17 +39,20 @@ class ChatEngine:
     _schedule: FlushSchedule = field(default_factory=FlushSchedule)
 
     def stop_retrying(self) -> None:
-        """Stop retrying failed writes, because the process is shutting down."""
         self.retry.close()
 
     def prefetch(self) -> None:
-        """Ask Ollama in the background what the next turn needs to know."""
+        """Request the list of loaded models from Ollama in the background, for the next turn."""
         self.client.prefetch_loaded()
 
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
-        """Validate a request against its session and model. Raises what a client gets as an HTTP status.
+        """Validate a request against its session and model.
 
-        A failure of Ollama does not raise: the message of the user is stored even then.
+        A failure of Ollama is returned in the turn, so that the user message is stored even then.
+
+        Raises:
+            SessionConflict, EmptyHistory: The request does not match the history of the session.
+            MochiError: The session cannot be loaded, or the request is invalid.
         """
         session = await self.store.load(session_id)
         if request.revision not in (None, session.revision):
@@ -64,14 +67,15 @@ class ChatEngine:
         except (errors.OllamaUnreachable, errors.OllamaError) as error:
             failure = error
         if request.images and model is not None and not model.can("vision"):
-            raise errors.ValidationFailed(f"images: model {session.model!r} cannot see images.", model=session.model)
+            text = f"images: model {session.model!r} cannot see images. Choose a vision model."
+            raise errors.ValidationFailed(text, model=session.model)
         return Turn(session, request, request.wrap_toolbox(toolbox), model, failure)
 
     async def run(self, turn: Turn, publish: Publish, is_stopped: Callable[[], bool] = lambda: False) -> TurnResult:
-        """Run a turn, push its events to ``publish`` and return its result. A failure is in the result, not raised.
+        """Execute a turn, push its events to ``publish`` and return its result, which includes any failure.
 
-        A turn that is cancelled stores its partial answer, and its result is ``cancelled``. ``is_stopped`` returns
-        whether a client has stopped the turn.
+        On cancellation, the turn stores its partial answer and returns a result with ``cancelled``. ``is_stopped``
+        returns whether a client has stopped the turn.
         """
         writer = TurnWriter(self.store, turn.session, turn.request, schedule=self._schedule, retry=self.retry)
         scope = anyio.CancelScope()
@@ -81,7 +85,7 @@ class ChatEngine:
         try:
             with scope:
                 writer.begin(turn.request.images, gate.open)
-                turn = replace(turn, request=turn.request.without_data())  # a turn may take minutes
+                turn = replace(turn, request=turn.request.without_data())  # a turn may take minutes: free the images
                 if turn.request.responder is not None:
                     result = await turn.request.responder(gate.publish)
                 else:
@@ -92,9 +96,9 @@ class ChatEngine:
         except asyncio.CancelledError:
             cancelled = True
         except Exception as error:
-            failure = _as_mochi_error(error)
+            failure = _as_mochi_error(error, turn.session.session_id)
         if cancelled or failure is not None:
-            with suppress(asyncio.CancelledError):  # cancelled again: the partial turn is stored all the same
+            with suppress(asyncio.CancelledError):  # the partial turn is stored even if it is cancelled again
                 failure = await writer.interrupt(is_stopped) or failure
         return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 
@@ -123,31 +127,31 @@ class ChatEngine:
 
 
 class _EventGate:
-    """Holds events back until the message of the user is stored. If it cannot be stored, the turn is cancelled."""
+    """Buffer for events until the user message is stored. A failed write cancels the turn."""
 
     def __init__(self, publish: Publish, scope: anyio.CancelScope) -> None:
         self._publish = publish
         self._scope = scope
         self._is_open = False
-        self._held: list[ChatEvent] = []
+        self._buffered: list[ChatEvent] = []
 
     def publish(self, events: list[ChatEvent]) -> None:
         if self._is_open:
             self._publish(events)
         else:
-            self._held += events
+            self._buffered += events
 
     def open(self, is_stored: bool) -> None:
         if not is_stored:
             self._scope.cancel()
             return
         self._is_open = True
-        if self._held:
-            self._publish(self._held)
+        if self._buffered:
+            self._publish(self._buffered)
 
 
 def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = TurnResult()) -> TurnResult:  # noqa: B008 - frozen
-    """Add what the turn has stored so far to the result of a responder."""
+    """Return a result with the messages and tool outcomes that the turn has stored so far."""
     return replace(
         result,
         stored=[*writer.stored, *result.stored],
@@ -157,8 +161,8 @@ def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = Tu
     )
 
 
-def _as_mochi_error(error: Exception) -> errors.MochiError:
+def _as_mochi_error(error: Exception, session_id: str) -> errors.MochiError:
     if isinstance(error, errors.MochiError):
         return error
-    logger.error("A turn failed unexpectedly", exc_info=error)
+    logger.error("Turn failed unexpectedly session_id=%s", session_id, exc_info=error)
     return errors.InternalError()

@@ -1,4 +1,4 @@
-"""Status events for a turn that waits for the first token."""
+"""Status events until the first token of an answer arrives."""
 
 import asyncio
 import time
@@ -7,16 +7,15 @@ from collections.abc import Awaitable, Callable
 from mochi_server.events import Publish, Status
 
 FIRST_SECONDS = 1.0
-"""An answer that begins within this time needs no status."""
+"""Delay before the first status event, in seconds."""
 _POLL_SECONDS = 1.0
 _REPEAT_SECONDS = 5.0
 
 
 class FirstTokenWait:
-    """Publish what a request waits for: after a second, on each change, and every few seconds.
+    """Context manager that publishes status events: after a second, on each change, and every five seconds.
 
-    ``state`` returns the current state. ``began`` is the start of the turn on the monotonic clock. Leave the context,
-    or call ``end``, when the first token is there.
+    ``state`` returns the current state. ``began`` is the start of the turn on the monotonic clock, in seconds.
     """
 
     def __init__(self, state: Callable[[], Awaitable[str]], publish: Publish, began: float) -> None:
@@ -34,7 +33,7 @@ class FirstTokenWait:
         self.end()
 
     def end(self) -> None:
-        """Publish no more."""
+        """Stop the status events, because the first token has arrived."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -43,13 +42,13 @@ class FirstTokenWait:
             self._task = None
 
     def _start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._report())
+        self._task = asyncio.get_running_loop().create_task(self._publish_states())
 
-    async def _report(self) -> None:
+    async def _publish_states(self) -> None:
         state, published = "", 0.0
         while True:
-            found, now = await self._state(), time.monotonic()
-            if found != state or now - published >= _REPEAT_SECONDS:
-                state, published = found, now
+            current, now = await self._state(), time.monotonic()
+            if current != state or now - published >= _REPEAT_SECONDS:
+                state, published = current, now
                 self._publish([Status(state, round(now - self._began, 3))])
             await asyncio.sleep(_POLL_SECONDS)

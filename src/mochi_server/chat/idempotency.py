@@ -1,4 +1,4 @@
-"""Repeated messages whose run is no longer in memory, as after a restart. They are found by the stored key."""
+"""Idempotency of messages whose run is no longer in memory, for example after a restart."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,34 +13,32 @@ from mochi_server.sessions.types import Message
 
 
 def key_digest(session_id: str, key: str) -> str:
-    """Return the digest of an idempotency key, which a message stores. It is useless in a copy of the session."""
+    """Return the digest of an idempotency key for storage in a message. It is valid for one session only."""
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
 def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnRequest:
-    """Return the request unchanged, or one that answers or replays the last message of the session.
+    """Return a request that repeats the last stored turn if it has the same key, else the given request.
 
     Raises:
-        IdempotencyKeyReused: The key belongs to another message.
+        IdempotencyKeyReused: The stored message with this key has other text or images.
     """
     position = None if request.key is None or request.message is None else last_user_index(session.history)
     if request.key is None or position is None:
         return request
-    asked, rest = session.history[position], session.history[position + 1 :]
-    if asked.get("key_digest") != key_digest(session.session_id, request.key):
+    stored, answers = session.history[position], session.history[position + 1 :]
+    if stored.get("key_digest") != key_digest(session.session_id, request.key):
         return request
-    shown = [image.reference for image in request.images]
-    if asked["content"] != request.message or asked.get("images", []) != shown:
+    image_names = [image.reference for image in request.images]
+    if stored["content"] != request.message or stored.get("images", []) != image_names:
         raise IdempotencyKeyReused(request.key)
-    left = replace(request, message=None, images=())
-    last = rest[-1] if rest else asked
+    repetition = replace(request, message=None, images=())
+    last = answers[-1] if answers else stored
     is_complete = last["role"] == "assistant" and not (last.get("interrupted") or last.get("tool_calls"))
-    return replace(left, responder=_replay_stored_answer(rest)) if is_complete else left
+    return replace(repetition, responder=_replay_stored_answer(answers)) if is_complete else repetition
 
 
 def _replay_stored_answer(messages: Sequence[Message]) -> Responder:
-    """Send the texts of an earlier turn again."""
-
     async def respond(publish: Publish) -> TurnResult:
         result = TurnResult(repeated=messages)
         events: list[ChatEvent] = []

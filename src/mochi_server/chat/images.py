@@ -1,4 +1,4 @@
-"""Images on their way in and on their way to a model: base64 at both ends, decoded and encoded away from the loop."""
+"""Conversion of images between base64 and bytes, in worker threads to keep the event loop free."""
 
 import re
 from base64 import b64decode, b64encode
@@ -16,17 +16,14 @@ _LINE_ENDS = str.maketrans("", "", "\r\n")
 
 
 async def read_images(encoded: Sequence[str]) -> tuple[Image, ...]:
-    """Images as a request has them: base64, perhaps as data URLs. Raises ``ValidationFailed``, naming the position."""
-    return await anyio.to_thread.run_sync(_read_all, encoded) if encoded else ()
+    """Decode the images of a request from base64 or data URLs. Raise ``ValidationFailed`` with the position."""
+    return await anyio.to_thread.run_sync(_decode_all, encoded) if encoded else ()
 
 
 async def with_images(
     messages: Iterable[ChatMessage | Encoded], store: SessionStore
 ) -> tuple[list[ChatMessage | Encoded], int]:
-    """Messages as they are sent, with base64 in place of the names of images, and how many are not there any more.
-
-    Those that are encoded already have none.
-    """
+    """Return messages with base64 in place of the image names, and the number of missing images."""
     sent: list[ChatMessage | Encoded] = []
     encoded: dict[str, str | None] = {}
     missing = 0
@@ -36,14 +33,14 @@ async def with_images(
             continue
         for name in names:
             if name not in encoded:
-                encoded[name] = await _encoded(name, store)
-        found = [text for name in names if (text := encoded[name]) is not None]
-        sent.append({**message, "images": found})
-        missing += len(names) - len(found)
+                encoded[name] = await _load_base64(name, store)
+        images = [text for name in names if (text := encoded[name]) is not None]
+        sent.append({**message, "images": images})
+        missing += len(names) - len(images)
     return sent, missing
 
 
-async def _encoded(name: str, store: SessionStore) -> str | None:
+async def _load_base64(name: str, store: SessionStore) -> str | None:
     try:
         data = await store.load_image(name)
     except BlobNotFound:
@@ -51,24 +48,23 @@ async def _encoded(name: str, store: SessionStore) -> str | None:
     return await anyio.to_thread.run_sync(lambda: b64encode(data).decode())
 
 
-def _read_all(encoded: Sequence[str]) -> tuple[Image, ...]:
+def _decode_all(encoded: Sequence[str]) -> tuple[Image, ...]:
     images = []
     for index, text in enumerate(encoded):
         try:
-            images.append(Image.of(_decoded(text)))
+            images.append(Image.of(_decode(text)))
         except ValueError as error:
             problem = {"loc": ["body", "images", index], "msg": str(error), "type": "value_error"}
             raise ValidationFailed(f"images.{index}: {error}", errors=[problem]) from error
     return tuple(images)
 
 
-def _decoded(text: str) -> bytes:
-    """Decode base64, perhaps of a data URL. Raises ``ValueError``."""
+def _decode(text: str) -> bytes:
     prefix = _DATA_URL.match(text)
     try:
         data = b64decode(text[prefix.end() if prefix else 0 :].translate(_LINE_ENDS), validate=True)
     except ValueError as error:
-        raise ValueError("not an image: the base64 is broken") from error
+        raise ValueError("not an image: invalid base64") from error
     if not data:
         raise ValueError("not an image: it is empty")
     return data

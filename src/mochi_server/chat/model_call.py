@@ -1,7 +1,6 @@
-"""The model call of a turn: fit the prompt, send it, and send it in another way if Ollama refuses it.
+"""Model call of a turn: fit the prompt into the context window, send it, and retry if Ollama refuses it.
 
-Nothing is ever cut silently. Requests forbid truncation, and a refused prompt gets a larger window, a compacted history
-or an error.
+Requests forbid truncation. A refused prompt gets a larger window, a compacted history or an error.
 """
 
 import time
@@ -31,12 +30,12 @@ from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 
-_TRIES = 8
-"""How often a refused prompt is sent in another way; each try has a larger window or a shorter prompt."""
+_MAX_ATTEMPTS = 8
+"""Limit of attempts. Each attempt after a refusal has a larger window or a shorter prompt."""
 
 
 class _PromptRefused(Exception):
-    """Ollama refused a prompt before it answered, and another try may succeed."""
+    """Ollama refused a prompt before its first token, and another attempt may succeed."""
 
     def __init__(self, error: OllamaError) -> None:
         super().__init__(error.message)
@@ -44,7 +43,7 @@ class _PromptRefused(Exception):
 
 
 class ModelCall:
-    """The model of a session, for one turn. ``history`` is the session's, with the new message."""
+    """Model calls of one turn. ``history`` is the history of the session with the new message."""
 
     def __init__(
         self,
@@ -79,29 +78,29 @@ class ModelCall:
         )
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
         self._last_compaction: tuple[int, int] = (0, 0)
-        """Messages dropped and results trimmed, as of the latest event."""
+        """Numbers of dropped messages and trimmed results in the latest event."""
         self._reported_missing = False
         self._began = time.monotonic()
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
-        """Return warnings about requested features that the model lacks."""
+        """Return warnings about requested features that the model does not support."""
         features = (
             ("thinking", self._think, "THINKING_NOT_SUPPORTED", "think"),
             ("tools", tools, "TOOLS_NOT_SUPPORTED", "use tools"),
             ("vision", shows_images(self._history), "IMAGES_NOT_SUPPORTED", "see images"),
         )
         return [
-            TurnWarning(code, f"Model {self.name!r} cannot {verb}; it answers without.")
+            TurnWarning(code, f"Model {self.name!r} cannot {verb}. The request omits this feature.")
             for feature, is_wanted, code, verb in features
             if is_wanted and not self._model.can(feature)
         ]
 
     async def send(
-        self, history: History, tools: list[dict[str, Any]], turn_begins: int, on_lines: OnLines, *, answer_id: str
+        self, history: History, tools: list[dict[str, Any]], turn_start: int, on_lines: OnLines, *, answer_id: str
     ) -> None:
         """Send a history and pass the lines of the answer to ``on_lines``.
 
-        ``turn_begins`` is the position of the user message being answered, ``answer_id`` the message ID of the answer.
+        ``turn_start`` is the position of the user message to answer, ``answer_id`` the message ID of the answer.
 
         Raises:
             ContextOverflow: Even the shortest prompt does not fit.
@@ -109,20 +108,20 @@ class ModelCall:
             OllamaUnreachable: Ollama did not accept the connection.
         """
         tools = tools if self._model.can("tools") else []
-        prompt = Prompt(history, turn_begins, self._checkpoint, shows_images=self._model.can("vision"))
+        prompt = Prompt(history, turn_start, self._checkpoint, shows_images=self._model.can("vision"))
         await self.window.decide(prompt.size_with(tools))
         must_shorten = False
-        for _ in range(_TRIES):
-            prompt = await self._fitted(prompt, tools, forced=must_shorten)
+        for _ in range(_MAX_ATTEMPTS):
+            prompt = await self._fit(prompt, tools, forced=must_shorten)
             self._publish_compaction(prompt)
             try:
                 return await self._attempt(prompt, tools, on_lines, answer_id)
-            except _PromptRefused as refused:
-                must_shorten = not self.window.adapt(refused.error, prompt.size_with(tools))
+            except _PromptRefused as refusal:
+                must_shorten = not self.window.adapt(refusal.error, prompt.size_with(tools))
         raise ContextOverflow(self.window.size, self.window.estimate(prompt.size_with(tools)))
 
-    async def _fitted(self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool) -> Prompt:
-        """Shorten a prompt as little as possible so that it fits; ``forced`` shortens it in any case."""
+    async def _fit(self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool) -> Prompt:
+        """Shorten a prompt until it fits. ``forced`` shortens it in any case."""
         if self.window.size is None:
             return prompt
         budget = Budget(self.window.size, lambda prompt: self.window.estimate(prompt.size_with(tools)))
@@ -141,13 +140,13 @@ class ModelCall:
         return self._checkpoint
 
     async def _attempt(self, prompt: Prompt, tools: list[dict[str, Any]], on_lines: OnLines, answer_id: str) -> None:
-        """Post a prompt. Raises ``_PromptRefused`` where another try may succeed."""
+        """Send a prompt. Raise ``_PromptRefused`` if another attempt may succeed."""
         size = prompt.size_with(tools)
         limit = self.window.answer_limit(size, self._options.get("num_predict"))
         messages, missing = await with_images(prompt.messages, self._store)
         if missing and not self._reported_missing:
             self._reported_missing = True
-            text = f"Images that are not stored any more are left out: {missing}."
+            text = f"The prompt omits images that are no longer stored: {missing}."
             self._publish([TurnWarning("IMAGE_NOT_FOUND", text)])
         payload = chat_payload(
             self.name,
@@ -185,9 +184,10 @@ class ModelCall:
         self._client.slots.record(Exchange(self._session_id, payload, prompt.history, answer_id, tokens))
 
     async def _state_of(self, request: TrackedRequest) -> str:
-        """Return what a request waits for. A model that was not loaded counts as loading until its first token.
+        """Return the status of a waiting request: ``queued``, ``loading_model`` or ``processing_prompt``.
 
-        Ollama lists a model as soon as it begins to load it, so a request for a listed model is not queued any more.
+        Ollama lists a model when its loading starts. A model that was not loaded counts as loading until its first
+        token.
         """
         if not self._client.tracker.is_queued(request, loaded=self.window.is_loaded):
             return "processing_prompt" if self.window.is_loaded else "loading_model"
@@ -197,8 +197,8 @@ class ModelCall:
         return "queued" if listed is None or self.window.size not in (None, listed) else "loading_model"
 
     def _publish_compaction(self, prompt: Prompt) -> None:
-        """Publish what is left out, once for each change of it in a turn."""
-        left_out = (prompt.dropped, prompt.trimmed)
-        if left_out != self._last_compaction:
-            self._last_compaction = left_out
+        """Publish the numbers of dropped messages and trimmed results if they have changed."""
+        compaction = (prompt.dropped, prompt.trimmed)
+        if compaction != self._last_compaction:
+            self._last_compaction = compaction
             self._publish([ContextCompacted(prompt.dropped, prompt.trimmed, summary_used=prompt.dropped > 0)])

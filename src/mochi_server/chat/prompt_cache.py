@@ -1,4 +1,4 @@
-"""Encoded messages of the older part of a conversation, cached with the history. Pure."""
+"""Prompt cache: encoded messages of completed turns, cached with the blocks of a history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from mochi_server.sessions.history import History
 from mochi_server.sessions.images import images_in
 from mochi_server.sessions.types import Message
 
-_PER_MESSAGE_CHARS = 12
-"""What a template adds to each message, roughly."""
+_TEMPLATE_CHARS = 12
+"""Estimate of the characters that a chat template adds to each message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSize:
-    """Size of a prompt, as far as it can be counted without its model."""
+    """Size of a prompt in characters and images, because tokens depend on the model."""
 
     characters: int = 0
     images: int = 0
@@ -28,29 +28,28 @@ class PromptSize:
 
     @classmethod
     def of(cls, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> "PromptSize":
-        """Count the characters of messages and tools, calls included, and the images."""
+        """Count the characters of messages, tool calls and tools, and count the images."""
         characters, images = len(orjson.dumps(tools)) if tools else 0, 0
         for message in messages:
             images += len(message.get("images") or ())
-            characters += len(message.get("content") or "") + len(message.get("thinking") or "") + _PER_MESSAGE_CHARS
+            characters += len(message.get("content") or "") + len(message.get("thinking") or "") + _TEMPLATE_CHARS
             if calls := message.get("tool_calls"):
                 characters += len(orjson.dumps(calls))
         return cls(characters, images)
 
 
 class EncodedMessages(NamedTuple):
-    """Messages as Ollama takes them. Images are named; their data is added when the request is sent."""
+    """Messages as JSON for Ollama. Images are SHA-256 names until the request is sent."""
 
     encoded: Encoded
     size: PromptSize
 
 
 def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
-    """Encode whole turns, all of which have been answered, for the model."""
-    sent = to_ollama_messages(messages, len(messages))
-    return EncodedMessages(Encoded(b",".join(map(orjson.dumps, sent))), PromptSize.of(sent))
+    """Encode the messages of completed turns for Ollama."""
+    converted = to_ollama_messages(messages, len(messages))
+    return EncodedMessages(Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted))
 
 
 def shows_images(history: History) -> bool:
-    """Return whether any message names an image."""
     return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(images_in(history.tail))

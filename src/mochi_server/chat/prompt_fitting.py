@@ -1,4 +1,4 @@
-"""Fits a prompt into a context window: which tool results are trimmed, and which turns a checkpoint replaces. Pure."""
+"""Fitting of a prompt into a context window by trimmed tool results and a checkpoint for old turns."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -14,36 +14,35 @@ from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.types import Message
 
 BEGIN_RATIO = 0.85
-"""Compaction begins when a prompt takes up this much of the window ..."""
+"""Share of the window above which a prompt is compacted."""
 
 TARGET_RATIO = 0.5
-"""... and takes it down to this much, so that it is not needed again for many turns."""
+"""Share of the window that a compacted prompt may use, so that compaction is rare."""
 
 CHECKPOINT_TOKENS = 1500
 TRIMMED_CHARS = 400
-"""Characters that are left of an old tool result: half of them head, half tail."""
+"""Length of a trimmed tool result: half from its start, half from its end."""
 
-ROOM_FOR_AN_ANSWER = 64
-"""Tokens; a prompt that leaves less than this in the window does not fit."""
+MIN_ANSWER_TOKENS = 64
+"""Number of tokens that a prompt must leave free in the window."""
 
 HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A summary that replaces all messages up to one of them, except the system message, in the prompt."""
+    """Summary that replaces the oldest messages of a prompt, except the system message."""
 
     text: str
     covers_through_message_id: str
     model: str
 
     def to_dict(self) -> dict[str, str]:
-        """Return the checkpoint as a session stores it."""
         return {"text": self.text, "covers_through_message_id": self.covers_through_message_id, "model": self.model}
 
     @classmethod
     def from_dict(cls, stored: object) -> "Checkpoint | None":
-        """Read a stored checkpoint; None if it is not valid."""
+        """Read a stored checkpoint. Return None if it is invalid."""
         if not isinstance(stored, dict):
             return None
         values = [stored.get(name) for name in ("text", "covers_through_message_id", "model")]
@@ -52,40 +51,39 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Prompt:
-    """The messages for the model: a history, and what of it is left out."""
+    """Messages for the model: a history without the parts that are trimmed or replaced."""
 
     history: History
-    turn_begins: int
+    turn_start: int
+    """Position of the user message to answer."""
     checkpoint: Checkpoint | None = None
     trim: bool = False
     """Whether long tool results of earlier turns are trimmed."""
     trim_turn: bool = False
-    """Whether long tool results of this turn are trimmed, too, except in the latest round."""
+    """Whether long tool results of this turn are trimmed too, except in the latest round."""
     shows_images: bool = True
-    """Whether the model can see images."""
 
     @cached_property
     def covered(self) -> int:
-        """Number of messages that the checkpoint replaces; 0 when it no longer belongs to this history."""
-        return covered_by(self.checkpoint, self.history) if self.checkpoint else 0
+        """Number of messages that the checkpoint replaces, or 0 if it does not belong to this history."""
+        return covered_count(self.checkpoint, self.history) if self.checkpoint else 0
 
     @property
     def trimmed(self) -> int:
-        """Number of tool results that are trimmed."""
         return sum(self._is_trimmed(i) for i in range(self.covered, len(self.history))) if self.trim else 0
 
     @property
     def dropped(self) -> int:
-        """Number of messages that are not sent, without the system message."""
-        return max(self.covered - self.system, 0)
+        """Number of messages that the checkpoint replaces, without the system message."""
+        return max(self.covered - self.system_count, 0)
 
     @property
     def messages(self) -> list[ChatMessage | Encoded]:
-        """The system message, the checkpoint, and the history after it."""
+        """Messages to send: the system message, the checkpoint and the history after it."""
         return self._sent[0]
 
     def size_with(self, tools: Sequence[dict[str, Any]]) -> PromptSize:
-        """Return the size of the messages and of these tools."""
+        """Return the size of the messages together with tool definitions."""
         return self._sent[1] + PromptSize.of((), tools)
 
     @cached_property
@@ -98,18 +96,18 @@ class Prompt:
         return sent, total
 
     def _parts(self) -> Iterator[EncodedMessages | list[ChatMessage]]:
-        """Yield the messages in order; unchanged blocks of the history are taken from the cache."""
+        """Yield the messages in order. Unchanged blocks of the history come from the prompt cache."""
         position = 0
         if self.covered and self.checkpoint:
-            yield self._to_ollama(0, self.system)
+            yield self._to_ollama(0, self.system_count)
             yield [
                 {"role": "user", "content": HEADING + self.checkpoint.text},
                 {"role": "assistant", "content": "I remember."},
             ]
-            position = max(self.covered, self.system)
+            position = max(self.covered, self.system_count)
         for block, end in zip(self.history.blocks, self.history.ends, strict=True):
             begin = end - len(block.messages)
-            if position <= begin and end <= self.turn_begins and self._is_unchanged(block):
+            if position <= begin and end <= self.turn_start and self._is_unchanged(block):
                 if position < begin:
                     yield self._to_ollama(position, begin)
                 yield block.cached(encode_messages)
@@ -120,30 +118,29 @@ class Prompt:
         return not block.cached(encode_messages).size.images and not (self.trim and block.cached(_has_long_results))
 
     def _to_ollama(self, start: int, end: int) -> list[ChatMessage]:
-        """Return messages of whole turns as Ollama takes them."""
-        messages = [self._shortened(i) for i in range(start, end)] if self.trim else self.history[start:end]
-        sent = to_ollama_messages(messages, self.turn_begins - start)
+        messages = [self._trim_message(i) for i in range(start, end)] if self.trim else self.history[start:end]
+        sent = to_ollama_messages(messages, self.turn_start - start)
         if not self.shows_images:
             for message in sent:
                 message.pop("images", None)
         return sent
 
     @property
-    def system(self) -> int:
-        """Number of messages before the conversation: 1 with a system message, else 0."""
+    def system_count(self) -> int:
+        """Number of system messages at the start of the history, 0 or 1."""
         return 1 if self.history and self.history[0]["role"] == "system" else 0
 
     def _is_trimmed(self, index: int) -> bool:
-        if not self.trim or index >= (self._latest_round if self.trim_turn else self.turn_begins):
+        if not self.trim or index >= (self._latest_round if self.trim_turn else self.turn_start):
             return False
         return _is_long_result(self.history[index])
 
     @cached_property
     def _latest_round(self) -> int:
-        """Position of the latest answer: the results after it are new to the model."""
+        """Position of the latest answer. The model has not seen the results after it."""
         return max((i for i, message in enumerate(self.history) if message["role"] == "assistant"), default=0)
 
-    def _shortened(self, index: int) -> Message:
+    def _trim_message(self, index: int) -> Message:
         message = self.history[index]
         if not self._is_trimmed(index):
             return message
@@ -153,7 +150,7 @@ class Prompt:
 
 
 def checkpoint_tokens(window: int) -> int:
-    """Return the length limit of a checkpoint in a window."""
+    """Return the maximum length of a checkpoint for a window size. Both are in tokens."""
     return min(CHECKPOINT_TOKENS, window // 4)
 
 
@@ -165,8 +162,8 @@ def _is_long_result(message: Message) -> bool:
     return message["role"] == "tool" and len(message["content"]) > TRIMMED_CHARS
 
 
-def covered_by(checkpoint: Checkpoint, history: Sequence[Message]) -> int:
-    """Return how many messages of a history a checkpoint replaces; 0 when the last one it covers is gone."""
+def covered_count(checkpoint: Checkpoint, history: Sequence[Message]) -> int:
+    """Return how many messages a checkpoint replaces, or 0 if the last of them is no longer in the history."""
     for index, message in enumerate(history):
         if message.get("message_id") == checkpoint.covers_through_message_id:
             return index + 1
@@ -175,46 +172,44 @@ def covered_by(checkpoint: Checkpoint, history: Sequence[Message]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The window that a prompt has to fit into. ``estimate`` returns the tokens of a prompt."""
+    """Token budget of a prompt. ``window`` is in tokens, and ``estimate`` returns the tokens of a prompt."""
 
     window: int
     estimate: Callable[[Prompt], int]
 
     def is_exceeded_by(self, prompt: Prompt) -> bool:
-        """Return whether a prompt has to be shortened."""
         return self.estimate(prompt) > self.window * BEGIN_RATIO
 
     def boundary(self, prompt: Prompt) -> int | None:
-        """Return the position up to which a checkpoint has to cover the history, so that the rest fits.
+        """Return how many messages a checkpoint must replace so that the rest fits, or None if it can replace none.
 
-        It is always the end of a turn, so that no call is separated from its result. None when there is nothing to
-        cover. If nothing makes the rest fit, it is the end of the last complete turn.
+        The result is always the end of a turn, so that tool calls stay with their results. If the rest cannot fit, the
+        result is the end of the last complete turn.
         """
         ends = [
             i
-            for i in range(prompt.covered + 1, prompt.turn_begins + 1)
-            if prompt.history[i]["role"] == "user" and i > prompt.system
+            for i in range(prompt.covered + 1, prompt.turn_start + 1)
+            if prompt.history[i]["role"] == "user" and i > prompt.system_count
         ]
 
         def rest_fits(end: int) -> bool:
             message_id = prompt.history[end - 1]["message_id"]
             return self._is_small(replace(prompt, checkpoint=Checkpoint("-", message_id, "")))
 
-        # The more is covered, the less is left: a binary search finds the first position.
+        # A binary search works because a later position always leaves a smaller prompt.
         return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)] if ends else None
 
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
-        """Trim the results of this turn if the prompt needs it, or if ``forced``. Raises ``ContextOverflow``."""
+        """Trim the tool results of this turn if the prompt is too long, or if ``forced``. Raise ``ContextOverflow``."""
         if forced and prompt.trim_turn:
             raise self.overflow(prompt)
         if forced or self.is_exceeded_by(prompt):
             prompt = replace(prompt, trim_turn=True)
-        if self.estimate(prompt) + ROOM_FOR_AN_ANSWER > self.window:
+        if self.estimate(prompt) + MIN_ANSWER_TOKENS > self.window:
             raise self.overflow(prompt)
         return prompt
 
     def overflow(self, prompt: Prompt) -> ContextOverflow:
-        """Return the error for a prompt that cannot be made to fit."""
         return ContextOverflow(self.window, self.estimate(prompt))
 
     def _is_small(self, prompt: Prompt) -> bool:

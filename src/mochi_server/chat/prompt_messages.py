@@ -1,4 +1,4 @@
-"""Converts stored messages to the messages of a prompt. The stored history is not changed."""
+"""Conversion of stored messages to the messages of a prompt."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,15 +8,15 @@ from mochi_server.sessions.images import images_of
 from mochi_server.sessions.session import system_message
 from mochi_server.sessions.types import Message
 
-_SENT = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
+_SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
 
 
-def to_ollama_messages(messages: Sequence[Message], turn_begins: int) -> list[ChatMessage]:
-    """Return stored messages as Ollama takes them.
+def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
+    """Convert stored messages to Ollama's format.
 
-    ``turn_begins`` is the position of the user message being answered: thinking is sent only after it, within the tool
-    rounds of its turn. An interrupted answer without text is left out, and a call without a result gets one, because
-    models reject calls without results. Images are named by their SHA-256; their data is added when a request is sent.
+    ``turn_start`` is the position of the user message to answer. Thinking is sent only for answers after it.
+    Interrupted answers without text are omitted. Tool calls without a result get one, because models require it.
+    Images stay SHA-256 names until the request is sent.
     """
     sent: list[ChatMessage] = []
     missing: dict[str, str] = {}
@@ -28,31 +28,31 @@ def to_ollama_messages(messages: Sequence[Message], turn_begins: int) -> list[Ch
             calls = message.get("tool_calls") or ()
             missing = {call["id"]: call["function"]["name"] for call in calls if call.get("id")}
         if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
-            sent.append(_to_ollama(message, with_thinking=index > turn_begins))
+            sent.append(_to_ollama(message, with_thinking=index > turn_start))
     return [*sent, *_missing_results(missing)]
 
 
 def last_user_index(messages: Sequence[Message]) -> int | None:
-    """Return the position of the latest user message, if there is one."""
+    """Return the position of the latest user message, or None."""
     backwards = zip(range(len(messages) - 1, -1, -1), reversed(messages), strict=True)
     return next((index for index, message in backwards if message["role"] == "user"), None)
 
 
-def with_instructions(history: History, asked: int, instructions: str | None) -> tuple[History, int]:
-    """Return a history with instructions added to its system message, and the new position of ``asked``."""
+def with_instructions(history: History, user_index: int, instructions: str | None) -> tuple[History, int]:
+    """Add instructions to the system message of a history. Return it with the new ``user_index``."""
     if not instructions:
-        return history, asked
+        return history, user_index
     if not history or history[0]["role"] != "system":
-        return History.of([system_message(instructions), *history]), asked + 1
+        return History.of([system_message(instructions), *history]), user_index + 1
     first = history[0]
     if first["content"].strip() == instructions.strip():
-        return history, asked
-    told: Message = {**first, "content": f"{first['content']}\n\n{instructions}"}
-    return History.of([told, *history[1:]]), asked
+        return history, user_index
+    combined: Message = {**first, "content": f"{first['content']}\n\n{instructions}"}
+    return History.of([combined, *history[1:]]), user_index
 
 
 def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
-    sent: ChatMessage = {name: message[name] for name in _SENT if message.get(name) is not None}  # type: ignore[assignment, literal-required]  # a TypedDict by names
+    sent: ChatMessage = {name: message[name] for name in _SENT_FIELDS if message.get(name) is not None}  # type: ignore[assignment, literal-required]  # a TypedDict by names
     if with_thinking and message.get("thinking"):
         sent["thinking"] = message["thinking"]
     if "images" in message and (images := images_of(message)):
@@ -61,7 +61,7 @@ def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
 
 
 def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
-    """Return results for calls that have none: the names of their tools by call ID."""
+    """Return results for tool calls without one. ``names`` maps call IDs to tool names."""
     return [
         {"role": "tool", "content": _NO_RESULT, "tool_name": name, "tool_call_id": call_id}
         for call_id, name in names.items()

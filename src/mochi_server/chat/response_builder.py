@@ -1,4 +1,4 @@
-"""Builds the message of an answer from the lines of the model, and publishes its events."""
+"""Builder of an answer from the response lines of a model."""
 
 from io import StringIO
 from typing import Any
@@ -26,14 +26,14 @@ _COUNTERS = (
 
 
 class ResponseBuilder:
-    """One answer of a model. Tool calls are taken from any line, the last included.
+    """Builder of one answer, which also publishes its events.
 
-    Of more than ``max_calls`` calls only the first are taken; ``left_out`` counts the others.
+    Only the first ``max_calls`` tool calls count. ``skipped_calls`` is the number of further calls.
     """
 
     def __init__(self, model: str, publish: Publish, max_calls: int) -> None:
         self.model = model
-        self.left_out = 0
+        self.skipped_calls = 0
         self._publish = publish
         self._max_calls = max_calls
         self.message_id = new_id()
@@ -45,21 +45,20 @@ class ResponseBuilder:
 
     @property
     def has_text(self) -> bool:
-        """Whether there is any text to store."""
         return bool(self._content.tell() or self._thinking.tell())
 
     def feed(self, lines: list[Line]) -> None:
-        """Take the lines of one read; publish one event for each piece of text, never merged.
+        """Add the lines of one read, and publish one event for each piece of text.
 
         Raises:
-            OllamaError: A line has a tool call that cannot be read. The events before it are published.
+            OllamaError: A line has an invalid tool call. The events before it are published.
         """
         events: list[ChatEvent] = []
         try:
             for line in lines:
                 message = line.get("message")
                 if type(message) is dict:
-                    self._take(message, events)
+                    self._add_message(message, events)
         finally:
             if events:
                 self._publish(events)
@@ -67,7 +66,7 @@ class ResponseBuilder:
             self._last = lines[-1]
 
     def message(self, *, interrupted: bool = False) -> Message:
-        """Return the answer so far as it is stored."""
+        """Return the answer received so far in the form that sessions store."""
         message: Message = {
             "role": "assistant",
             "content": self._content.getvalue(),
@@ -87,7 +86,7 @@ class ResponseBuilder:
         return message
 
     def calls(self, first_index: int) -> list[ToolInvocation]:
-        """Return the tool calls, numbered through the turn."""
+        """Return the tool calls. ``first_index`` is the number of the first call within the turn."""
         return [
             ToolInvocation(
                 first_index + i, c["id"], c["function"]["name"], c["function"]["arguments"], self._defects.get(i)
@@ -95,7 +94,7 @@ class ResponseBuilder:
             for i, c in enumerate(self.tool_calls)
         ]
 
-    def _take(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
+    def _add_message(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
         thinking, content = message.get("thinking"), message.get("content")
         if thinking and isinstance(thinking, str):
             self._thinking.write(thinking)
@@ -105,19 +104,19 @@ class ResponseBuilder:
             events.append(ContentDelta(content))
         if calls := message.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:
-                self._take_call(call, len(self.tool_calls))
+                self._add_call(call, len(self.tool_calls))
 
-    def _take_call(self, call: Any, index: int) -> None:
-        """Take a call in Ollama's shape; give it an ID where it has none. Raises ``OllamaError``."""
+    def _add_call(self, call: Any, index: int) -> None:
+        """Add a tool call in Ollama's format, with a new ID if it has none. Raise ``OllamaError``."""
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not function.get("name"):
-            raise OllamaError("Ollama sent a tool call without a function's name.")
+            raise OllamaError("Ollama sent a tool call without a function name.")
         if index >= self._max_calls:
-            self.left_out += 1
+            self.skipped_calls += 1
             return
         arguments = _arguments(function.get("arguments"))
         if arguments is None:
-            self._defects[index] = "The arguments must be an object, with the parameters by name."
+            self._defects[index] = "The arguments must be a JSON object with parameter names as keys."
         elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             self._defects[index] = TOO_DEEP
             arguments = None
@@ -129,11 +128,11 @@ class ResponseBuilder:
         )
 
 
-def _arguments(given: object) -> dict[str, Any] | None:
-    """Return arguments as an object; some models write it as a string of JSON. None for anything else."""
-    if isinstance(given, str):
+def _arguments(value: object) -> dict[str, Any] | None:
+    """Return arguments as an object, or None if they are invalid. Some models send a JSON string."""
+    if isinstance(value, str):
         try:
-            given = orjson.loads(given or "{}")
+            value = orjson.loads(value or "{}")
         except orjson.JSONDecodeError:
             return None
-    return given if isinstance(given, dict) else {} if given is None else None
+    return value if isinstance(value, dict) else {} if value is None else None

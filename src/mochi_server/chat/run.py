@@ -1,4 +1,4 @@
-"""A run: one turn that is being executed or has ended, with its state, its event log and its subscribers."""
+"""Runs: turns in execution, with their state, event log and subscribers."""
 
 import asyncio
 import time
@@ -14,36 +14,35 @@ from mochi_server.util.clock import new_id
 from mochi_server.util.eager import EagerCall
 
 RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
-"""``stopped``: a client asked for it. ``cancelled``: the last subscriber left, or the server shut down."""
+"""State of a run. A client stops a run; a disconnect, a shutdown or another server cancels it."""
 
 
 @dataclass(eq=False)
 class Run:
-    """A turn in execution, and its events."""
+    """Turn that is being executed or has ended."""
 
     session_id: str
     request: TurnRequest
-    """The request, without the data of its images."""
+    """Request without its image data."""
     model_failure: MochiError | None = None
-    """Why Ollama could not be asked before the turn began."""
+    """Error of Ollama during the validation of the turn."""
     run_id: str = field(default_factory=new_id)
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
-    """Empty until the run has ended."""
+    """Result of the turn, empty until the run has ended."""
     log: EventLog = field(default_factory=EventLog)
     key: str | None = None
-    """The idempotency key of the request."""
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0
-    leaving: asyncio.TimerHandle | None = None
-    """Set while no client is connected and the run is about to be cancelled for it."""
+    cancel_timer: asyncio.TimerHandle | None = None
+    """Timer that cancels the run, set while no client is connected."""
     stopped: bool = False
-    """Set before the run is cancelled, when a client stops it."""
-    ended_by: MochiError | None = None
-    """Set before the run is cancelled, when the server ends it."""
+    """Whether a client has stopped the run. It is set before the cancellation."""
+    abort_error: MochiError | None = None
+    """Error with which the server ends the run. It is set before the cancellation."""
     task: "asyncio.Task[None] | None" = None
-    """None before it begins and after it has ended."""
-    _begun: bool = False
+    """Task that executes the run. It is None before the start and after the end."""
+    _has_started: bool = False
     _cancelled: bool = False
     _subscribers: "set[_Subscriber]" = field(default_factory=set)
 
@@ -53,32 +52,32 @@ class Run:
 
     @property
     def failure(self) -> MochiError | None:
-        """The error of a run that has ended."""
-        return self.result.failure or self.ended_by
+        """Error of a run that has ended, or None."""
+        return self.result.failure or self.abort_error
 
     def cancel(self) -> None:
-        """End the run early. A task that has not begun would never run its cleanup, so it begins first."""
+        """Cancel the run. A task that has not started is cancelled by ``begin``, so that its cleanup runs."""
         self._cancelled = True
-        if self._begun and self.task is not None:
+        if self._has_started and self.task is not None:
             self.task.cancel()
 
     def begin(self) -> None:
-        """Mark the run's task as begun. Raises ``CancelledError`` for a run that was cancelled before."""
-        self._begun = True
+        """Mark the task as started. Raise ``CancelledError`` if the run was cancelled before."""
+        self._has_started = True
         if self._cancelled:
             raise asyncio.CancelledError
 
     def publish(self, events: list[ChatEvent]) -> None:
-        """Append events to the log and pass them on to the subscribers."""
+        """Append events to the log and notify the subscribers."""
         batch = self.log.add(events)
         for subscriber in self._subscribers:
             subscriber.notify(batch)
 
     async def forward(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
-        """Pass the events after a position to ``receive``, in as few batches as possible, until the run has ended.
+        """Call ``receive`` with each batch of events after a position, until the run has ended.
 
-        A batch is passed on as it is published. While ``receive`` waits, for a slow client, nothing else is passed on,
-        and the subscriber reads from the log what it has missed. None stands for ``idle`` seconds without events.
+        While ``receive`` waits for a slow client, further events collect in the log and form the next batch. After
+        ``idle`` seconds without events, ``receive`` is called with None.
         """
         subscriber = _Subscriber(self, receive, after, idle)
         self._subscribers.add(subscriber)
@@ -90,7 +89,7 @@ class Run:
             subscriber.close()
 
     async def collect(self) -> TurnResult:
-        """Wait for the end of the run, as a client that wants one response. Raises the error that ended it."""
+        """Wait for the end of the run and return its result. Raise the error that ended it."""
         if self.task is not None:
             await asyncio.wait([self.task])
         if self.failure is not None:
@@ -102,40 +101,40 @@ Receive = Callable[[Batch | None], Coroutine[Any, Any, None]]
 
 
 class _Subscriber:
-    """One receiver of events.
+    """Subscriber of a run.
 
-    As long as the receiver does not wait, it is called where events are published, because a task switch costs more
-    than the call. When it waits, for a slow client, the subscriber's own task reads the log and calls it.
+    The publisher calls a fast receiver directly, because a task switch costs more than the call. A slow receiver is
+    called by the subscriber's own task, which reads the log.
     """
 
     def __init__(self, run: Run, receive: Receive, position: int, idle: float | None) -> None:
         self._run = run
         self._receive = receive
         self._position = position
-        self._keeps_up = False
+        self._is_fast = False
         self._call: EagerCall | None = None
         self._loop = asyncio.get_running_loop()
-        self._waiting: asyncio.Future[None] | None = None
-        self._progress = self._loop.time()
+        self._wakeup: asyncio.Future[None] | None = None
+        self._last_activity = self._loop.time()
         self._is_idle = False
-        # One timer that fires now and then costs less than one that is set anew with each event.
-        self._timer = None if idle is None else self._loop.call_later(idle, self._check, idle)
+        # One timer that checks the time costs less than a new timer for each event.
+        self._timer = None if idle is None else self._loop.call_later(idle, self._check_idle, idle)
 
     def notify(self, batch: Batch) -> None:
-        """Pass on what has just been published, or wake the task that does."""
-        self._progress = self._loop.time()
-        if self._waiting is None or self._waiting.done():
+        """Forward a batch to a fast receiver, or wake the task that serves a slow one."""
+        self._last_activity = self._loop.time()
+        if self._wakeup is None or self._wakeup.done():
             return
-        if self._keeps_up:
+        if self._is_fast:
             self._position = self._run.log.last
             call = EagerCall(self._receive(batch))
             if call.is_done and self._run.state == "running":
                 return
             self._call = call
-        self._waiting.set_result(None)
+        self._wakeup.set_result(None)
 
     async def catch_up(self) -> bool:
-        """Pass on what is in the log; return whether more may follow."""
+        """Forward the new events in the log. Return whether more may follow."""
         if self._is_idle:
             self._is_idle = False
             await self._receive(None)
@@ -147,26 +146,25 @@ class _Subscriber:
                 self._position = batch.last
                 self._call = EagerCall(self._receive(batch))
             call, self._call = self._call, None
-            self._keeps_up = call.is_done
+            self._is_fast = call.is_done
             await call
 
     async def wait(self) -> None:
-        """Wait until there is something for ``catch_up`` to do."""
-        self._waiting = self._loop.create_future()
-        await self._waiting
+        self._wakeup = self._loop.create_future()
+        await self._wakeup
 
     def close(self) -> None:
-        """Stop the timer, and abandon a call that has begun."""
+        """Stop the timer and close an unfinished call."""
         if self._timer is not None:
             self._timer.cancel()
         if self._call is not None:
             self._call.close()
 
-    def _check(self, idle: float) -> None:
-        left = self._progress + idle - self._loop.time()
-        if left <= 0:
-            left, self._progress = idle, self._loop.time()
-            if self._waiting is not None and not self._waiting.done():
+    def _check_idle(self, idle: float) -> None:
+        remaining = self._last_activity + idle - self._loop.time()
+        if remaining <= 0:
+            remaining, self._last_activity = idle, self._loop.time()
+            if self._wakeup is not None and not self._wakeup.done():
                 self._is_idle = True
-                self._waiting.set_result(None)
-        self._timer = self._loop.call_later(left, self._check, idle)
+                self._wakeup.set_result(None)
+        self._timer = self._loop.call_later(remaining, self._check_idle, idle)

@@ -1,4 +1,4 @@
-"""Registry of runs: each turn is a task of its own; here are the ways in which it can end early."""
+"""Registry of runs: start turns as tasks, find their runs and end them early."""
 
 import asyncio
 import logging
@@ -24,20 +24,15 @@ logger = logging.getLogger(__name__)
 
 
 class RunObserver(Protocol):
-    """Service that works on sessions between turns."""
+    """Service that works on sessions between turns. ``session_deleting`` is called before the deletion."""
 
-    def turn_starting(self, session_id: str) -> None:
-        """A turn of the session begins."""
-
-    def turn_ended(self, session_id: str) -> None:
-        """The turn of the session has ended."""
-
-    def session_deleting(self, session_id: str) -> None:
-        """The session is about to be deleted."""
+    def turn_starting(self, session_id: str) -> None: ...
+    def turn_ended(self, session_id: str) -> None: ...
+    def session_deleting(self, session_id: str) -> None: ...
 
 
 class RunRegistry:
-    """All runs of this process, at most one at a time for a session."""
+    """Registry of the runs of this process, at most one running turn per session. Times are in seconds."""
 
     def __init__(
         self,
@@ -51,7 +46,6 @@ class RunRegistry:
         retention_seconds: float = RETENTION_SECONDS,
         shutdown: anyio.Event | None = None,
     ) -> None:
-        """``retention_seconds``: for how long the events of an ended run can be listened to."""
         self._store = store
         self._engine = engine
         self._observer = observer
@@ -60,13 +54,16 @@ class RunRegistry:
         self._on_ended = on_ended
         self._cache = RunCache(retention_seconds)
         self.running = self._cache.running
-        self._turns = FairScheduler()
-        self._draining: asyncio.Task[None] | None = None
+        self._start_queue = FairScheduler()
+        self._shutdown_task: asyncio.Task[None] | None = None
         self.shutdown = shutdown or anyio.Event()
-        """Set it to begin the shutdown; ``start`` then refuses."""
+        """Event that begins the shutdown. After it is set, ``start`` raises ``ShuttingDown``."""
 
     async def start(self, session_id: str, request: TurnRequest, *, key: str | None = None) -> Run:
-        """Begin a turn, or find the one with the same idempotency key. Raises what a client gets as an HTTP status."""
+        """Start a turn and return its run, or return the run with the same idempotency key.
+
+        Raise a ``MochiError`` if the session is busy, the request is invalid or the server shuts down.
+        """
         if key is None:
             return await self._start(session_id, request)
         return await self._cache.get_or_start(
@@ -74,42 +71,42 @@ class RunRegistry:
         )
 
     async def _start(self, session_id: str, request: TurnRequest) -> Run:
-        if self._draining is None:
-            self._draining = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
+        if self._shutdown_task is None:
+            self._shutdown_task = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
         self._engine.prefetch()
-        await self._turns.wait()  # without this, a burst of new turns would block the event loop
+        await self._start_queue.wait()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
         run_id = new_id()
-        hold = self._store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait")
-        await hold.__aenter__()
+        lock = self._store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait")
+        await lock.__aenter__()
         try:
             turn = await self._engine.prepare(session_id, request)
             self._refuse_at_shutdown()
             run = Run(session_id, request.without_data(), turn.model_failure, run_id)
             self._observer.turn_starting(session_id)
         except BaseException:
-            await hold.__aexit__(*sys.exc_info())
+            await lock.__aexit__(*sys.exc_info())
             raise
         self._cache.add(run)
-        run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, hold))
+        run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, lock))
         return run
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with this ID, or the running or latest one. Raises ``SessionNotFound``."""
+        """Return the run with this ID, or the latest run of the session. Raise ``SessionNotFound``."""
         run = self._cache.find(session_id, run_id)
         if run is None or not run.running:
             await self._store.load(session_id)
         return run
 
     async def stop(self, session_id: str) -> Run | None:
-        """Stop the running turn of a session, if any, and store its partial answer. Raises ``SessionNotFound``."""
+        """Stop the running turn of a session, if any, and store its partial answer. Raise ``SessionNotFound``."""
         run = await self.find(session_id)
         if run is not None and run.running:
             await _cancel(run, stopped=True)
         return run
 
     async def abandon(self, session_id: str) -> None:
-        """Stop the running turn of a session that is about to be deleted, and forget its ended runs."""
+        """Stop the running turn of a session before its deletion, and drop its ended runs."""
         run = self._cache.find(session_id)
         if run is not None and run.running:
             await _cancel(run, stopped=True)
@@ -118,50 +115,50 @@ class RunRegistry:
 
     @contextmanager
     def subscribed(self, run: Run) -> Iterator[None]:
-        """Count a listener. Cancel the run when the last one disconnects, unless it may continue."""
+        """Count a subscriber. Cancel the run after the last one disconnects, unless it may continue."""
         run.subscribers += 1
-        if run.leaving is not None:
-            run.leaving.cancel()
-            run.leaving = None
+        if run.cancel_timer is not None:
+            run.cancel_timer.cancel()
+            run.cancel_timer = None
         try:
             yield
         finally:
             run.subscribers -= 1
             if run.subscribers == 0 and run.running and run.request.on_disconnect == "cancel":
-                run.leaving = asyncio.get_running_loop().call_later(
+                run.cancel_timer = asyncio.get_running_loop().call_later(
                     self._disconnect_grace, self._cancel_if_unsubscribed, run
                 )
 
     async def drain(self) -> None:
-        """Refuse new turns, wait for running ones for the grace period, then end them."""
+        """Refuse new turns, wait for running turns until the shutdown grace ends, then cancel them."""
         self.shutdown.set()
         if running := self._cache.running():
             await asyncio.wait([run.task for run in running if run.task], timeout=self._shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
-        """End running turns now, for a shutdown, and store their partial answers."""
+        """Cancel running turns for a shutdown and store their partial answers."""
         self._engine.stop_retrying()
         running = self._cache.running()
         for run in running:
-            run.ended_by = ShuttingDown()
+            run.abort_error = ShuttingDown()
         await asyncio.gather(*(_cancel(run) for run in running))
 
     def abort_all(self, session_ids: Collection[str]) -> None:
-        """End the running turns of sessions that other servers have taken over."""
+        """Cancel the running turns of sessions that other servers have taken over."""
         for run in self._cache.running():
             if run.session_id in session_ids:
-                run.ended_by = SessionTaken(run.session_id)
+                run.abort_error = SessionTaken(run.session_id)
                 run.cancel()
 
     async def aclose(self) -> None:
-        """Cancel running turns and wait until their partial answers are stored."""
+        """Cancel running turns, store their partial answers and refuse new turns."""
         self.shutdown.set()
-        if self._draining is not None:
-            self._draining.cancel()
+        if self._shutdown_task is not None:
+            self._shutdown_task.cancel()
         await self.end_all()
 
-    async def _execute(self, run: Run, turn: Turn, hold: AbstractAsyncContextManager[None]) -> None:
+    async def _execute(self, run: Run, turn: Turn, lock: AbstractAsyncContextManager[None]) -> None:
         result: TurnResult | None = None
         try:
             try:
@@ -170,11 +167,11 @@ class RunRegistry:
                 del turn  # so that the engine can free the data of its images
                 result = await running
             finally:
-                await hold.__aexit__(*sys.exc_info())
+                await lock.__aexit__(*sys.exc_info())
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
-            logger.exception("Run failed at its end run_id=%s", run.run_id)
+            logger.exception("Run failed while it ended run_id=%s", run.run_id)
             failure = error if isinstance(error, MochiError) else InternalError()
             result = replace(result or TurnResult(), failure=failure)
         run.result = result
@@ -184,12 +181,12 @@ class RunRegistry:
             self._end(run, "stopped" if run.stopped else "cancelled")
         else:
             self._end(run, "failed" if run.failure else "completed")
-        for kept in (run.failure, run.model_failure):
-            if kept is not None:  # its frames keep everything that the turn worked with
-                kept.__traceback__ = kept.__cause__ = kept.__context__ = None
+        for stored_error in (run.failure, run.model_failure):
+            if stored_error is not None:  # its frames refer to all data of the turn
+                stored_error.__traceback__ = stored_error.__cause__ = stored_error.__context__ = None
 
     def _end(self, run: Run, state: RunState) -> None:
-        # The session is released by now: a client that reads `done` may begin the next turn at once.
+        # The session lock is released before `done`, because a client may then start the next turn at once.
         run.state = state
         self._on_ended(run)
         run.publish([Done(run.session_id)])
@@ -211,7 +208,7 @@ class RunRegistry:
 
 
 async def _cancel(run: Run, *, stopped: bool = False) -> None:
-    """Cancel a run and wait for its end. ``stopped`` says that a client asked for it."""
+    """Cancel a run and wait for its end. ``stopped`` means that a client requested it."""
     run.stopped = run.stopped or stopped
     run.cancel()
     if run.task is not None:

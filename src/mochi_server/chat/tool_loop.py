@@ -1,4 +1,4 @@
-"""The tool loop: ask the model, run its tool calls, ask again, until there is an answer."""
+"""Tool loop: call the model and run its tool calls until it answers without calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome, fai
 
 @dataclass(frozen=True, slots=True)
 class ToolLoopLimits:
-    """Limits after which a model has to answer without tools."""
+    """Limits of the tool loop. After ``rounds`` or ``identical_calls``, the model must answer without tools."""
 
     rounds: int = 50
     identical_calls: int = 3
@@ -22,10 +22,10 @@ class ToolLoopLimits:
 
 @dataclass
 class ToolLoop:
-    """The rounds of one turn. Each message is stored when it is complete, each event is pushed to ``publish``.
+    """Tool loop of one turn. Complete messages go to ``writer``, events to ``publish``.
 
-    With ``may_announce`` a first answer without calls does not end the loop: some models announce what they will do
-    before they do it.
+    With ``may_announce``, a first answer without calls does not end the loop, because some models announce their tool
+    calls first.
     """
 
     model: ModelCall
@@ -34,67 +34,67 @@ class ToolLoop:
     limits: ToolLoopLimits
     publish: Publish
     may_announce: bool = False
-    _previous: ToolInvocation | None = None
-    _repeated: int = 0
+    _previous_call: ToolInvocation | None = None
+    _identical_calls: int = 0
 
     async def run(self, reminders: Sequence[Message] = ()) -> None:
-        """Run until the model has answered, or has called tools that the client runs.
+        """Run until the model answers without tool calls, or calls tools that the client runs.
 
-        ``reminders`` are sent after the history with every request and never stored. At a limit the model is asked
-        once more, without tools, so that the user gets an answer.
+        ``reminders`` are sent after the history in every request and never stored. At a limit, the model is called once
+        more without tools, so that the user gets an answer.
         """
         for rounds_left in reversed(range(self.limits.rounds)):
             calls = await self._call_model(reminders)
             if not calls:
-                if self._only_announced(rounds_left):
+                if self._is_announcement(rounds_left):
                     self.publish([ContentDelta("")])
                     continue
                 return
-            is_shown = await self._run_calls(calls)
+            have_own_events = await self._run_calls(calls)
             if self.writer.handed_back:
                 return
-            if not is_shown:
+            if not have_own_events:
                 self.publish([ToolContinuationStart()])
-            if self._repeated >= self.limits.identical_calls:
+            if self._identical_calls >= self.limits.identical_calls:
                 break
         self.publish(
-            [TurnWarning("TOOL_LIMIT_REACHED", "The model called tools for too long; it answers without them now.")]
+            [TurnWarning("TOOL_LIMIT_REACHED", "The model reached the limit of tool calls and answers without tools.")]
         )
         await self.answer(reminders)
 
     async def answer(self, reminders: Sequence[Message] = ()) -> None:
-        """Ask for one answer without tools; ignore calls."""
+        """Request one answer without tools, and ignore tool calls in it."""
         await self._call_model(reminders, offers_tools=False)
 
-    def _only_announced(self, rounds_left: int) -> bool:
-        """Return whether to ask again after a first answer without calls."""
-        first, self.may_announce = self.may_announce and not self.writer.outcomes, False
-        return first and rounds_left > 0
+    def _is_announcement(self, rounds_left: int) -> bool:
+        """Return whether to call the model again after a first answer without tool calls."""
+        is_first, self.may_announce = self.may_announce and not self.writer.outcomes, False
+        return is_first and rounds_left > 0
 
     async def _call_model(self, reminders: Sequence[Message], *, offers_tools: bool = True) -> list[ToolInvocation]:
-        """Ask the model once and store its message. Return the calls to run."""
+        """Call the model once, store its message and return the tool calls to run."""
         answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
         self.writer.set_answer(answer)
         schemas = self.toolbox.schemas() if offers_tools else []
         messages = self.writer.messages.extended(reminders)
-        await self.model.send(messages, schemas, self.writer.turn_begins, answer.feed, answer_id=answer.message_id)
+        await self.model.send(messages, schemas, self.writer.turn_start, answer.feed, answer_id=answer.message_id)
         if not offers_tools:
             answer.tool_calls.clear()
-        elif answer.left_out:
-            self.publish([_skipped_calls_warning(answer.left_out, self.limits.calls_per_round)])
-        # Register the calls first: a stored call must get a result.
+        elif answer.skipped_calls:
+            self.publish([_skipped_calls_warning(answer.skipped_calls, self.limits.calls_per_round)])
+        # The calls are registered before they are stored, because every stored call needs a result.
         calls = answer.calls(len(self.writer.outcomes))
         self.writer.expect_results(calls)
         await self.writer.add(answer.message(), last=not answer.tool_calls)
         return calls
 
     def _receive(self, events: list[ChatEvent]) -> None:
-        self.writer.progressed()
+        self.writer.schedule_flush()
         self.publish(events)
 
     async def _run_calls(self, calls: list[ToolInvocation]) -> bool:
-        """Run calls in order. Return True if all of them published their own events, so no ``tool_result`` was sent."""
-        is_shown = True
+        """Run calls in order. Return whether all of them published their own events instead of ``tool_result``."""
+        have_own_events = True
         for call in calls:
             outcome = await self._run_call(call)
             if outcome.handed_back:
@@ -103,21 +103,21 @@ class ToolLoop:
             await self.writer.add_result(call, outcome)
             if not outcome.has_own_events:
                 self.publish([outcome.event()])
-                is_shown = False
-        return is_shown
+                have_own_events = False
+        return have_own_events
 
     async def _run_call(self, call: ToolInvocation) -> ToolOutcome:
-        previous, self._previous = self._previous, call
+        previous, self._previous_call = self._previous_call, call
         is_same = previous is not None and (previous.name, previous.arguments) == (call.name, call.arguments)
-        self._repeated = self._repeated + 1 if is_same else 1
-        if self._repeated > self.limits.identical_calls:
-            return failed(call, "The same call was made again and again; it was not run once more.")
+        self._identical_calls = self._identical_calls + 1 if is_same else 1
+        if self._identical_calls > self.limits.identical_calls:
+            return failed(call, "The call was not run: the same call was made too often. Change its arguments.")
         return await self.toolbox.run(call, self.publish)
 
 
 def _skipped_calls_warning(count: int, limit: int) -> TurnWarning:
     message = (
-        f"The model made {limit + count} tool calls in one round; the last {count} are left out. "
+        f"The model made {limit + count} tool calls in one round. The last {count} calls were skipped. "
         "Raise the limit with MOCHI_MAX_TOOL_CALLS_PER_ROUND."
     )
     return TurnWarning("TOOL_CALLS_LEFT_OUT", message)

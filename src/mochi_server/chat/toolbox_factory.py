@@ -1,4 +1,4 @@
-"""The toolbox of a turn: the tools that its session enables, under the session's policy, and those of other sources."""
+"""Factory of the toolbox of a turn: the enabled tools of its session, and the tools of other sources."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,27 +13,30 @@ from mochi_server.tools.registry import ToolRegistry
 from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox, JoinedToolbox, Toolbox
 
 ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | None]]
-"""Returns more tools for a session, or None. The approver is asked where approval is needed."""
+"""Function that returns further tools for a session, or None. The approver handles their approvals."""
 
 
 @dataclass
 class ToolboxFactory:
-    """Makes the toolbox of a turn. Names of the sources' tools are reserved while these are offered."""
+    """Factory of toolboxes. Tools of ``sources`` take precedence over session tools with the same name."""
 
-    library: ToolRegistry
+    registry: ToolRegistry
     execution: ToolExecutionService
     broker: ConfirmationBroker
     store: SessionStore
     sources: Sequence[ToolboxSource] = ()
 
     async def create(self, session: ChatSession, *, interactive: bool, tools: Sequence[str] | None = None) -> Toolbox:
-        """The tools of a session, or of these names. Without ``interactive`` nobody can be asked about calls."""
-        enabled = EnabledTools(self.library, self.store, session.session_id)
+        """Create the toolbox of a session. ``tools`` replaces the session's enabled tools by names.
+
+        Without ``interactive``, tool calls cannot be approved.
+        """
+        enabled = EnabledTools(self.registry, self.store, session.session_id)
         if tools is not None:
             functions = FunctionToolbox(await enabled.select(tools, None), self.execution)
         else:
-            found = await enabled.of(session.metadata.tool_settings)
-            functions = FunctionToolbox(found, self.execution, enabled.current)
+            enabled_tools = await enabled.of(session.metadata.tool_settings)
+            functions = FunctionToolbox(enabled_tools, self.execution, enabled.current)
         approver = SessionApprover(self.broker, session.session_id, interactive, self.store)
         own = ConfirmingToolbox(functions, approver)
         others = [box for source in self.sources if (box := await source(session, approver)) is not None]
@@ -42,25 +45,23 @@ class ToolboxFactory:
 
 @dataclass
 class EnabledTools:
-    """The tools that a session enables. They are selected anew when its settings have changed."""
+    """Enabled tools of a session, selected again when its settings change."""
 
-    library: ToolRegistry
+    registry: ToolRegistry
     store: SessionStore
     session_id: str
     _selected: tuple[list[str], str | None] | None = None
     _tools: Mapping[str, Tool] = field(default_factory=dict)
 
     async def current(self) -> Mapping[str, Tool]:
-        """The tools by the settings that are stored now."""
+        """Return the tools that the stored settings enable now."""
         return await self.of((await self.store.load(self.session_id)).metadata.tool_settings)
 
     async def of(self, settings: ToolSettings) -> Mapping[str, Tool]:
-        """The tools by these settings."""
         if self._selected != (settings.tools, settings.tool_group):
             self._tools = await self.select(settings.tools, settings.tool_group)
             self._selected = (settings.tools, settings.tool_group)
         return self._tools
 
     async def select(self, names: Sequence[str], group: str | None) -> Mapping[str, Tool]:
-        """The tools of these names and of this group."""
-        return (await self.library.catalogue()).selected(names, group) if names or group else {}
+        return (await self.registry.catalogue()).selected(names, group) if names or group else {}

@@ -1,4 +1,4 @@
-"""A turn: the request, what was validated before it began, and its result."""
+"""Turns: the request, the validated inputs and the result."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class GenerationOptions:
-    """How an answer is generated. None leaves a value to the session's defaults, and then to the model."""
+    """Generation options of one answer. None means the session's default, then the model's."""
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
@@ -26,82 +26,78 @@ class GenerationOptions:
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """The request of a client. Without a message the last user message is answered again."""
+    """Request for a turn. Without a message, the last user message is answered again."""
 
     message: str | None = None
     images: tuple[Image, ...] = ()
-    """Images that belong to the message."""
     generation: GenerationOptions = field(default_factory=GenerationOptions)
     """Options that override the session's defaults."""
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True
-    """Whether a client can be asked to approve calls."""
+    """Whether clients can approve tool calls."""
     results: Sequence[Message] = ()
-    """Stored before the message: results of calls that an earlier turn handed back to the client."""
+    """Results of tool calls that the client ran after an earlier turn. They are stored before the message."""
     continues: bool = False
-    """Whether the history is answered as it stands, whatever its last message is."""
+    """Whether the history is answered as it is, even if its last message is not from the user."""
     instructions: str | None = None
-    """Added to the system prompt in this turn alone; never stored."""
+    """Text that is added to the system prompt for this turn and never stored."""
     tools: Sequence[str] | None = None
-    """Names of tools that replace those the session enables."""
+    """Names of tools that replace the enabled tools of the session."""
     client_tools: frozenset[str] = frozenset()
-    """Names of the tools whose calls are handed back to the client."""
+    """Names of the tools that the client runs."""
     wrap_toolbox: Callable[[Toolbox], Toolbox] = lambda toolbox: toolbox
-    """Adds the client's tools to the session's toolbox."""
+    """Function that adds the client's tools to the session's toolbox."""
     revision: str | None = None
-    """The revision of the history that the request was made for; another one is a conflict."""
+    """Expected revision of the history. Another revision raises ``SessionConflict``."""
     key: str | None = None
-    """The idempotency key of the message."""
     responder: "Responder | None" = None
-    """Answers in place of the session's model."""
+    """Function that answers instead of the session's model."""
 
     def is_same_request(self, other: "TurnRequest") -> bool:
-        """Return whether both send the same to the model, however they receive the answer."""
+        """Return whether both requests have the same message, images and generation options."""
         return (self.message, self.images, self.generation) == (other.message, other.images, other.generation)
 
     def without_data(self) -> "TurnRequest":
-        """Return the request with the names of its images alone."""
+        """Return the request without the bytes of its images."""
         return replace(self, images=tuple(image.without_data() for image in self.images))
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn that may begin."""
+    """Validated turn that is ready to run."""
 
     session: ChatSession
     request: TurnRequest
     toolbox: Toolbox
     model: ModelInfo | None = None
-    """None when Ollama could not be asked; ``model_failure`` says why."""
     model_failure: MochiError | None = None
+    """Error of the model lookup, if ``model`` is None."""
 
 
 @dataclass(frozen=True)
 class TurnResult:
-    """The result of a turn that has ended, well or not."""
+    """Result of a turn that has completed, failed or been cancelled."""
 
     stored: Sequence[Message] = ()
-    """The messages that the turn added, oldest first."""
+    """Messages that the turn added, oldest first."""
     repeated: Sequence[Message] = ()
-    """Messages of an earlier turn that this one sends again."""
+    """Messages of an earlier turn that this turn sends again."""
     outcomes: Sequence[ToolOutcome] = ()
-    """How each tool call ended, in order."""
     handed_back: Sequence[ToolInvocation] = ()
-    """Calls that the client runs; the turn has ended with them."""
+    """Tool calls that the client must run after the turn."""
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False
-    """Whether the turn was cancelled before its end."""
 
     @property
     def answer(self) -> Message | None:
-        """The last answer. Results may follow it, if the model called tools of the server and of the client."""
+        """Last answer, or None. Tool results may follow it if some of its calls belong to the client."""
         return last_answer(self.stored) or last_answer(self.repeated)
 
     @property
     def window_object(self) -> dict[str, Any]:
-        """The window as responses show it; ``usage_tokens`` is prompt and answer, as Ollama counted them."""
+        """Context window for responses. ``usage_tokens`` is Ollama's count of prompt and answer."""
         return {
             "current_window": self.window.window if self.window else None,
             "usage_tokens": usage_tokens(self.answer),
@@ -109,9 +105,9 @@ class TurnResult:
         }
 
     def completed(self) -> MessageComplete:
-        """Return the event for the end of a turn that has an answer."""
+        """Return the event that ends an answered turn."""
         message = self.answer
-        assert message is not None  # noqa: S101 - or the turn has failed
+        assert message is not None  # noqa: S101 - without an answer, the turn has failed
         return MessageComplete(
             message_id=message["message_id"],
             model=message["model"],
@@ -123,4 +119,4 @@ class TurnResult:
 
 
 Responder = Callable[[Publish], Awaitable[TurnResult]]
-"""Publishes the events of an answer and returns the result."""
+"""Function that publishes the events of an answer and returns the result."""

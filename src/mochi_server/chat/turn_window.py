@@ -1,7 +1,7 @@
-"""The context window of one model during one turn."""
+"""Context window of one model during one turn."""
 
 from mochi_server.chat.prompt_cache import PromptSize
-from mochi_server.chat.prompt_fitting import ROOM_FOR_AN_ANSWER, Checkpoint
+from mochi_server.chat.prompt_fitting import MIN_ANSWER_TOKENS, Checkpoint
 from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, TurnWarning
 from mochi_server.ollama.errors import is_out_of_memory, refused_tokens
@@ -14,41 +14,39 @@ from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import now
 
 _LONG_CHARS = 4000
-_MOST_CHARS_PER_TOKEN = 8
-"""No prose has more characters per token in a text of at least ``_LONG_CHARS`` characters."""
+_MAX_CHARS_PER_TOKEN = 8
+"""Maximum average of characters per token in a text of more than ``_LONG_CHARS`` characters."""
 
 
 class TurnWindow:
-    """Applies the decisions of the registry to the requests of a turn."""
+    """Context window for the requests of a turn, as decided by the registry."""
 
     def __init__(self, windows: WindowRegistry, model: ModelInfo, session: ChatSession, history: History) -> None:
         self.decision: WindowDecision | None = None
-        """The decision for the latest request."""
         self.is_loaded = False
-        """Whether Ollama had loaded the model with this window before the request."""
+        """Whether the model was loaded with this window before the request."""
         self._windows = windows
         self._model = model
         self._session = session
         self._previous_model = previous_model(history)
-        self._counted = 0
-        """Tokens of the conversation at the latest count; 0 if messages have been left out since."""
+        self._last_usage = 0
+        """Tokens of the conversation by Ollama's latest count, or 0 if that count no longer applies."""
         if Checkpoint.from_dict(session.metadata.compaction) is None and self._previous_model == session.model:
-            self._counted = usage_tokens(last_answer(history)) or 0
+            self._last_usage = usage_tokens(last_answer(history)) or 0
         self._stepped_down = False
 
     @property
     def size(self) -> int | None:
-        """The window in tokens; None sends no ``num_ctx``."""
+        """Window in tokens, or None if requests have no ``num_ctx``."""
         return self.decision.window if self.decision else None
 
     async def decide(self, prompt: PromptSize) -> None:
-        """Choose the window for a prompt."""
         decision = await self._windows.decide(
             self._model,
             self._session.metadata.context_window_config,
             self._session.session_id,
             previous_model=self._previous_model,
-            required_tokens=max(self.estimate(prompt), self._counted),
+            required_tokens=max(self.estimate(prompt), self._last_usage),
         )
         # Keep the reason of the decision that changed the window: later ones report `no_adjustment`.
         if self.decision is None or decision.window != self.decision.window:
@@ -56,33 +54,28 @@ class TurnWindow:
         self.is_loaded = decision.is_loaded
 
     def estimate(self, prompt: PromptSize) -> int:
-        """Return the tokens of a prompt, roughly."""
         return self._windows.estimate(self._model, prompt.characters, prompt.images)
 
     def answer_limit(self, prompt: PromptSize, num_predict: object) -> int | None:
-        """Return how many tokens the window leaves for an answer; None when ``num_predict`` limits it more."""
+        """Return how many tokens the window leaves for an answer, or None if ``num_predict`` is a lower limit."""
         if self.size is None:
             return None
-        room = max(self.size - self.estimate(prompt), ROOM_FOR_AN_ANSWER)
+        room = max(self.size - self.estimate(prompt), MIN_ANSWER_TOKENS)
         is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
         return room if is_limited else None
 
     def record_usage(self, last: Line, prompt: PromptSize, limit: int | None) -> list[ChatEvent]:
-        """Take up the token counts of an answer; return warnings if Ollama cut the prompt or the answer.
-
-        ``limit`` is the result of ``answer_limit``.
-        """
-        counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
+        """Record Ollama's token counts, with the ``answer_limit`` of the request. Return warnings about cut texts."""
+        prompt_tokens, tokens = last.get("prompt_eval_count"), last.get("eval_count")
         events: list[ChatEvent] = []
-        if isinstance(counted, int) and self._is_truncated(counted, prompt.characters):
-            events.append(
-                TurnWarning("PROMPT_TRUNCATED", "Ollama has cut the prompt: this version ignores `truncate`.")
-            )
-        elif isinstance(counted, int):
-            self._windows.observe(self._model, prompt.characters, counted, prompt.images)
-        if last.get("done_reason") == "length" and limit is not None and self._is_full(counted, answered, limit):
-            events.append(TurnWarning("ANSWER_CUT", "The answer has reached the end of the context window."))
-            self._windows.grow(self._model, (counted or 0) + (answered or 0) + 1)
+        if isinstance(prompt_tokens, int) and self._is_truncated(prompt_tokens, prompt.characters):
+            text = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
+            events.append(TurnWarning("PROMPT_TRUNCATED", text))
+        elif isinstance(prompt_tokens, int):
+            self._windows.observe(self._model, prompt.characters, prompt_tokens, prompt.images)
+        if last.get("done_reason") == "length" and limit is not None and self._is_full(prompt_tokens, tokens, limit):
+            events.append(TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window."))
+            self._windows.grow(self._model, (prompt_tokens or 0) + (tokens or 0) + 1)
         return events
 
     def used_tokens(self, last: Line, prompt: PromptSize) -> int:
@@ -92,11 +85,11 @@ class TurnWindow:
         return prompt_tokens + (answered if isinstance(answered, int) else 0)
 
     def adapt(self, refusal: OllamaError, prompt: PromptSize) -> bool:
-        """Change the window after a refusal; return False when only a shorter prompt can help.
+        """Change the window after a refusal. Return False if only a shorter prompt can help.
 
         Raises:
-            OllamaError: No window helps.
-            ContextOverflow: The server does not set ``num_ctx``.
+            OllamaError: The model does not fit into memory with a smaller window either.
+            ContextOverflow: The prompt is too long, and the server does not set ``num_ctx``.
         """
         if is_out_of_memory(refusal):
             if self._stepped_down:
@@ -114,13 +107,13 @@ class TurnWindow:
         return is_grown
 
     def observe_refusal(self, refusal: OllamaError, prompt: PromptSize) -> int:
-        """Calibrate the estimate with a prompt that was too long; return its tokens."""
+        """Calibrate the token estimate with a refused prompt, and return the tokens of the prompt."""
         tokens = refused_tokens(refusal) or self.estimate(prompt) * 2
         self._windows.observe(self._model, prompt.characters, tokens, prompt.images)
         return tokens
 
     async def save(self, store: SessionStore) -> None:
-        """Store the window with the session, unless a client has set another one during the turn."""
+        """Store the window with the session, unless a client has changed it during the turn."""
         before = self._session.metadata.context_window_config
         after = before if self.decision is None else self._windows.adjusted(before, self.decision, now())
         if after == before:
@@ -129,19 +122,19 @@ class TurnWindow:
         if stored.metadata.context_window_config == before:
             await store.patch(stored.session_id, {"context_window_config": after})
 
-    def _is_full(self, counted: object, answered: object, limit: int) -> bool:
-        """Return whether an answer has used up its room; some models end earlier with the same reason."""
-        if not isinstance(answered, int):
+    def _is_full(self, prompt: object, answer: object, limit: int) -> bool:
+        """Return whether token counts reach the limit. Some models end earlier with the same reason."""
+        if not isinstance(answer, int):
             return False
-        return answered >= limit or (isinstance(counted, int) and counted + answered >= (self.size or 0))
+        return answer >= limit or (isinstance(prompt, int) and prompt + answer >= (self.size or 0))
 
-    def _is_truncated(self, counted: int, characters: int) -> bool:
-        """Return whether a count can only be that of a cut prompt.
+    def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
+        """Return whether a token count proves that Ollama truncated the prompt.
 
-        It fills the window, or is too small for a text so long. Counts that fall from turn to turn are no sign: old
-        versions of Ollama leave out what is in their cache.
+        The count fills the window or is too small for the text. A count that falls between turns proves nothing,
+        because old versions of Ollama do not count cached tokens.
         """
-        if self.size is not None and counted >= self.size:
+        if self.size is not None and prompt_tokens >= self.size:
             return True
-        is_too_small = characters > _LONG_CHARS and counted * _MOST_CHARS_PER_TOKEN < characters
-        return is_too_small and counted * 1.1 >= self._counted
+        is_too_small = characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
+        return is_too_small and prompt_tokens * 1.1 >= self._last_usage

@@ -1,4 +1,4 @@
-"""Writes a turn into its session: each message when it is complete, and the partial answer of an interrupted turn."""
+"""Writer of the messages of a turn, including the partial answer of an interrupted turn."""
 
 import asyncio
 import logging
@@ -29,10 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 class TurnWriter:
-    """Writer of one turn. The caller must hold the lock of its session.
+    """Writer of one turn. The caller must hold the session lock.
 
-    A regenerated answer replaces the old one only when it is complete. Until then the messages of such a turn are kept
-    here.
+    A regenerated answer replaces the old answer only when it is complete. Until then its messages stay in memory.
     """
 
     def __init__(
@@ -47,127 +46,123 @@ class TurnWriter:
         self._store = store
         self._schedule = schedule
         self._retry = retry
-        self._id = session.session_id
+        self._session_id = session.session_id
         self._client_tools = request.client_tools
         self._answer: ResponseBuilder | None = None
         self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
-        """Calls without a stored result by index, with their outcome if it is known."""
+        """Calls without a stored result by index, with their outcome if they have run."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
-        self._storing: asyncio.Future[None] | None = None
+        self._initial_write: asyncio.Future[None] | None = None
         self.stored: list[Message] = []
-        """The messages that the turn has added, oldest first."""
+        """Messages that the turn has added, oldest first."""
         self.outcomes: list[ToolOutcome] = []
-        """How each tool call ended, in order."""
         self.handed_back: list[ToolInvocation] = []
-        """Calls that the client runs."""
-        self._new = list(request.results)
+        """Tool calls that the client must run."""
+        self._new_messages = list(request.results)
         if request.message is not None:
-            key = None if request.key is None else key_digest(self._id, request.key)
-            self._new.append(user_message(request.message, request.images, key_digest=key))
-        self.history: History = session.history.extended(self._new)
-        """The session's messages as of the beginning of the turn, the new ones included."""
-        history, asked = self.history, last_user_index(self.history)
-        self._begins = asked if asked is not None else len(history)
-        end = len(history) if request.continues else self._begins + 1
-        self._replaces = end < len(history)
-        self._revision = session.revision if self._replaces else None
-        self.messages, self.turn_begins = with_instructions(history.prefix(end), self._begins, request.instructions)
-        """The messages for the model, and the position of the user message being answered in them."""
+            key = None if request.key is None else key_digest(self._session_id, request.key)
+            self._new_messages.append(user_message(request.message, request.images, key_digest=key))
+        self.history: History = session.history.extended(self._new_messages)
+        """Messages of the session at the start of the turn, with the new messages."""
+        history, user_index = self.history, last_user_index(self.history)
+        self._user_index = user_index if user_index is not None else len(history)
+        end = len(history) if request.continues else self._user_index + 1
+        self._is_regeneration = end < len(history)
+        self._revision = session.revision if self._is_regeneration else None
+        self.messages, self.turn_start = with_instructions(history.prefix(end), self._user_index, request.instructions)
+        """Messages for the model, and the position of the user message to answer in them."""
 
     def begin(self, images: Sequence[Image] = (), on_end: Callable[[bool], None] = lambda _: None) -> None:
-        """Begin to store the message of the user, with its images. It is safe when ``begun`` has returned.
+        """Start to store the user message with its images.
 
-        The model is asked meanwhile: a disk takes longer than anything else before the first token. ``on_end`` receives
-        whether the message is stored.
+        The model is called meanwhile, because the disk is slow. ``on_end`` receives whether the message is stored.
         """
-        if not self._new:
+        if not self._new_messages:
             on_end(True)
             return
 
         async def store() -> None:
             is_stored = False
             try:
-                await self._append(self._new, images=images)
+                await self._append(self._new_messages, images=images)
                 is_stored = True
             finally:
                 on_end(is_stored)
 
-        self._storing = asyncio.ensure_future(store())
+        self._initial_write = asyncio.ensure_future(store())
 
     async def wait_until_stored(self) -> None:
-        """Wait until the message of the user is stored. Raises what went wrong with it, every time."""
-        if self._storing is not None:
-            await asyncio.shield(self._storing)
-            self._storing = None
+        """Wait until the user message is stored. After a failure, raise its error at every call."""
+        if self._initial_write is not None:
+            await asyncio.shield(self._initial_write)
+            self._initial_write = None
 
     def set_answer(self, answer: ResponseBuilder) -> None:
-        """Set the answer in progress."""
         self._answer = answer
 
-    def progressed(self) -> None:
-        """Schedule a flush of the partial answer, which has grown, so that a crash costs seconds."""
-        if self._timer is None and not self._replaces:
+    def schedule_flush(self) -> None:
+        """Schedule a flush of the partial answer, so that a crash loses only seconds."""
+        if self._timer is None and not self._is_regeneration:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(self._schedule.following(loop.time()), self._flush)
 
     async def add(self, message: Message, *, last: bool = False) -> None:
-        """Store a complete message; ``last`` ends the turn."""
+        """Store a complete answer message. ``last`` means that it ends the turn."""
         await self._finish_writes()
         if handed_back := self._handed_back(message):
             message["handed_back"] = handed_back
         await run_shielded(self._add(message, last=last))
 
     def expect_results(self, calls: Sequence[ToolInvocation]) -> None:
-        """Set the calls that run now; each of them gets a result, also when the turn is interrupted."""
+        """Register the tool calls of a round. Each call gets a result, even if the turn is interrupted."""
         self._open_calls = {call.index: (call, None) for call in calls}
 
     async def add_result(self, call: ToolInvocation, outcome: ToolOutcome) -> None:
-        """Store the result of a call."""
         self.outcomes.append(outcome)
         self._open_calls[call.index] = (call, outcome)  # for a turn that is cancelled before it is stored
         await self._finish_writes()
         await run_shielded(self._add(tool_message(call, outcome), result_of=call))
 
     def return_to_client(self, call: ToolInvocation) -> None:
-        """Leave a call to the client, which sends the result in a later turn."""
+        """Return a tool call to the client, which sends its result in a later turn."""
         self.handed_back.append(call)
         del self._open_calls[call.index]
 
     async def interrupt(self, is_stopped: Callable[[], bool] = lambda: False) -> MochiError | None:
-        """Store what there is of the turn: the answer in progress, marked as interrupted, and results for its calls.
+        """Store the partial answer, marked as interrupted, and the results of open tool calls.
 
-        A partial answer replaces the earlier one only if a client has stopped the turn. Returns the error if storing
-        failed, also that of the message of the user.
+        A partial answer replaces an earlier answer only if a client has stopped the turn. Return the error if this
+        write or the write of the user message failed.
         """
         try:
             await run_shielded(self._interrupt(is_stopped))
         except MochiError as error:
-            logger.error("Partial answer not stored session_id=%s: %s", self._id, error.message)
+            logger.error("Partial answer not stored session_id=%s: %s", self._session_id, error.message)
             return error
         return None
 
     async def _interrupt(self, is_stopped: Callable[[], bool]) -> None:
         await self._finish_writes()
         answer, self._answer = self._answer, None
-        if answer is not None:  # calls need results only if the answer that made them is stored
+        if answer is not None:  # the answer with these calls is not stored, so they need no results
             self._open_calls = {}
         messages = self._results_of_open_calls()
         if answer is not None and answer.has_text:
             messages.append(answer.message(interrupted=True))
-        if self._replaces and not is_stopped():
+        if self._is_regeneration and not is_stopped():
             return
         self.stored.extend(messages)
-        if self._replaces and self.stored:
+        if self._is_regeneration and self.stored:
             await self._replace(self.stored)
         elif messages:
             await self._append(messages)
 
     def _results_of_open_calls(self) -> list[Message]:
-        """Return results for the calls that have none: the known ones, and those of interrupted calls."""
-        left, self._open_calls = self._open_calls, {}
+        """Return the results of open calls. Calls without an outcome are marked as interrupted."""
+        open_calls, self._open_calls = self._open_calls, {}
         messages: list[Message] = []
-        for call, outcome in left.values():
+        for call, outcome in open_calls.values():
             if outcome is not None:
                 messages.append(tool_message(call, outcome))
                 continue
@@ -176,8 +171,8 @@ class TurnWriter:
         return messages
 
     async def _add(self, message: Message, *, last: bool = False, result_of: ToolInvocation | None = None) -> None:
-        if not self._replaces:
-            # Store the unfinished results with the calls, so that a crash never leaves a call without a result.
+        if not self._is_regeneration:
+            # Unfinished results are stored with the calls, so that after a crash each call has a result.
             await self._append([message], ends_turn=last, unfinished=self._unfinished_calls(result_of))
         elif last:
             await self._replace([*self.stored, message])
@@ -188,27 +183,28 @@ class TurnWriter:
             del self._open_calls[result_of.index]
 
     async def _append(self, messages: Sequence[Message], **options: Any) -> ChatSession:
-        return await self._retry.run(lambda: self._store.append(self._id, messages, **options))
+        return await self._retry.run(lambda: self._store.append(self._session_id, messages, **options))
 
     async def _replace(self, messages: Sequence[Message]) -> ChatSession:
-        # The revision makes this fail instead of replacing messages that another process has added.
-        replace = partial(self._store.replace_tail, self._id, self._begins + 1, messages, revision=self._revision)
+        # The revision check protects messages that another process has added.
+        start = self._user_index + 1
+        replace = partial(self._store.replace_tail, self._session_id, start, messages, revision=self._revision)
         return await self._retry.run(replace)
 
     def _flush(self) -> None:
         self._timer = None
         if self._flushing is not None and not self._flushing.done():
-            self.progressed()
+            self.schedule_flush()
         elif self._answer is not None:
             message = self._answer.message(interrupted=True)
             self._flushing = asyncio.get_running_loop().create_task(self._store_partial(message))
 
     def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
-        """Return the message that stands for the other open calls after a crash."""
-        left = [call for call, _ in self._open_calls.values() if call is not ended]
-        if not left:
+        """Return the message that crash recovery turns into results of the other open calls, or None."""
+        open_calls = [call for call, _ in self._open_calls.values() if call is not ended]
+        if not open_calls:
             return None
-        first, *others = left
+        first, *others = open_calls
         message = interrupted(tool_message(first, failed(first, INTERRUPTED)))
         message["tool_calls"] = [
             {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others
@@ -216,18 +212,17 @@ class TurnWriter:
         return message
 
     def _handed_back(self, message: Message) -> list[str]:
-        """Return the ids of a message's calls that the client runs."""
         return [call["id"] for call in message.get("tool_calls", ()) if call["function"]["name"] in self._client_tools]
 
     async def _store_partial(self, message: Message) -> None:
         try:
             await self.wait_until_stored()
-            await self._store.checkpoint(self._id, message)
+            await self._store.checkpoint(self._session_id, message)
         except MochiError as error:
-            logger.warning("Partial answer not stored session_id=%s: %s", self._id, error.message)
+            logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error.message)
 
     async def _finish_writes(self) -> None:
-        """Wait for the writes under way and begin no other flush."""
+        """Wait for running writes and cancel the next flush."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -238,19 +233,17 @@ class TurnWriter:
 
 
 def _interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
-    """Return the outcome of a call that the end of its turn interrupts."""
     text = INTERRUPTED if call.progress.running is None else _INTERRUPTED_RUNNING
     return failed(call.progress.running or call, text, decided_by=call.progress.decided_by)
 
 
 def interrupted(message: Message) -> Message:
-    """Mark a message as interrupted."""
     message["interrupted"] = True
     return message
 
 
 def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
-    """Return the stored message of a call's result."""
+    """Return the message that stores the result of a tool call."""
     message: Message = {
         "role": "tool",
         "content": outcome.content,

@@ -1,4 +1,4 @@
-"""One question each, no HTTP."""
+"""Services behind the HTTP routes: sessions, summaries, comparisons, context windows and system prompts."""
 
 from mochi_server.services.context_window import DynamicContextWindowService, WindowRegistry
 from mochi_server.services.sessions import SessionService

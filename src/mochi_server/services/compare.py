@@ -1,4 +1,4 @@
-"""Comparison: several models answer the same prompt, one after the other. Nothing is stored."""
+"""Comparison of models: several models answer one prompt in sequence. Nothing is stored."""
 
 import asyncio
 import time
@@ -17,13 +17,13 @@ from mochi_server.util.shielding import run_shielded
 
 MAX_MODELS = 3
 
-_FAREWELL_SECONDS = 0.3
-"""Time for slow clients to receive the last events. A shutdown takes two seconds in total."""
+_LAST_EVENTS_SECONDS = 0.3
+"""Time for clients to receive the last events during a shutdown, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """A model's turn begins."""
+    """Name and provider of the next model."""
 
     modelId: str
     modelName: str
@@ -33,7 +33,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The model is asked."""
+    """The request is sent to the model."""
 
     modelId: str
     type: ClassVar[str] = "start"
@@ -41,7 +41,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of the answer, or of the thinking before it."""
+    """Part of the response, or of the thinking before it."""
 
     modelId: str
     delta: str
@@ -50,14 +50,14 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingChunk(Chunk):
-    """A piece of thinking; it is no part of the response."""
+    """Part of the thinking, which is not part of the response."""
 
     kind: str = "thinking"
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The model has finished."""
+    """The model has completed its response."""
 
     modelId: str
     type: ClassVar[str] = "end"
@@ -65,7 +65,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The whole response; times in milliseconds, tokens as Ollama counted them."""
+    """Complete response. Times are in milliseconds; tokens are Ollama's counts."""
 
     modelId: str
     response: str
@@ -79,7 +79,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The model has failed; nothing more of it comes."""
+    """The model has failed. It has no further events."""
 
     modelId: str
     error: str
@@ -88,7 +88,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """All models have had their turn."""
+    """All models have completed or failed."""
 
     message: str = "All models completed"
     type: ClassVar[str] = "complete"
@@ -99,7 +99,7 @@ CompareEvent = Metadata | Start | Chunk | ThinkingChunk | End | Answered | Faile
 
 @dataclass(frozen=True)
 class Comparison:
-    """A validated request. ``models`` has the requested ID and the model that it means."""
+    """Validated request. ``models`` pairs each requested ID with its model."""
 
     models: Sequence[tuple[str, ModelInfo]]
     messages: list[ChatMessage]
@@ -108,20 +108,20 @@ class Comparison:
 
 
 class CompareService:
-    """Compares models of one Ollama, without changing their context windows."""
+    """Service that compares models of one Ollama. ``shutdown_grace`` is in seconds."""
 
     def __init__(self, client: AsyncOllamaClient, windows: WindowRegistry, *, shutdown_grace: float = 5) -> None:
         self._client = client
         self._windows = windows
         self._shutdown_grace = shutdown_grace
-        self._is_draining = self._is_ending = False
+        self._is_draining = self._is_cancelling = False
         self._running: dict[asyncio.Future[None], asyncio.Task[None]] = {}
-        """The task of each comparison, by a future that is done when the client has received all events."""
+        """Task of each comparison, by a future that is done when the client has received all events."""
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """Find models by their names, or by their numbers in the list of models from 1.
+        """Find models by name, or by their number in the list of models, counted from 1.
 
-        Raises ``InvalidComparison``, and ``ShuttingDown`` during a shutdown.
+        Raise ``InvalidComparison`` for invalid IDs, and ``ShuttingDown`` during a shutdown.
         """
         if self._is_draining:
             raise ShuttingDown
@@ -152,19 +152,19 @@ class CompareService:
             received.set_result(None)
 
     async def drain(self) -> None:
-        """Refuse new comparisons, wait for running ones for the shutdown grace, then end them."""
+        """Refuse new comparisons, wait for running comparisons until the grace ends, then cancel them."""
         self._is_draining = True
         if self._running:
             await asyncio.wait(self._running, timeout=self._shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
-        """End running comparisons now, with an ``error`` for each model that has not answered."""
-        self._is_draining = self._is_ending = True
+        """Cancel running comparisons, with an ``error`` event for each model that has not answered."""
+        self._is_draining = self._is_cancelling = True
         for task in self._running.values():
             task.cancel()
         if self._running:
-            await asyncio.wait(self._running, timeout=_FAREWELL_SECONDS)
+            await asyncio.wait(self._running, timeout=_LAST_EVENTS_SECONDS)
 
     async def _compare(self, comparison: Comparison, send: Callable[[CompareEvent], None]) -> None:
         for model_id, model in comparison.models:
@@ -172,13 +172,13 @@ class CompareService:
             send(Metadata(model_id, model.name, provider))
             send(Start(model_id))
             try:
-                if self._is_ending:
+                if self._is_cancelling:
                     raise ShuttingDown
                 await self._answer(model_id, model, comparison, send)
             except MochiError as error:
                 send(Failed(model_id, error.message))
             except asyncio.CancelledError:
-                if not self._is_ending:
+                if not self._is_cancelling:
                     raise
                 send(Failed(model_id, ShuttingDown().message))
         send(Complete())
@@ -215,7 +215,7 @@ class CompareService:
         tokens: Any = last.get("eval_count")
         nanoseconds: Any = last.get("eval_duration")
         is_counted = isinstance(tokens, int) and isinstance(nanoseconds, int) and nanoseconds > 0
-        answered = Answered(
+        done = Answered(
             model_id,
             "".join(response),
             inputTokens=last.get("prompt_eval_count"),
@@ -224,7 +224,7 @@ class CompareService:
             totalMs=round((now - began) * 1000, 3),
             tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if is_counted else None,
         )
-        send(answered)
+        send(done)
 
     async def _payload(self, model: ModelInfo, comparison: Comparison) -> dict[str, Any]:
         characters = sum(len(message["content"]) for message in comparison.messages)

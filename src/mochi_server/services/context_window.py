@@ -1,6 +1,6 @@
-"""Context windows, one for each model: Ollama reloads a model whenever two requests differ in ``num_ctx``.
+"""Context windows, one per model, because Ollama reloads a model when ``num_ctx`` changes.
 
-A window grows by doubling and never shrinks. All sizes are in tokens, estimated from Ollama's counts for the model.
+A window doubles when needed and shrinks only when Ollama runs out of memory. Sizes are in tokens.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,31 +11,31 @@ from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 
-_GROWTH = 2
-"""A window grows when it is less than this many times what a conversation takes up, and by this factor."""
+_GROWTH_FACTOR = 2
+"""Growth factor. A window also grows when it has less than this many times the required tokens."""
 
 _REFUSAL_MARGIN = 1.5
-"""A window grows to this many times a prompt that Ollama refused."""
+"""Size of the new window after a refusal, relative to the refused prompt."""
 
-_SMALLEST_WINDOW = 512
-_LARGEST_UNKNOWN = 131_072
-"""Up to here windows grow for models that do not say what they can."""
+_MIN_WINDOW = 512
+_DEFAULT_LIMIT = 131_072
 
 _TOKENS_PER_CHAR = 1 / 3.5
-"""Before a model's own figure is known: typical of prose, a little high."""
+"""Estimate for prose before the model's own ratio is known, a little too high."""
 
-_TELLING_CHARS = 400
-_MOST_TOKENS_PER_CHAR = 2
-"""Text has no more; what a count says beyond this is of something else."""
+_MIN_CALIBRATION_CHARS = 400
+"""Minimum prompt length for calibration. In shorter prompts, the chat template distorts the ratio."""
+_MAX_TOKENS_PER_CHAR = 2
+"""Upper limit of the calibrated ratio. Higher counts do not come from text."""
 
 IMAGE_TOKENS = 768
-"""What Ollama itself takes an image for when it fits a prompt; models take from 256 to some thousands."""
-_HISTORY_KEPT = 10
+"""Ollama's own estimate of the tokens of an image. Models need from 256 to several thousand."""
+_MAX_ADJUSTMENTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """The window for one request. None sends no ``num_ctx``. ``loaded`` is the one the model had before, if any."""
+    """Context window for one request. A ``window`` of None sends no ``num_ctx``. ``loaded`` is the current window."""
 
     window: int | None
     reason: str
@@ -44,13 +44,13 @@ class WindowDecision:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether Ollama need not load the model for it."""
+        """Whether Ollama can use the loaded model without a reload."""
         return self.loaded is not None and self.window in (None, self.loaded)
 
 
 @dataclass(frozen=True, slots=True)
 class ManualWindow:
-    """A window that a person chose for a model, and the session they did it in."""
+    """Window that a user has set for a model, and the session in which it was set."""
 
     window: int
     session_id: str
@@ -58,33 +58,31 @@ class ManualWindow:
 
 @dataclass
 class _ModelWindow:
-    """What is known of one model."""
-
     window: int | None = None
     ceiling: int | None = None
-    """More than this did not fit into memory."""
+    """Largest window that may fit into memory, after Ollama ran out of memory."""
     override: ManualWindow | None = None
     released: bool = False
+    """Whether a stored manual window no longer applies."""
     tokens_per_char: float | None = None
-    before_step: tuple[int | None, int | None] | None = None
-    """Window and ceiling before the last step down."""
+    before_reduction: tuple[int | None, int | None] | None = None
+    """Window and ceiling before the last reduction."""
 
 
-async def nothing_loaded() -> Mapping[str, int]:
-    """The windows of an Ollama that cannot be asked."""
+async def _no_loaded_models() -> Mapping[str, int]:
     return {}
 
 
 class WindowRegistry:
-    """The windows of one Ollama's models. With ``dynamic`` false only users choose any.
+    """Registry of the context windows of all models. Without ``dynamic``, only users set windows.
 
-    ``loaded`` returns the windows that models are loaded with now, by qualified name.
-    ``on_adjusted`` is called with the reason when a session gets another window.
+    ``loaded`` returns the current windows of the loaded models by qualified name.
+    ``on_adjusted`` is called with the reason when the window of a session changes.
     """
 
     def __init__(
         self,
-        loaded: Callable[[], Awaitable[Mapping[str, int]]] = nothing_loaded,
+        loaded: Callable[[], Awaitable[Mapping[str, int]]] = _no_loaded_models,
         *,
         dynamic: bool = True,
         on_adjusted: Callable[[str], object] = lambda _: None,
@@ -92,7 +90,7 @@ class WindowRegistry:
     ) -> None:
         self.dynamic = dynamic
         self.on_compacted = on_compacted
-        """Called when a summary replaces the oldest turns of a prompt."""
+        """Callback for each compaction of a prompt."""
         self._on_adjusted = on_adjusted
         self._loaded = loaded
         self._entries: dict[str, _ModelWindow] = {}
@@ -107,26 +105,26 @@ class WindowRegistry:
         required_tokens: int = 0,
         ignore_override: bool = False,
     ) -> WindowDecision:
-        """The window for a request of a session; with ``ignore_override``, the one without a manual window.
+        """Choose the context window for a request of a session. ``ignore_override`` ignores a manual window.
 
-        ``config`` is the session's stored ``context_window_config``, ``previous_model`` the one that gave the
-        session's latest answer, if there is one, ``required_tokens`` what the prompt takes up.
+        ``config`` is the stored ``context_window_config``. ``previous_model`` gave the latest answer.
+        ``required_tokens`` is the size of the prompt.
         """
         loaded = (await self._loaded()).get(qualified_name(model.name))
         entry = self._entry(model.name)
         stored = config.get("current_window")
         if entry.override is None and not entry.released and config.get("manual_override") and isinstance(stored, int):
-            self.override(model, stored, session_id)  # by an earlier process
+            self.override(model, stored, session_id)  # set before a restart
         if entry.override is not None and not ignore_override:
             return WindowDecision(entry.override.window, "manual_override", model.context_length, loaded)
         if not self.dynamic:
             return WindowDecision(None, "no_adjustment", model.context_length, loaded)
-        window, reason = entry.window or self._first(entry, model), "no_adjustment"
+        window, reason = entry.window or self._initial_window(entry, model), "no_adjustment"
         if loaded is not None and loaded > window:
             window, reason = loaded, "adopted_loaded"
         if (
-            required_tokens * _GROWTH > window
-            and (larger := self._window_step(entry, model, _GROWTH * required_tokens)) > window
+            required_tokens * _GROWTH_FACTOR > window
+            and (larger := self._window_step(entry, model, _GROWTH_FACTOR * required_tokens)) > window
         ):
             window, reason = larger, "usage_threshold"
         entry.window = window
@@ -140,52 +138,50 @@ class WindowRegistry:
         return WindowDecision(window, reason, model.context_length, loaded)
 
     async def borrow(self, model: ModelInfo, required_tokens: int) -> int | None:
-        """The window for a request that belongs to no chat: the one that is loaded, wherever ``required_tokens`` fits
-        into it.
-        """
+        """Choose the window for a request without a session. Prefer the loaded window if it is large enough."""
         if not self.dynamic and self._entry(model.name).override is None:
             return None
         loaded = (await self._loaded()).get(qualified_name(model.name), 0)
-        if loaded >= required_tokens * _GROWTH:
+        if loaded >= required_tokens * _GROWTH_FACTOR:
             return loaded
         return (await self.decide(model, {}, "", previous_model=model.name, required_tokens=required_tokens)).window
 
     def grow(self, model: ModelInfo, required_tokens: int) -> bool:
-        """Grow the window to the next size that fits ``required_tokens``. Return whether it has grown."""
+        """Grow the window until ``required_tokens`` fit. Return whether it has grown."""
         entry = self._entry(model.name)
         if not self.dynamic or entry.override is not None:
             return False
-        window = entry.window or self._first(entry, model)
+        window = entry.window or self._initial_window(entry, model)
         entry.window = max(window, self._window_step(entry, model, max(required_tokens, window + 1)))
         return entry.window > window
 
     def grow_after_refusal(self, model: ModelInfo, tokens: int) -> bool:
-        """Grow for a prompt of so many tokens that Ollama refused; return whether the window has grown."""
+        """Grow the window after Ollama refused a prompt of this size. Return whether it has grown."""
         return self.grow(model, int(tokens * _REFUSAL_MARGIN))
 
     def step_down(self, model: ModelInfo) -> bool:
-        """Loading ran out of memory: take half the window and remember; whether there was any smaller one."""
+        """Halve the window after Ollama ran out of memory. Return False if no smaller window is possible."""
         entry = self._entry(model.name)
         window = entry.override.window if entry.override else entry.window
-        if not self.dynamic or window is None or window // _GROWTH < _SMALLEST_WINDOW:
+        if not self.dynamic or window is None or window // _GROWTH_FACTOR < _MIN_WINDOW:
             return False
-        entry.before_step = (entry.window, entry.ceiling)
-        entry.ceiling = entry.window = window // _GROWTH
+        entry.before_reduction = (entry.window, entry.ceiling)
+        entry.ceiling = entry.window = window // _GROWTH_FACTOR
         entry.override = None
         entry.released = True
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """The smaller window did not load either, so memory was not the window's fault: forget about it."""
+        """Restore the previous window, because the halved window did not load either."""
         entry = self._entry(model.name)
-        if entry.before_step is not None:
-            entry.window, entry.ceiling = entry.before_step
-            entry.before_step = None
+        if entry.before_reduction is not None:
+            entry.window, entry.ceiling = entry.before_reduction
+            entry.before_reduction = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
-        """The window as it is now."""
+        """Return the current window as a decision with a reason."""
         entry = self._entry(model.name)
-        window = entry.override.window if entry.override else entry.window or self._first(entry, model)
+        window = entry.override.window if entry.override else entry.window or self._initial_window(entry, model)
         return WindowDecision(window, reason, model.context_length)
 
     def size(self, model: str) -> int | None:
@@ -194,22 +190,19 @@ class WindowRegistry:
         return entry.override.window if entry.override else entry.window
 
     def estimate(self, model: ModelInfo, characters: int, images: int = 0) -> int:
-        """How many tokens a prompt of so many characters and images is for a model."""
+        """Return the estimated tokens of a prompt for a model."""
         text = int(characters * (self._entry(model.name).tokens_per_char or _TOKENS_PER_CHAR))
         return text + IMAGE_TOKENS * images + 1
 
     def observe(self, model: ModelInfo, characters: int, tokens: int, images: int = 0) -> None:
-        """Learn from Ollama's count of a prompt.
-
-        Short ones say more of their template than of their text, and those with images more of the images.
-        """
-        if tokens > 0 and characters >= _TELLING_CHARS and not images:
-            self._entry(model.name).tokens_per_char = min(tokens / characters, _MOST_TOKENS_PER_CHAR)
+        """Calibrate the estimate with Ollama's token count of a prompt. Ignore short prompts and images."""
+        if tokens > 0 and characters >= _MIN_CALIBRATION_CHARS and not images:
+            self._entry(model.name).tokens_per_char = min(tokens / characters, _MAX_TOKENS_PER_CHAR)
 
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:
-        """What a new session of a model stores."""
+        """Return the ``context_window_config`` of a new session."""
         entry = self._entry(model.name)
-        chosen = entry.window or self._first(entry, model) if self.dynamic else None
+        chosen = entry.window or self._initial_window(entry, model) if self.dynamic else None
         return {
             "dynamic_enabled": self.dynamic,
             "current_window": entry.override.window if entry.override else chosen,
@@ -219,7 +212,7 @@ class WindowRegistry:
         }
 
     def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
-        """A session's stored config after a decision; its history keeps the last ten real changes."""
+        """Return the config of a session after a decision, with a history of the last ten changes."""
         history = config.get("adjustment_history")
         result = dict(config) | {
             "dynamic_enabled": self.dynamic,
@@ -231,59 +224,59 @@ class WindowRegistry:
         if decision.window != config.get("current_window") and config.get("current_window") is not None:
             self._on_adjusted(decision.reason)
             entry = {"window": decision.window, "reason": decision.reason, "timestamp": at}
-            result["adjustment_history"] = [*result["adjustment_history"], entry][-_HISTORY_KEPT:]
+            result["adjustment_history"] = [*result["adjustment_history"], entry][-_MAX_ADJUSTMENTS:]
         return result
 
     def override(self, model: ModelInfo, window: int, session_id: str) -> int:
-        """Set a model's window by hand, for all its sessions; returns it, capped at the model's maximum."""
-        window = _within(window, model.context_length)
+        """Set the window of a model for all its sessions. Return it, capped at the model's maximum."""
+        window = _cap(window, model.context_length)
         entry = self._entry(model.name)
         entry.override, entry.released = ManualWindow(window, session_id), False
         return window
 
     def manual(self, model: ModelInfo, window: int) -> WindowDecision:
-        """The decision that ``override`` will lead to."""
-        return WindowDecision(_within(window, model.context_length), "manual_override", model.context_length)
+        """Return the decision that would result from ``override``."""
+        return WindowDecision(_cap(window, model.context_length), "manual_override", model.context_length)
 
     def release(self, model: str) -> None:
-        """Return a model to windows chosen by the server."""
+        """Remove the manual window of a model, so that the server chooses."""
         entry = self._entry(model)
         entry.override, entry.released = None, True
 
     def clear_session(self, session_id: str) -> None:
-        """A session is gone, and with it the window that it set by hand: nobody could find and clear it any more."""
+        """Remove the manual windows that a deleted session has set, because no client could remove them."""
         for entry in self._entries.values():
             if entry.override is not None and entry.override.session_id == session_id:
                 entry.override, entry.released = None, True
 
     def override_of(self, model: str) -> ManualWindow | None:
-        """The window set by hand for a model, if there is one."""
+        """Return the manual window of a model, or None."""
         return self._entry(model).override
 
     def _entry(self, model: str) -> _ModelWindow:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())
 
-    def _first(self, entry: _ModelWindow, model: ModelInfo) -> int:
-        """The window a model starts with; its Modelfile may ask for more."""
-        return _within(max(min(_safe(model), DEFAULT_WINDOW), model.num_ctx or 0), entry.ceiling)
+    def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
+        """Return the first window of a model: the default, or more if its Modelfile sets ``num_ctx``."""
+        return _cap(max(min(_max_window(model), DEFAULT_WINDOW), model.num_ctx or 0), entry.ceiling)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
-        """The smallest window of the ladder that ``required_tokens`` fits into, or the largest there is."""
-        largest = _within(_safe(model), entry.ceiling)
-        rung = self._first(entry, model)
-        while rung < required_tokens and rung < largest:
-            rung = min(rung * _GROWTH, largest)
-        return rung
+        """Return the first doubling of the initial window that fits ``required_tokens``, or the largest window."""
+        largest = _cap(_max_window(model), entry.ceiling)
+        window = self._initial_window(entry, model)
+        while window < required_tokens and window < largest:
+            window = min(window * _GROWTH_FACTOR, largest)
+        return window
 
 
 DynamicContextWindowService = WindowRegistry
-"""The name that the library has for it."""
+"""Documented library name of the registry."""
 
 
-def _safe(model: ModelInfo) -> int:
-    """Return the largest window that is chosen by the server: 90 % of the model's maximum."""
-    return _LARGEST_UNKNOWN if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
+def _max_window(model: ModelInfo) -> int:
+    """Return the largest window that the server chooses: 90 % of the model's maximum."""
+    return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 
-def _within(window: int, ceiling: int | None) -> int:
+def _cap(window: int, ceiling: int | None) -> int:
     return window if ceiling is None else min(window, ceiling)

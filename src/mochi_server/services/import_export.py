@@ -1,4 +1,4 @@
-"""Forks of sessions, and sessions that are exported to files and imported from them, with their images."""
+"""Fork, export and import of sessions, including their images."""
 
 import asyncio
 from base64 import b64decode, b64encode
@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mochi_server.errors import BlobNotFound, ShuttingDown, ValidationFailed
-from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat, session_of
+from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat, to_session
 from mochi_server.sessions.history_edits import forked, index_of
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.markdown import as_markdown
@@ -25,28 +25,22 @@ _FILE_END = b"\n}\n"
 
 
 class _OpenModel(BaseModel):
-    """Stored files may hold more, and are read as leniently as possible; imports check what is named here."""
+    """Base model of imported files. Unknown fields are allowed, and known fields are validated."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
 
 class FileCallFunction(_OpenModel):
-    """What is called, with what."""
-
     name: str
     arguments: dict[str, Any]
 
 
 class FileCall(_OpenModel):
-    """A tool call as Ollama writes it."""
-
     id: str
     function: FileCallFunction
 
 
 class FileMessage(_OpenModel):
-    """A message of a session file."""
-
     role: Role
     content: str
     message_id: str | None = None
@@ -55,16 +49,11 @@ class FileMessage(_OpenModel):
 
 
 class FileMetadata(_OpenModel):
-    """The head of a session file."""
-
     model: Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class SessionFile(_OpenModel):
-    """A session as it is stored and exported: `metadata`, which is what lists show of it, and its `messages`.
-
-    In exports, `blobs` are the images that messages name: base64 of their bytes, by their SHA-256 in hex.
-    """
+    """Session file. In exports, `blobs` has the images of the messages as base64, by their SHA-256 in hex."""
 
     metadata: FileMetadata
     messages: list[FileMessage]
@@ -73,48 +62,48 @@ class SessionFile(_OpenModel):
 
 @dataclass
 class ImportExportService:
-    """Forks, exports and imports, over any store. ``shutdown`` ends imports that are not stored yet."""
+    """Service for forks, exports and imports. ``shutdown`` refuses imports that are not stored yet."""
 
     store: SessionStore
     max_sessions: int
     shutdown: anyio.Event
     _importing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    """Large files take much memory: one import at a time."""
+    """Lock that allows one import at a time, because large files need much memory."""
 
     async def fork(self, session_id: str, index: int | None = None, message_id: str | None = None) -> ChatSession:
-        """Create a session with the history up to a message. The original stays as it is, and may be running."""
+        """Create a session with the history up to a message. The original may have a running turn."""
         original = await self.store.load(session_id)
         if message_id is not None:
             index = index_of(original, message_id)
         return await self.store.create(forked(original, index))
 
     async def export(self, session_id: str, form: Literal["json", "markdown"]) -> AsyncIterator[bytes]:
-        """Return a session as a file, in parts; as JSON, with the bytes of its images."""
+        """Return the chunks of a session file. JSON files include the images."""
         session = await self.store.load(session_id)
-        file = await asyncio.to_thread(_written, session, form)
+        file = await asyncio.to_thread(_encode_session, session, form)
         return self._with_images(file, sorted(images_in(session.history)) if form == "json" else ())
 
     async def _with_images(self, file: bytes, names: Collection[str]) -> AsyncIterator[bytes]:
-        """Add images to an encoded session file, one at a time. Images that no longer exist are left out."""
+        """Yield a session file with its images. Missing images are omitted."""
         if not names:
             yield file
             return
         yield file.removesuffix(_FILE_END) + b',\n  "blobs": {'
-        between = b"\n    "
+        separator = b"\n    "
         for name in names:
             try:
                 data = await self.store.load_image(name)
             except BlobNotFound:
                 continue
             encoded = await asyncio.to_thread(b64encode, data)
-            yield b"".join([between, b'"', name.encode(), b'": "', encoded, b'"'])
-            between = b",\n    "
+            yield b"".join([separator, b'"', name.encode(), b'": "', encoded, b'"'])
+            separator = b",\n    "
         yield b"\n  }" + _FILE_END
 
     async def import_sessions(self, data: bytes) -> SessionPage:
-        """Store the sessions of a file under new ids, all or none, and return them in the file's order.
+        """Store all sessions of a file under new IDs, or none, and return them in the order of the file.
 
-        Raises ValidationFailed, and ShuttingDown once the server drains.
+        Raise ``ValidationFailed`` for an invalid file, and ``ShuttingDown`` during a shutdown.
         """
         async with self._importing:
             self._refuse_at_shutdown()
@@ -129,30 +118,27 @@ class ImportExportService:
             raise ShuttingDown
 
 
-def _written(session: ChatSession, form: Literal["json", "markdown"]) -> bytes:
+def _encode_session(session: ChatSession, form: Literal["json", "markdown"]) -> bytes:
     if form == "markdown":
         return as_markdown(session).encode()
     return encode_file(session.metadata, [encode(message) for message in session.history], session.extra)
 
 
 def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
-    """Read the sessions of a file, with new ids, and their images: one or a list, of this server or of Open WebUI.
-
-    Raises ValidationFailed.
-    """
+    """Parse the sessions and images in a file from this server or from Open WebUI. Assign new session IDs."""
     try:
         content = parse(data)
     except ValueError as error:
-        raise ValidationFailed(f"The file is no JSON, or is cut short: {error}", errors=[]) from error
+        raise ValidationFailed(f"The file is not valid JSON: {error}", errors=[]) from error
     if is_nested_deeper(content, MAX_LEVELS):
         raise ValidationFailed(f"The file nests values deeper than {MAX_LEVELS} levels. Flatten them.", errors=[])
     items = content if isinstance(content, list) else [content]
     if not items:
-        raise ValidationFailed("The file holds no session.", errors=[])
+        raise ValidationFailed("The file has no sessions.", errors=[])
     if len(items) > max_sessions:
         raise ValidationFailed(
-            f"The file holds {len(items)} sessions; at most {max_sessions} can be imported at once. Split the file, or "
-            "raise MOCHI_MAX_IMPORT_SESSIONS.",
+            f"The file has {len(items)} sessions; at most {max_sessions} are allowed. Split the file, or raise "
+            "MOCHI_MAX_IMPORT_SESSIONS.",
             sessions=len(items),
             limit=max_sessions,
             errors=[],
@@ -162,7 +148,7 @@ def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, li
 
 def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
     if isinstance(item, dict) and "metadata" in item:
-        _checked(number, item, SessionFile)
+        _validate(number, item, SessionFile)
         item["metadata"]["session_id"] = new_id()
         blobs = item.pop("blobs", None) or {}
         session = ChatSession.from_dict(item)
@@ -170,33 +156,33 @@ def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
         try:
             return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
         except ValueError as error:
-            raise _invalid(number, f"cannot be imported: {error}") from error
+            raise _invalid_item(number, f"cannot be imported: {error}") from error
     if isinstance(item, dict) and "chat" in item:
-        return session_of(_checked(number, item, OpenWebUIChat)), []
+        return to_session(_validate(number, item, OpenWebUIChat)), []
     if isinstance(item, dict) and "history" in item:
-        return session_of(OpenWebUIChat(chat=_checked(number, item, OpenWebUIBareChat))), []
-    raise _invalid(number, "is neither a session of this server nor a chat of Open WebUI.")
+        return to_session(OpenWebUIChat(chat=_validate(number, item, OpenWebUIBareChat))), []
+    raise _invalid_item(number, "is neither a session nor an Open WebUI chat. Add `metadata`, `chat` or `history`.")
 
 
-_Checked = TypeVar("_Checked", bound=BaseModel)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
-def _checked(number: int, item: dict[str, Any], kind: type[_Checked]) -> _Checked:
+def _validate(number: int, item: dict[str, Any], kind: type[_Model]) -> _Model:
     try:
         orjson.dumps(item)
         return kind.model_validate(item)
     except TypeError as error:
-        raise _invalid(number, f"holds something that cannot be stored: {error}") from error
+        raise _invalid_item(number, f"has a value that cannot be stored: {error}") from error
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
         first = problems[0]
         where = ".".join(str(part) for part in first["loc"])
-        errors = [{"loc": list(each["loc"]), "msg": each["msg"], "type": each["type"]} for each in problems[:20]]
+        errors = [{"loc": list(entry["loc"]), "msg": entry["msg"], "type": entry["type"]} for entry in problems[:20]]
         message = first["msg"].removeprefix("Value error, ")
-        raise _invalid(number, f"cannot be imported: {where}: {message}", errors) from error
+        raise _invalid_item(number, f"cannot be imported: {where}: {message}", errors) from error
 
 
-def _invalid(number: int, problem: str, errors: Sequence[object] = ()) -> ValidationFailed:
+def _invalid_item(number: int, problem: str, errors: Sequence[object] = ()) -> ValidationFailed:
     return ValidationFailed(f"Item {number} of the file {problem}", item=number, errors=list(errors))
 
 
@@ -206,5 +192,5 @@ def _image(name: str, encoded: str) -> Image:
     except ValueError as error:
         raise ValueError(f"blobs.{name}: {error}") from error
     if image.sha256 != name:
-        raise ValueError(f"blobs.{name}: the bytes are another image's, {image.sha256}")
+        raise ValueError(f"blobs.{name}: the image has another SHA-256. Name it {image.sha256}.")
     return image

@@ -1,4 +1,4 @@
-"""Chats as Open WebUI exports them: trees of messages. The branch that was shown last becomes a session."""
+"""Conversion of Open WebUI exports to sessions. Only the current branch of a chat is imported."""
 
 import html
 import re
@@ -17,8 +17,8 @@ _UNTITLED = "New Chat"
 _REASONING = re.compile(r'<details type="reasoning"[^>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\s*<summary>.*?</summary>\s*", re.DOTALL)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
-_MILLISECONDS_FROM = 1e11
-"""Older exports have seconds, newer ones milliseconds in some places; as seconds these are the year 5138."""
+_MIN_MILLISECONDS = 1e11
+"""Larger timestamps are in milliseconds. Exports mix both units; in seconds, this is the year 5138."""
 
 
 class _Lenient(BaseModel):
@@ -26,7 +26,7 @@ class _Lenient(BaseModel):
 
 
 class OpenWebUIMessage(_Lenient):
-    """A message and where it hangs. ``timestamp`` is in seconds since 1970. One without a role was never shown."""
+    """Message and its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored."""
 
     role: Literal["system", "user", "assistant"] | None = None
     content: str | list[dict[str, Any]] | None = None
@@ -34,27 +34,22 @@ class OpenWebUIMessage(_Lenient):
     timestamp: float | None = None
     model: str | None = None
     output: Any = None
-    """Of answers in newer versions: the items of OpenAI's responses, where what is said may be found alone."""
+    """Output items in the format of OpenAI's Responses API. In newer exports, only they may have the text."""
 
 
 class OpenWebUIHistory(_Lenient):
-    """The tree; ``currentId`` is the last message of the branch that is shown."""
+    """Tree of messages. ``currentId`` is the last message of the current branch."""
 
     messages: dict[str, OpenWebUIMessage | None]
     currentId: str | None = None
 
 
 class OpenWebUIParams(_Lenient):
-    """The chat's own settings."""
-
     system: str | None = None
 
 
 class OpenWebUIContent(_Lenient):
-    """What the chat consists of: ``history``, or, before there were trees, ``messages`` alone.
-
-    ``timestamp`` is in milliseconds.
-    """
+    """Content of a chat: ``history``, or ``messages`` in old exports. ``timestamp`` is in Unix milliseconds."""
 
     model_config = ConfigDict(
         json_schema_extra={"not": {"properties": {"history": {"type": "null"}, "messages": {"type": "null"}}}}
@@ -69,20 +64,20 @@ class OpenWebUIContent(_Lenient):
     messages: list[OpenWebUIMessage | None] | None = None
 
     @model_validator(mode="after")
-    def _says_something(self) -> "OpenWebUIContent":
+    def _require_messages(self) -> "OpenWebUIContent":
         if self.history is None and self.messages is None:
-            raise ValueError("it has no history, and no messages")
+            raise ValueError("it needs `history` or `messages`")
         return self
 
 
 class OpenWebUIBareChat(OpenWebUIContent):
-    """A chat as old exports have it, with nothing beside it."""
+    """Chat of an old export, without surrounding metadata."""
 
     history: OpenWebUIHistory
 
 
 class OpenWebUIChat(_Lenient):
-    """A chat of an Open WebUI export. Times are in seconds since 1970."""
+    """Chat of an Open WebUI export. Times are in Unix seconds."""
 
     chat: OpenWebUIContent
     title: str | None = None
@@ -90,17 +85,17 @@ class OpenWebUIChat(_Lenient):
     updated_at: float | None = None
 
 
-def session_of(exported: OpenWebUIChat) -> ChatSession:
-    """The branch that was shown last, as a new session."""
+def to_session(exported: OpenWebUIChat) -> ChatSession:
+    """Convert the current branch of a chat to a new session."""
     chat = exported.chat
     branch = _branch(chat.history) if chat.history else [*filter(_has_content, chat.messages or ())]
-    begun = exported.created_at, branch[0].timestamp if branch else None, chat.timestamp
-    created = next((time for time in map(_time, begun) if time), None) or now()
-    updated = _time(exported.updated_at) or (_time(branch[-1].timestamp) if branch else None) or created
-    messages = [_message(message, created) for message in branch]
+    start_times = exported.created_at, branch[0].timestamp if branch else None, chat.timestamp
+    created = next((time for time in map(_to_iso, start_times) if time), None) or now()
+    updated = _to_iso(exported.updated_at) or (_to_iso(branch[-1].timestamp) if branch else None) or created
+    messages = [_convert_message(message, created) for message in branch]
     system = chat.system or (chat.params.system if chat.params else None)
     if system and system.strip() and not any(message["role"] == "system" for message in messages):
-        messages.insert(0, _stored("system", system, created))
+        messages.insert(0, _new_message("system", system, created))
     metadata = SessionMetadata(
         session_id=new_id(),
         model=_model(branch, chat),
@@ -113,7 +108,7 @@ def session_of(exported: OpenWebUIChat) -> ChatSession:
 
 
 def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
-    """From the first message to the current one, or to the latest where none is said to be the current one."""
+    """Return the messages up to the current message. Without a current message, use the latest."""
     messages = {name: message for name, message in history.messages.items() if _has_content(message)}
     latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
     name = history.currentId if history.currentId in messages else latest
@@ -128,47 +123,47 @@ def _has_content(message: OpenWebUIMessage | None) -> TypeGuard[OpenWebUIMessage
     return message is not None and message.role is not None
 
 
-def _message(message: OpenWebUIMessage, created: str) -> Message:
+def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
     content = _text(message.content)
-    assert message.role is not None  # noqa: S101 - it would be on no branch
-    stored = _stored(message.role, content, _time(message.timestamp) or created)
+    assert message.role is not None  # noqa: S101 - branches have only messages with a role
+    stored = _new_message(message.role, content, _to_iso(message.timestamp) or created)
     if message.role == "assistant":
-        thoughts = [_thought(block) for block in _REASONING.findall(content)] or _items(message.output, "reasoning")
-        thinking = "\n\n".join(thoughts)
-        said = _REASONING.sub("", content)
-        stored["content"] = said if said.strip() else "\n\n".join(_items(message.output, "message"))
+        blocks = [_thinking(block) for block in _REASONING.findall(content)]
+        thinking = "\n\n".join(blocks or _output_texts(message.output, "reasoning"))
+        visible = _REASONING.sub("", content)
+        stored["content"] = visible if visible.strip() else "\n\n".join(_output_texts(message.output, "message"))
         stored |= {"thinking": thinking} if thinking else {}
         stored |= {"model": message.model} if message.model else {}
     return stored
 
 
-def _items(output: Any, kind: str) -> list[str]:
+def _output_texts(output: Any, kind: str) -> list[str]:
     items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
     texts = (_text(item.get("summary") or item.get("content")) for item in items if item.get("type") == kind)
     return [text for text in texts if text]
 
 
-def _stored(role: Role, content: str, time: str) -> Message:
+def _new_message(role: Role, content: str, time: str) -> Message:
     return {"role": role, "content": content, "message_id": new_id(), "timestamp": time}
 
 
 def _text(content: Any) -> str:
-    """The text of a content; of one in parts, as OpenAI has them, the texts."""
+    """Return the text of a content. Content in OpenAI's format may be a list of parts."""
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "\n".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
 
 
-def _thought(block: str) -> str:
-    """What a model thought, as Open WebUI folds it into the answer: HTML, quoted line by line."""
+def _thinking(block: str) -> str:
+    """Extract the thinking from the HTML block that Open WebUI puts into an answer."""
     return html.unescape(_QUOTED.sub("", html.unescape(_SUMMARY.sub("", block)))).strip()
 
 
 def _model(branch: list[OpenWebUIMessage], chat: OpenWebUIContent) -> str:
-    """Who answered last, or was to answer."""
-    answered = [message.model for message in reversed(branch) if message.role == "assistant"]
-    return next((name for name in (*answered, *(chat.models or ())) if name and name.strip()), _UNKNOWN_MODEL)
+    """Return the model of the latest answer, or else the first model selected for the chat."""
+    answer_models = [message.model for message in reversed(branch) if message.role == "assistant"]
+    return next((name for name in (*answer_models, *(chat.models or ())) if name and name.strip()), _UNKNOWN_MODEL)
 
 
 def _title(exported: OpenWebUIChat) -> str | None:
@@ -176,11 +171,11 @@ def _title(exported: OpenWebUIChat) -> str | None:
     return title if title and title != _UNTITLED else None
 
 
-def _time(seconds: float | None) -> str | None:
+def _to_iso(seconds: float | None) -> str | None:
     if not seconds:
         return None
     try:
-        moment = seconds / 1000 if seconds > _MILLISECONDS_FROM else seconds
+        moment = seconds / 1000 if seconds > _MIN_MILLISECONDS else seconds
         return datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="microseconds")
     except (OverflowError, OSError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""What clients do with sessions, beyond storing them: models are checked, prompt files read, windows set."""
+"""Session operations of clients, with checks of models, prompt files and context windows."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,20 +21,18 @@ from mochi_server.util.clock import now
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """A session and, where Ollama can be asked, its model."""
+    """Session with the current state of its model. ``model`` is None if Ollama cannot return it."""
 
     session: ChatSession
     model: ModelInfo | None
     override: ManualWindow | None
-    """The window set by hand for the model, whichever of its sessions it was done in."""
+    """Manual window of the model, which any session with this model may have set."""
     active_tools: list[str]
-    """Names of tools that a turn may call: those named, and those of the group."""
+    """Names of the enabled tools, including the tools of the enabled group."""
 
 
 @dataclass(frozen=True)
 class SessionService:
-    """Creates and changes sessions on behalf of clients."""
-
     store: SessionStore
     client: AsyncOllamaClient
     windows: WindowRegistry
@@ -42,25 +40,25 @@ class SessionService:
     tools: ToolRegistry
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
-        """A new session. Raises ``ModelNotFound``, ``PromptNotFound``; ``OllamaUnreachable`` if nobody can tell."""
+        """Create a session. Raise ``ModelNotFound``, ``OllamaUnreachable`` or ``PromptNotFound``."""
         model = await self.client.find_model(options.model)
-        content = await self._content(options.system_prompt, options.system_prompt_source_file)
+        content = await self._system_prompt(options.system_prompt, options.system_prompt_source_file)
         config = self.windows.initial_config(model)
         return await self.store.create(
             ChatSession.create(replace(options, system_prompt=content, context_window_config=config))
         )
 
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
-        """Set the named fields; None clears one.
+        """Set fields of a session. None clears a field.
 
-        ``context_window`` is ``{"current_window": tokens}``; None, there or as a whole, leaves it to the server.
+        ``context_window`` is ``{"current_window": tokens}``. None for the object or its value lets the server choose.
         """
         fields = dict(changes)
         session = await self.store.load(session_id)
         if not fields:
             return session
         if "model" in fields and fields["model"] is None:
-            raise errors.ValidationFailed("model cannot be cleared.", field="model")
+            raise errors.ValidationFailed("model cannot be null. Send a model name, or omit the field.", field="model")
         if fields.get("summary_model") is not None:
             await self.client.find_model(fields["summary_model"])
         if "model" not in fields and "context_window" not in fields:
@@ -77,29 +75,29 @@ class SessionService:
         return patched
 
     async def delete(self, session_id: str) -> None:
-        """Remove a session, whoever holds it."""
+        """Delete a session, even if it is locked."""
         await self.store.delete(session_id)
         self.windows.clear_session(session_id)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
-        """A user message with a new text; what followed it goes. Raises ``InvalidMessageIndex``, ``SessionBusy``."""
+        """Replace a user message and remove all later messages. Raise ``InvalidMessageIndex`` or ``SessionBusy``."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             tail = edited(session, index, content)
             return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
-        """Put a system message in front. Raises ``PromptNotFound``, ``SessionBusy``, ``ValidationFailed``."""
+        """Set the system message. Raise ``PromptNotFound``, ``SessionBusy`` or ``ValidationFailed``."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
-            text = await self._content(content, source_file)
+            text = await self._system_prompt(content, source_file)
             if text is None:
-                raise errors.ValidationFailed("Give a content, or a source_file to read it from.")
+                raise errors.ValidationFailed("The system prompt is empty. Send content or source_file.")
             tail = with_system_prompt(session, text, source_file)
             return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def remove_system_prompt(self, session_id: str) -> None:
-        """Remove the system message. Raises ``PromptNotFound`` when there is none, ``SessionBusy``."""
+        """Remove the system message. Raise ``PromptNotFound`` if there is none, or ``SessionBusy``."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             if session.system_prompt is None:
@@ -107,17 +105,17 @@ class SessionService:
             await self.store.replace_tail(session_id, *without_system_prompt(session), revision=session.revision)
 
     async def image(self, session_id: str, sha256: str) -> Image:
-        """An image that a message of the session names. Raises ``BlobNotFound``."""
+        """Return an image of a message of the session. Raise ``BlobNotFound``."""
         session = await self.store.load(session_id)
         if sha256 not in images_in(session.history):
             raise errors.BlobNotFound(sha256)
         data = await self.store.load_image(sha256)
-        if (media_type := media_type_of(data)) is None:  # somebody has put something else there
+        if (media_type := media_type_of(data)) is None:  # the stored file is not an image
             raise errors.BlobNotFound(sha256)
         return Image(sha256, media_type, data)
 
     async def state(self, session_id: str) -> SessionState:
-        """A session and what can be known of its model now."""
+        """Return a session with the current state of its model."""
         session = await self.store.load(session_id)
         override = self.windows.override_of(session.model)
         tools = await self._active_tools(session.metadata.tool_settings)
@@ -132,8 +130,8 @@ class SessionService:
         groups = (await self.tools.catalogue()).groups
         return list(dict.fromkeys([*settings.tools, *groups.get(settings.tool_group, ())]))
 
-    async def _content(self, content: str | None, source_file: str | None) -> str | None:
-        """A text that was given wins; a file alone is read."""
+    async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
+        """Return the text, or the content of the file if the text is blank."""
         if (content is None or not content.strip()) and source_file is not None:
             return (await asyncio.to_thread(self.prompts.get, source_file)).content
         return content if content is not None and content.strip() else None
@@ -156,5 +154,4 @@ class SessionService:
 
 
 def _manual_window(context_window: Mapping[str, Any] | None) -> int | None:
-    """The window that a client sets; None if the server shall choose."""
     return (context_window or {}).get("current_window")

@@ -1,4 +1,4 @@
-"""Summaries of conversations. Background summaries yield to turns and never overwrite newer data."""
+"""Summaries of sessions. A new turn cancels the background summary of its session."""
 
 import asyncio
 import logging
@@ -32,19 +32,19 @@ _CONTINUATION = (
 _MAX_SUMMARY_CHARS = 800
 _MAX_TOPICS = 8
 _MAX_TOPIC_CHARS = 40
-_SHARE_OF_WINDOW = 0.6
+_MAX_PROMPT_RATIO = 0.6
 _ANSWER_TOKENS = 1200
 """Limit for an answer. The longest JSON that the schema allows fits into it, at one token per character."""
 _UNKNOWN_WINDOW = 4096
 _TRIES = 2
 _MAX_SESSIONS = 10_000
-"""Sessions whose state is kept. Others are summarized from their beginning."""
+"""Limit of sessions with state in memory. Other sessions are summarized from their start."""
 
 logger = logging.getLogger(__name__)
 
 
 class ConversationSummary(BaseModel):
-    """Form of the answer of the model."""
+    """Structured answer that the model must return."""
 
     summary: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=_MAX_SUMMARY_CHARS)]
     topics: Annotated[list[Annotated[str, Field(max_length=_MAX_TOPIC_CHARS)]], Field(max_length=_MAX_TOPICS)]
@@ -52,8 +52,6 @@ class ConversationSummary(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SummaryResult:
-    """A summary and its model."""
-
     summary: str
     topics: list[str]
     model_used: str
@@ -67,7 +65,7 @@ class _SummaryTask:
     covered: str | None = None
     """ID of the last message that the stored summary covers."""
     failed: set[str] = field(default_factory=set)
-    """Models that the background does not try again."""
+    """Models that failed. Background summaries do not use them again."""
 
     def cancel(self) -> None:
         if self.task is not None:
@@ -77,7 +75,7 @@ class _SummaryTask:
 
 @dataclass(eq=False)
 class SummarizationService:
-    """Summarizes sessions on request, and in the background ``interval`` seconds after the last turn."""
+    """Service that summarizes sessions on request, and in the background ``interval`` seconds after a turn."""
 
     store: SessionStore
     client: AsyncOllamaClient
@@ -85,31 +83,33 @@ class SummarizationService:
     models: SummaryModelManager
     enabled: bool = True
     interval: float = 3
-    _work: dict[str, _SummaryTask] = field(default_factory=dict, init=False)
+    _states: dict[str, _SummaryTask] = field(default_factory=dict, init=False)
 
     def turn_starting(self, session_id: str) -> None:
         """Cancel the background summary of the session."""
-        if (work := self._work.get(session_id)) is not None:
-            work.cancel()
+        if (state := self._states.get(session_id)) is not None:
+            state.cancel()
 
     def turn_ended(self, session_id: str) -> None:
         """Schedule a background summary of the session."""
         if self.enabled:
-            work = self._of(session_id)
-            work.cancel()
-            work.task = asyncio.get_running_loop().create_task(self._in_background(session_id, work))
+            state = self._state_of(session_id)
+            state.cancel()
+            state.task = asyncio.get_running_loop().create_task(self._run_in_background(session_id, state))
 
     def session_deleting(self, session_id: str) -> None:
-        """Forget a session that is about to be deleted."""
-        if (work := self._work.pop(session_id, None)) is not None:
-            work.cancel()
+        """Cancel the summary of a session and drop its state."""
+        if (state := self._states.pop(session_id, None)) is not None:
+            state.cancel()
         self.client.slots.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
-        """Summarize now. A given model is stored as the session's ``summary_model``.
+        """Summarize a session now. ``model`` is stored as the session's ``summary_model``.
 
-        Raises ``SessionNotFound``; ``NothingToSummarize``; ``ModelNotFound``, ``OllamaUnreachable``; ``OllamaError``
-        when the model returns no summary.
+        Raises:
+            SessionNotFound, NothingToSummarize: The session does not exist or has no messages.
+            ModelNotFound, OllamaUnreachable: The model cannot be found.
+            OllamaError: The model returned no valid summary.
         """
         if not any(map(_has_text, (await self.store.load(session_id)).history)):
             raise NothingToSummarize(session_id)
@@ -119,64 +119,66 @@ class SummarizationService:
         session = await self.store.load(session_id)
         self.turn_starting(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
-        work = self._of(session_id)
-        summary = await self._renew(session, chosen, work, revision=None, may_load=True)
+        state = self._state_of(session_id)
+        summary = await self._update_summary(session, chosen, state, revision=None, may_load=True)
         return SummaryResult(summary.summary, summary.topics, chosen)
 
     async def aclose(self) -> None:
-        """Cancel all background summaries."""
-        tasks = [work.task for work in self._work.values() if work.task is not None]
-        for work in self._work.values():
-            work.cancel()
+        tasks = [state.task for state in self._states.values() if state.task is not None]
+        for state in self._states.values():
+            state.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _of(self, session_id: str) -> _SummaryTask:
-        """Return the state of a session. The states of the least recently used sessions are dropped."""
-        work = self._work[session_id] = self._work.pop(session_id, _SummaryTask())
-        while len(self._work) > _MAX_SESSIONS and next(iter(self._work.values())).task is None:
-            del self._work[next(iter(self._work))]
-        return work
+    def _state_of(self, session_id: str) -> _SummaryTask:
+        """Return the state of a session. Drop the states of the least recently used sessions."""
+        state = self._states[session_id] = self._states.pop(session_id, _SummaryTask())
+        while len(self._states) > _MAX_SESSIONS and next(iter(self._states.values())).task is None:
+            del self._states[next(iter(self._states))]
+        return state
 
-    async def _in_background(self, session_id: str, work: _SummaryTask) -> None:
+    async def _run_in_background(self, session_id: str, state: _SummaryTask) -> None:
         model: str | None = None
         try:
             await asyncio.sleep(self.interval)
             session = await self.store.load(session_id)
             model = self.models.choose(session.metadata)
-            if model is not None and model not in work.failed and is_due(session, work.covered):
-                await self._renew(session, model, work, revision=session.revision, may_load=False)
+            if model is not None and model not in state.failed and is_due(session, state.covered):
+                await self._update_summary(session, model, state, revision=session.revision, may_load=False)
         except (SessionConflict, _ModelNotLoaded):
-            pass  # the next turn of the session schedules another summary
+            pass  # the next turn of the session schedules a summary
         except MochiError as error:
-            # The message may quote the answer of the model.
-            logger.info("Session %s has no new summary: %s", session_id, error.code)
+            # The error message is not logged, because it may quote the conversation.
+            logger.info("Background summary failed session_id=%s code=%s", session_id, error.code)
             if model is not None and isinstance(error, OllamaError):
-                work.failed.add(model)
+                state.failed.add(model)
         except Exception:
-            logger.exception("Summarizing session %s failed", session_id)
-        work.task = None
-        if work.covered is None and not work.failed:
-            del self._work[session_id]
+            logger.exception("Background summary failed unexpectedly session_id=%s", session_id)
+        state.task = None
+        if state.covered is None and not state.failed:
+            del self._states[session_id]
 
-    async def _renew(
-        self, session: ChatSession, name: str, work: _SummaryTask, *, revision: str | None, may_load: bool
+    async def _update_summary(
+        self, session: ChatSession, name: str, state: _SummaryTask, *, revision: str | None, may_load: bool
     ) -> ConversationSummary:
-        """Request a summary and store it. Raises ``_ModelNotLoaded`` if that would load a model and must not."""
+        """Request and store a summary. Raise ``_ModelNotLoaded`` if the model would be loaded, unless ``may_load``."""
         loaded = (await self.client.loaded_windows()).get(qualified_name(name))
         if not may_load and (loaded is None or self.windows.size(name) not in (None, loaded)):
             raise _ModelNotLoaded(name)
         model = await self.client.find_model(name)
-        summary = await self._continued(session, model, loaded) or await self._separate(session, name, model, work)
+        summary = await self._continue_prompt(session, model, loaded)
+        if summary is None:
+            window = await self.windows.borrow(model, _ANSWER_TOKENS) if may_load else loaded
+            summary = await self._request_separately(session, name, model, window, state.covered)
         await self.store.patch(session.session_id, {"summary": summary.model_dump()}, revision=revision)
-        work.covered = session.history[-1]["message_id"] if session.history else None
+        state.covered = session.history[-1]["message_id"] if session.history else None
         return summary
 
-    async def _continued(
+    async def _continue_prompt(
         self, session: ChatSession, model: ModelInfo, loaded: int | None
     ) -> ConversationSummary | None:
-        """Continue the prompt that the slot of the model has evaluated, so that only the request is new.
+        """Request a summary by continuing the prompt that the model has evaluated last.
 
-        Return None if the slot does not have the conversation, or if the model gives no summary in this way.
+        Return None if another prompt used the slot since, or if the model returns no valid summary.
         """
         exchange = self.client.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
@@ -196,23 +198,22 @@ class SummarizationService:
                 {**exchange.payload, "format": format, "options": {**options, "num_predict": _ANSWER_TOKENS}}, messages
             )
         except OllamaError as error:
-            logger.info("Summary not continued session_id=%s: %s", session.session_id, error.code)
+            logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
             return None
         self.client.slots.record(exchange)
         return summary
 
-    async def _separate(
-        self, session: ChatSession, name: str, model: ModelInfo, work: _SummaryTask
+    async def _request_separately(
+        self, session: ChatSession, name: str, model: ModelInfo, window: int | None, covered: str | None
     ) -> ConversationSummary:
-        """Request a summary of the earlier summary and the new messages. Raises ``OllamaError``."""
-        window = await self.windows.borrow(model, _ANSWER_TOKENS)
-        room = int((window or _UNKNOWN_WINDOW) * _SHARE_OF_WINDOW)
-        messages = _request(session, work.covered, lambda text: self.windows.estimate(model, len(text)) <= room)
+        """Request a summary of the earlier summary and the new messages. Raise ``OllamaError``."""
+        max_tokens = int((window or _UNKNOWN_WINDOW) * _MAX_PROMPT_RATIO)
+        messages = _request(session, covered, lambda text: self.windows.estimate(model, len(text)) <= max_tokens)
         payload = chat_payload(
             name,
             messages,
             think=False if model.can("thinking") else None,
-            context_window=window,
+            context_window=window if self.windows.dynamic or self.windows.size(name) else None,
             options={"num_predict": _ANSWER_TOKENS},
             format=ConversationSummary.model_json_schema(),
             keep_alive=session.metadata.keep_alive,
@@ -220,7 +221,7 @@ class SummarizationService:
         return await self._request_summary(payload, messages)
 
     async def _request_summary(self, payload: Mapping[str, Any], messages: Sequence[Any]) -> ConversationSummary:
-        """Request a summary, and once more with the error if it is invalid. Raises ``OllamaError``."""
+        """Request a summary. After an invalid answer, retry once with the error. Raise ``OllamaError``."""
         messages, error = list(messages), ""
         for _ in range(_TRIES):
             lines: list[Line] = []
@@ -233,7 +234,9 @@ class SummarizationService:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
                 messages += [{"role": "assistant", "content": content}, {"role": "user", "content": correction}]
-        raise OllamaError(f"Model {payload['model']!r} gave no summary: {error}")
+        raise OllamaError(
+            f"Model {payload['model']!r} returned no valid summary ({error}). Choose another summary_model."
+        )
 
 
 class _ModelNotLoaded(Exception):
@@ -251,12 +254,12 @@ def is_due(session: ChatSession, covered: str | None) -> bool:
     if len(session.history) < 2:
         return False
     last = session.history[-1]
-    whole = last["role"] == "assistant" and not last.get("tool_calls") and not last.get("interrupted")
-    return whole and last["message_id"] != covered
+    is_complete = last["role"] == "assistant" and not last.get("tool_calls") and not last.get("interrupted")
+    return is_complete and last["message_id"] != covered
 
 
 def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
-    """Return the prompt: the previous summary and the newer messages, without their beginning if they do not fit."""
+    """Return the prompt with the previous summary and the newer messages. Cut their start if they do not fit."""
     start = next((i + 1 for i, m in enumerate(session.history) if m["message_id"] == covered), 0)
     earlier = session.metadata.summary if start else None
     before = f"Summary so far: {earlier.get('summary')}\n\n" if earlier else ""

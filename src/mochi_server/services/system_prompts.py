@@ -21,8 +21,6 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PromptListing:
-    """An entry in the list of prompt files."""
-
     filename: str
     preview: str
     word_count: int
@@ -30,14 +28,12 @@ class PromptListing:
 
 @dataclass(frozen=True, slots=True)
 class SystemPrompt:
-    """A prompt file with its text."""
-
     filename: str
     content: str
 
 
 class SystemPromptService:
-    """The prompt files of a directory, which is created when a file is written."""
+    """Service for the prompt files of a directory. The first write creates the directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -50,27 +46,27 @@ class SystemPromptService:
         return [PromptListing(p.filename, shorten(p.content), len(p.content.split())) for p in prompts]
 
     def get(self, filename: str) -> SystemPrompt:
-        """Read a prompt. Raises ``PromptNotFound``, also for invalid names."""
+        """Return a prompt. Raise ``PromptNotFound`` for missing files and invalid names."""
         prompt = self._read(filename) if is_prompt_name(filename) else None
         if prompt is None:
             raise PromptNotFound(filename)
         return prompt
 
     def create(self, filename: str, content: str) -> SystemPrompt:
-        """Write a new prompt. Raises ``PromptExists``, ``ValidationFailed``."""
+        """Create a prompt file. Raise ``PromptExists``, ``ValidationFailed``, ``StorageFailed``."""
         if not (is_prompt_name(filename) and unicodedata.is_normalized("NFC", filename)):
             raise ValidationFailed("filename must be a plain file name that ends in .md or .txt.", filename=filename)
         with self._creating:
-            if os.path.exists(self._path(filename)):  # noqa: PTH110 - raises nothing; writing does
+            if os.path.exists(self._path(filename)):  # noqa: PTH110 - errors are raised by the write
                 raise PromptExists(filename)
             return self._write(filename, content)
 
     def update(self, filename: str, content: str) -> SystemPrompt:
-        """Overwrite a prompt. Raises ``PromptNotFound``, ``ValidationFailed``."""
+        """Overwrite a prompt file. Raise ``PromptNotFound``, ``ValidationFailed``, ``StorageFailed``."""
         return self._write(self.get(filename).filename, content)
 
     def delete(self, filename: str) -> None:
-        """Remove a prompt. Raises ``PromptNotFound``."""
+        """Delete a prompt file. Raise ``PromptNotFound``, ``StorageFailed``."""
         try:
             self._path(self.get(filename).filename).unlink()
         except OSError as error:
@@ -102,10 +98,7 @@ class SystemPromptService:
 
 
 def is_prompt_name(name: str) -> bool:
-    """Return whether a name is valid for a prompt file on every system. Other names never become paths.
-
-    Characters that normalize to forbidden ones are also forbidden.
-    """
+    """Return whether a file name is valid on every operating system, also after Unicode normalization."""
     stem, dot, suffix = name.rpartition(".")
     plain = unicodedata.normalize("NFKC", stem)
     return (

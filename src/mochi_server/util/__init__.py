@@ -1,1 +1,1 @@
-"""Helpers that know nothing of chats."""
+"""Helpers without chat logic."""

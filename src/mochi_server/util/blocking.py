@@ -1,4 +1,4 @@
-"""Synchronous clients, for scripts and notebooks: asynchronous ones, run by the event loop of a thread."""
+"""Synchronous clients for scripts and notebooks. They run asynchronous clients on a background event loop."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ C = TypeVar("C", bound=_Closable)
 
 
 class BlockingClient(Generic[C]):
-    """Base class of synchronous clients. Use one as a context manager, or ``close`` it."""
+    """Base class of synchronous clients. Use it as a context manager, or call ``close``."""
 
     def __init__(self, client: C) -> None:
         self._client = client
@@ -32,7 +32,6 @@ class BlockingClient(Generic[C]):
         self._finalizer = weakref.finalize(self, _close, client, self._loop)
 
     def close(self) -> None:
-        """Close all connections."""
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -45,7 +44,7 @@ class BlockingClient(Generic[C]):
 def blocking(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[BlockingClient[C], P], T]:
-    """Return a method that waits for the result of an asynchronous one."""
+    """Return a synchronous method that waits for the result of an asynchronous method."""
 
     @wraps(method)
     def call(self: BlockingClient[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -55,17 +54,17 @@ def blocking(
 
 
 def run(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """Run a coroutine on the event loop of another thread, and return its result."""
+    """Run a coroutine on the event loop of another thread and return its result."""
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()
     finally:
-        future.cancel()  # after a KeyboardInterrupt
+        future.cancel()  # cancels the work after a KeyboardInterrupt
 
 
 @cache
 def _event_loop(_process: int) -> asyncio.AbstractEventLoop:
-    """Return the event loop of all synchronous clients of a process. A forked child does not have the thread."""
+    """Return the event loop of a process. The cache is per process, because a fork does not copy the thread."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="clients", daemon=True).start()
     return loop
@@ -73,4 +72,4 @@ def _event_loop(_process: int) -> asyncio.AbstractEventLoop:
 
 def _close(client: _Closable, loop: asyncio.AbstractEventLoop) -> None:
     closed = asyncio.run_coroutine_threadsafe(client.aclose(), loop)
-    wait([closed], _CLOSE_SECONDS)  # limited, because the garbage collector may call this in the thread of the loop
+    wait([closed], _CLOSE_SECONDS)  # limited, because a finalizer in the loop's own thread would block forever

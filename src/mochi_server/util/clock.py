@@ -1,21 +1,21 @@
-"""Ids and stored times."""
+"""IDs and timestamps in the form that sessions store."""
 
 from datetime import datetime, timezone
 from uuid import uuid4
 
 
 def new_id() -> str:
-    """A fresh id for a session or a message: ten hex digits."""
+    """Return a random ID of ten hex digits."""
     return uuid4().hex[:10]
 
 
 def now() -> str:
-    """The time as it is stored: UTC, ISO 8601, with its offset."""
+    """Return the current UTC time in ISO 8601 with offset and microseconds."""
     return datetime.now(timezone.utc).isoformat(timespec="microseconds")
 
 
 def timestamp(value: object) -> float:
-    """Seconds since the epoch of a stored time, for sorting; naive times are UTC, nonsense is the oldest."""
+    """Return a stored time in Unix seconds. Times without an offset are UTC; invalid times are 0."""
     try:
         parsed = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
     except ValueError:

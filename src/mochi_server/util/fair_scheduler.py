@@ -5,22 +5,22 @@ from collections import deque
 
 
 class FairScheduler:
-    """Queue of tasks that continue in order, one in each iteration of the event loop."""
+    """Queue of tasks that continue in order, one per iteration of the event loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
-        """Wait for the turn of this task: one iteration if no other task waits."""
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        """Wait until all earlier tasks have continued, for at least one iteration."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
         if len(self._waiting) == 1:
-            turn.get_loop().call_soon(self._next)
-        await turn
+            future.get_loop().call_soon(self._next)
+        await future
 
     def _next(self) -> None:
-        turn = self._waiting.popleft()
+        future = self._waiting.popleft()
         if self._waiting:
             self._waiting[0].get_loop().call_soon(self._next)
-        if not turn.done():  # it is done if its task was cancelled
-            turn.set_result(None)
+        if not future.done():  # a cancelled task has cancelled its future
+            future.set_result(None)

@@ -8,15 +8,13 @@ MASK = "***"
 
 
 class SecretMasker:
-    """Strings that are masked in the log."""
-
     def __init__(self, values: Iterable[str]) -> None:
-        # The longest first, so that a secret within another one leaves nothing of it.
-        known = sorted({value for value in values if value}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, known))) if known else None
+        # Longest first, because a secret may be part of a longer secret.
+        secrets = sorted({value for value in values if value}, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, secrets))) if secrets else None
 
     def mask(self, value: Any) -> Any:
-        """Return a text, or the texts of a structure, without the secrets."""
+        """Return a value with all secrets masked in its text, or in the values of a dict."""
         if self._pattern is None:
             return value
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Addresses: URLs of Ollama and of this server, and the names of this machine."""
+"""URLs of Ollama and of this server, and the host name of this machine."""
 
 import re
 import socket
@@ -9,7 +9,7 @@ OLLAMA_PORT = 11434
 
 
 def full_url(host: str) -> str:
-    """An address with its scheme. One without is http, and at Ollama's own port unless it names another."""
+    """Return a URL for an address. The default scheme is http, and the default port is Ollama's."""
     if "://" in host:
         return host
     address, slash, path = host.partition("/")
@@ -18,7 +18,7 @@ def full_url(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine."""
+    """Return whether a host name or address is a loopback address."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -26,7 +26,7 @@ def is_loopback(host: str) -> bool:
 
 
 def server_url(host: str, port: int) -> str:
-    """Return the URL of a server on this machine by the address that it is bound to, for other machines as well."""
+    """Return the URL of a server on this machine. Wildcard addresses become the host name."""
     if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         host = _host_name()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -34,7 +34,7 @@ def server_url(host: str, port: int) -> str:
 
 @cache
 def _host_name() -> str:
-    """Return the name of this machine, or a loopback address if the machine itself cannot resolve its name."""
+    """Return the host name of this machine, or 127.0.0.1 if the name cannot be resolved."""
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)

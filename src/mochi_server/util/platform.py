@@ -1,4 +1,4 @@
-"""Calls that only POSIX systems have, with what other systems do instead. Knows nothing of sessions or servers."""
+"""POSIX system calls for files and processes, with fallbacks for Windows."""
 
 import errno
 import os
@@ -16,23 +16,23 @@ else:
     import fcntl
 
 OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
-"""Flags for ``os.open`` that follow no symlink, wait for no fifo's other end and translate no line ends."""
+"""Flags for ``os.open`` that reject symlinks, do not block on FIFOs and do not translate line endings."""
 
 _POLL_SECONDS = 0.005
-_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+_SYNC_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 _locked_descriptors: set[int] = set()
 """Descriptors of locked files, which a forked child must close."""
 
 
 def sync_directory(path: Path) -> None:
-    """Make a directory's entries durable, where the system supports it. Raises OSError."""
+    """Flush a directory's entries to disk, if the system supports it. Raise ``OSError``."""
     if sys.platform == "win32":
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in _CANNOT_SYNC:
+        if error.errno not in _SYNC_UNSUPPORTED:
             raise
     finally:
         os.close(descriptor)
@@ -40,7 +40,7 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
-    """Yield a directory's entries, by descriptor where possible: `stat` then does not walk the path. Raises OSError."""
+    """Yield the entries of a directory, by descriptor if possible, for faster ``stat`` calls. Raise ``OSError``."""
     descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None
     try:
         with os.scandir(path if descriptor is None else descriptor) as entries:
@@ -51,23 +51,23 @@ def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
 
 
 def try_lock_file(path: Path) -> int | None:
-    """Make a file and lock it until ``release_file`` or the end of this process, however it ends. Raises OSError.
+    """Create a file and lock it until ``release_file`` or the end of this process. Return its descriptor.
 
-    A forked child does not hold the lock. None on Windows, which does not show who holds a file.
+    A forked child does not hold the lock. On Windows, return None. Raise ``OSError``.
     """
-    # Open for reading, so that the medium can be made read-only under a process that lives.
+    # Open for reading, so that the file system can be remounted read-only while the file is locked.
     return None if sys.platform == "win32" else _lock(path, os.O_RDONLY)
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the file; False if it is missing or cannot be read, and on Windows."""
+    """Return whether a process has locked a file. Return False for unreadable files and on Windows."""
     if sys.platform != "win32":
         try:
             descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
         except OSError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two readers do not see each other
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two checks do not conflict
         except BlockingIOError:
             return True
         except OSError:
@@ -78,16 +78,16 @@ def is_locked(path: Path) -> bool:
 
 
 def release_file(descriptor: int) -> None:
-    """Unlock and close a file."""
+    """Close a descriptor, which unlocks its file."""
     _locked_descriptors.discard(descriptor)
     os.close(descriptor)
 
 
 @contextmanager
 def exclusive_lock(path: Path, timeout: float) -> Iterator[None]:
-    """Lock a file, which is made if need be, against other processes and threads. Blocks.
+    """Lock a file against other processes and threads, and create it if necessary. Block while it is locked.
 
-    Raises OSError, ``TimeoutError`` when another one has held the lock for ``timeout`` seconds.
+    Raise ``TimeoutError`` after ``timeout`` seconds, and ``OSError``.
     """
     if sys.platform == "win32":
         with FileLock(path, mode=0o600).acquire(timeout=timeout, poll_interval=_POLL_SECONDS):
@@ -96,7 +96,7 @@ def exclusive_lock(path: Path, timeout: float) -> Iterator[None]:
         deadline = time.monotonic() + timeout
         while (descriptor := _try_lock(path)) is None:
             if time.monotonic() >= deadline:
-                raise TimeoutError(errno.ETIMEDOUT, "another process does not let go of it", str(path))
+                raise TimeoutError(errno.ETIMEDOUT, "the file is locked by another process", str(path))
             time.sleep(_POLL_SECONDS)
         try:
             yield
@@ -105,7 +105,7 @@ def exclusive_lock(path: Path, timeout: float) -> Iterator[None]:
 
 
 def terminate_group(leader: int, *, kill: bool = False) -> None:
-    """Send SIGTERM, or SIGKILL, to a process and the children in its group; on Windows, end the process."""
+    """Send SIGTERM, or SIGKILL with ``kill``, to a process group. On Windows, terminate the leader."""
     with suppress(OSError):
         if sys.platform == "win32":
             os.kill(leader, signal.SIGTERM)
@@ -114,9 +114,9 @@ def terminate_group(leader: int, *, kill: bool = False) -> None:
 
 
 def start_group_guard(leader: int) -> "subprocess.Popen[bytes] | None":
-    """Have a group of processes killed when this process ends, however it ends; None where there is no shell.
+    """Start a shell that kills a process group when this process ends. Return None if there is no shell.
 
-    A shell of its own waits for the end of a pipe that this process holds.
+    The shell reads from a pipe that closes when this process ends, even after a crash.
     """
     if sys.platform == "win32":
         return None
@@ -132,7 +132,7 @@ def start_group_guard(leader: int) -> "subprocess.Popen[bytes] | None":
 
 
 def stop_group_guard(guard: "subprocess.Popen[bytes] | None") -> None:
-    """End the guarding of a group."""
+    """Stop a guard without killing its process group."""
     if guard is not None:
         with guard:  # waits, and closes the pipe
             guard.kill()
@@ -152,17 +152,17 @@ if sys.platform != "win32":
 
     def _try_lock(path: Path) -> int | None:
         try:
-            descriptor = _lock(path, os.O_RDWR)  # a network file system locks only what is open for writing
+            descriptor = _lock(path, os.O_RDWR)  # network file systems require write access for exclusive locks
         except BlockingIOError:
             return None
         try:
-            is_there = os.fstat(descriptor).st_nlink > 0
+            exists = os.fstat(descriptor).st_nlink > 0
         except OSError:
             release_file(descriptor)
             raise
-        if not is_there:  # other processes would lock another file
+        if not exists:  # other processes would lock a new file with this name
             release_file(descriptor)
-        return descriptor if is_there else None
+        return descriptor if exists else None
 
     def _close_locked() -> None:
         for descriptor in _locked_descriptors:

@@ -1,4 +1,4 @@
-"""Work that is not left half done: a cancellation is heard when it has ended."""
+"""Protection of work against cancellation until it has ended."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -10,7 +10,7 @@ _Result = TypeVar("_Result")
 
 
 async def run_shielded(work: Awaitable[_Result]) -> _Result:
-    """The result of ``work``, or its error; when the caller is cancelled meanwhile, the work is finished first."""
+    """Await ``work`` and return its result. A cancellation of the caller takes effect after the work has ended."""
     future = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
