@@ -6,7 +6,7 @@ import weakref
 import anyio
 import pytest
 
-from mochi_server.chat import run_cache
+from mochi_server.chat import run_cache, run_registry
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import TurnRequest
@@ -25,7 +25,7 @@ def _ended(ends: RunCache) -> "weakref.ref[Run]":
 
 async def test_dropped_runs_leave_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_cache, "MAX_BYTES", 10_000)
-    runs = RunCache()
+    runs = RunCache(60)
     first = _ended(runs)
     others = [_ended(runs) for _ in range(5)]
     assert first() is None
@@ -39,4 +39,4 @@ async def test_ended_runs_are_dropped_after_their_time() -> None:
     with anyio.fail_after(5):
         while ended() is not None:  # noqa: ASYNC110 - a reference cannot be awaited
             await asyncio.sleep(0.001)
-    assert run_cache.RETENTION_SECONDS == 5 * 60
+    assert run_registry.RETENTION_SECONDS == 5 * 60

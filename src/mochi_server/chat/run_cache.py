@@ -7,16 +7,13 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import IdempotencyKeyReused
 
-RETENTION_SECONDS = 300
-"""Retention of ended runs, in seconds."""
-
 MAX_BYTES = 64 * 1024 * 1024
 """Memory limit for the events of all ended runs, in bytes. The oldest runs are dropped first."""
 _RUN_BYTES = 4096
 
 
 class RunCache:
-    def __init__(self, retention_seconds: float = RETENTION_SECONDS) -> None:
+    def __init__(self, retention_seconds: float) -> None:
         self._retention_seconds = retention_seconds
         self._runs: dict[str, dict[str, Run]] = {}
         """Runs by session ID and run ID, the latest last."""

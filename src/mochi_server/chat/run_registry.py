@@ -12,13 +12,16 @@ import anyio
 
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run, RunState
-from mochi_server.chat.run_cache import RETENTION_SECONDS, RunCache
+from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.errors import InternalError, MochiError, SessionTaken, ShuttingDown
 from mochi_server.events import Done, TurnError
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
 from mochi_server.util.fair_scheduler import FairScheduler
+
+RETENTION_SECONDS = 300
+"""Time in seconds for which the events of an ended run can be read."""
 
 logger = logging.getLogger(__name__)
 

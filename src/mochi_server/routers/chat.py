@@ -12,7 +12,8 @@ from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDec
 from mochi_server.tools.toolbox import Decision
 from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
 from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, responses
-from mochi_server.web.sse import Position, RunResponse, attach_response, respond_when_started, streams
+from mochi_server.web.last_event_id import Position
+from mochi_server.web.sse import RunResponse, attach_response, respond_when_started, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=BodyReleasingRoute)
 

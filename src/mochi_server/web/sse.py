@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -23,6 +22,7 @@ from mochi_server.openai.response_encoding import ChunkEncoder
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
 from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
+from mochi_server.web.last_event_id import Position
 
 PING_SECONDS = 10
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
@@ -156,30 +156,6 @@ async def _cancel_start(runs: RunRegistry, starting: "asyncio.Future[Run]") -> N
     if isinstance(run, Run):
         with runs.subscribed(run):
             pass
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Position of a client in a stream: the number of the last received event and, if sent, the run ID."""
-
-    number: int = 0
-    run_id: str | None = None
-
-    @classmethod
-    def of(cls, after: str | None, last_event_id: str | None) -> "Position":
-        """Return the position after an event ID or an event number. Invalid values mean the beginning.
-
-        The header overrides the query, because a reconnecting ``EventSource`` updates only the header.
-        """
-        for value in (last_event_id or "", after or ""):
-            run_id, _, number = value.rpartition(":")
-            if re.fullmatch("[0-9]{1,18}", number):
-                return cls(int(number), run_id or None)
-        return cls()
-
-    def within(self, run: Run) -> int:
-        """Return the event number in ``run``, at most the last one. A position in another run means 0."""
-        return min(self.number, run.log.last) if self.run_id in (None, run.run_id) else 0
 
 
 def attach_response(runs: RunRegistry, run: Run | None, position: Position) -> Response:
