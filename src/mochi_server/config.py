@@ -211,7 +211,7 @@ class MochiServerSettings(BaseSettings):
 
 
 def without_credentials(url: str) -> str:
-    """Return a text that should be a URL, with its credentials masked."""
+    """Return a URL, which may be invalid, with its credentials masked."""
     url = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
     return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""The services of one server, built from settings. Imports no web framework."""
+"""Services of one server, built from its settings. This module does not import the web framework."""
 
 import asyncio
 from collections.abc import Iterator

@@ -192,8 +192,8 @@ class PromptNotFound(MochiError):
     code, status, cause = "PROMPT_NOT_FOUND", 404, "The system prompt does not exist."
 
     def __init__(self, filename: str | None) -> None:
-        what = "The session has no system prompt." if filename is None else f"System prompt {filename!r} not found."
-        super().__init__(what, filename=filename)
+        text = "The session has no system prompt." if filename is None else f"System prompt {filename!r} not found."
+        super().__init__(text, filename=filename)
 
 
 class PromptExists(MochiError):

@@ -89,7 +89,7 @@ def test_init_after_full_disk_completes_the_files(tmp_path: Path) -> None:
         with disk.full(), pytest.raises(OSError, match=r"No space left on device: '.*__init__\.py'"):
             scaffold(disk.path)
         assert not [name for name, content in contents(disk.path).items() if not content]
-        assert scaffold(disk.path).kept == []
+        assert scaffold(disk.path).existing == []
 
 
 def test_wheel_contains_every_sample_and_no_conversation(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StartupInfo:
-    """Facts about the start of a server. ``key`` is the API key if one was generated."""
+    """Values of a started server that its banner shows. ``key`` is the API key if one was generated."""
 
     address: str
     settings: MochiServerSettings
@@ -113,8 +113,8 @@ def _hint(directory: Path, sample: str) -> str:
     try:
         directory.stat()
     except (FileNotFoundError, NotADirectoryError):
-        where = "" if directory.parent == Path() else f" {shlex.quote(str(directory.parent))}"
-        advice = f". `mochi-server init{where}` creates it with samples" if directory.name == sample else ""
+        argument = "" if directory.parent == Path() else f" {shlex.quote(str(directory.parent))}"
+        advice = f". `mochi-server init{argument}` creates it with samples" if directory.name == sample else ""
         return f", which does not exist{advice}"
     except OSError as error:
         return f": {error.strerror}"

@@ -17,19 +17,21 @@ class Scaffold:
 
     directory: Path
     created: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
+    existing: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         """Return a text for the user: one line per folder, and the next commands."""
-        here = self.directory.resolve()
-        command = "mochi-server" + ("" if here == Path.cwd() else f" --data-dir {shlex.quote(str(self.directory))}")
+        path = self.directory.resolve()
+        command = "mochi-server" + ("" if path == Path.cwd() else f" --data-dir {shlex.quote(str(self.directory))}")
         counts = [f"  {folder + '/':<16} {self._counts(folder)}" for folder in FOLDERS]
         text = f"{command}              uses your Ollama\n{command} --test-mode  uses a bundled LLM"
-        return "\n".join([f"In {here}:", *counts, "", text])
+        return "\n".join([f"In {path}:", *counts, "", text])
 
     def _counts(self, folder: str) -> str:
-        created, kept = (sum(name.startswith(f"{folder}/") for name in names) for names in (self.created, self.kept))
-        counts = {"created": created, "already existed": kept}
+        created, existing = (
+            sum(name.startswith(f"{folder}/") for name in names) for names in (self.created, self.existing)
+        )
+        counts = {"created": created, "already existed": existing}
         return ", ".join(f"{count} file{'' if count == 1 else 's'} {text}" for text, count in counts.items() if count)
 
 
@@ -42,7 +44,7 @@ def scaffold(directory: Path) -> Scaffold:
         (directory / source.name).mkdir(mode=0o700 if private else 0o777, exist_ok=True)
         for file in sorted(_sample_files(source)):
             name = f"{source.name}/{file.relative_to(source).as_posix()}"
-            (result.created if _copy_new(file, directory / name) else result.kept).append(name)
+            (result.created if _copy_new(file, directory / name) else result.existing).append(name)
     return result
 
 

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments, options)
     except ValidationError as error:
-        return _wrong_setting(error, options)
+        return _print_invalid_setting(error, options)
     except MochiError as error:
         return _print_error(error.message, code=1)
 
@@ -217,14 +217,14 @@ def _openapi() -> int:
     return 0
 
 
-def _wrong_setting(error: "ValidationError", options: dict[str, Any]) -> int:
+def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) -> int:
     from mochi_server.config import without_credentials
 
     problem = error.errors(include_url=False)[0]
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
-    where = _flag(name) if name in options else f"MOCHI_{name.upper()}"
-    got = without_credentials(problem["input"]) if isinstance(problem["input"], str) else repr(problem["input"])
-    return _print_error(f"{where}: {problem['msg'].removeprefix('Value error, ')} (got {got})")
+    setting = _flag(name) if name in options else f"MOCHI_{name.upper()}"
+    value = without_credentials(problem["input"]) if isinstance(problem["input"], str) else repr(problem["input"])
+    return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')} (got {value})")
 
 
 def _print_error(message: str, *, code: int = 2) -> int:

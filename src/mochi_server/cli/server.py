@@ -46,7 +46,7 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: b
     if settings.store_url:
         asyncio.run(prepare_store(settings))
     listener = listen(settings.host, settings.port)
-    job = partial(_serve_on, settings, key=key, insecure=insecure, test_mode=test_mode)  # picklable
+    job = partial(_serve_on, settings, key=key, insecure=insecure, test_mode=test_mode)  # can be pickled
     return supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, True)
 
 
@@ -156,7 +156,7 @@ class _Server(uvicorn.Server):
 def _tune_interpreter() -> None:
     """Collect garbage rarely, because a collection stops all tasks. Switch threads often."""
     gc.freeze()  # excludes imported modules from collections
-    # A collection visits nearly all objects of a thousand streams. Reference counting frees nearly all of them.
+    # With a thousand streams, a collection visits nearly all objects. Reference counting frees them anyway.
     gc.set_threshold(100_000, 5, 5)
     gc.enable()
     # While the event loop is busy, a storage thread waits up to this interval at each system call.

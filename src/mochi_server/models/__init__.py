@@ -1,1 +1,1 @@
-"""Request and response schemas, one file per router."""
+"""Request and response schemas, one module per resource."""

@@ -17,7 +17,7 @@ _NUMBERS = (
     *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),
     *("repeat_penalty", "presence_penalty", "frequency_penalty"),
 )
-"""Options whose values are numbers or null. The only other option is `stop`."""
+"""Ollama's options with a number or null as value. The only other supported option is `stop`."""
 
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"

@@ -1,4 +1,4 @@
-"""Schema of a comparison of models. Its field names follow an existing API."""
+"""Schema of a comparison of models. Its field names and error texts follow an existing model test API."""
 
 from typing import Annotated, Any, Literal
 
@@ -30,7 +30,7 @@ class HistoryMessage(StrictBody):
 class CompareRequest(StrictBody):
     """One prompt for one to three models. A model is a name or a position in the list of models, starting at 1."""
 
-    # Both fields are required, but their absence must return 400 with the messages of that API.
+    # Both fields are required. pydantic does not check that, because missing fields must return 400 instead of 422.
     model_config = ConfigDict(
         json_schema_extra={
             "required": ["modelIds", "message"],
@@ -46,7 +46,7 @@ class CompareRequest(StrictBody):
     options: Options | None = Field(None, description="Ollama's options, such as `temperature` or `seed`.")
 
     async def comparison(self, service: CompareService) -> Comparison:
-        """Return the validated request. Raises ``InvalidComparison`` with the messages of that API."""
+        """Return the validated request. Raises ``InvalidComparison`` or ``ValidationFailed``."""
         if not isinstance(self.message, str) or not self.message.strip():
             raise InvalidComparison("message is required")
         if len(self.message) > MAX_MESSAGE_CHARS:

@@ -24,7 +24,7 @@ _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh"
 """Reasoning levels with other names in Ollama."""
 
 
-def _only(*values: Any) -> AfterValidator:
+def _allow(*values: Any) -> AfterValidator:
     """Return a validator that accepts only these values and null."""
     allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
 
@@ -36,7 +36,7 @@ def _only(*values: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
-_Unsupported = Annotated[Any, _only(), Field(description="Not supported.")]
+_Unsupported = Annotated[Any, _allow(), Field(description="Not supported.")]
 
 
 class MochiHeaders(BaseModel):
@@ -153,11 +153,11 @@ class CompletionRequest(Body):
     presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that already occurred.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer.")
     stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
-    n: Annotated[int | None, _only(1)] = Field(None, description="Only 1 is supported.")
-    logprobs: Annotated[bool | None, _only(False)] = Field(None, description="Only `false` is supported.")
-    top_logprobs: Annotated[int | None, _only(0)] = Field(None, description="Only 0 is supported.")
-    logit_bias: Annotated[dict[str, Any] | None, _only({})] = Field(None, description="Only `{}` is supported.")
-    modalities: Annotated[list[str] | None, _only(["text"])] = Field(None, description="Only `text` is supported.")
+    n: Annotated[int | None, _allow(1)] = Field(None, description="Only 1 is supported.")
+    logprobs: Annotated[bool | None, _allow(False)] = Field(None, description="Only `false` is supported.")
+    top_logprobs: Annotated[int | None, _allow(0)] = Field(None, description="Only 0 is supported.")
+    logit_bias: Annotated[dict[str, Any] | None, _allow({})] = Field(None, description="Only `{}` is supported.")
+    modalities: Annotated[list[str] | None, _allow(["text"])] = Field(None, description="Only `text` is supported.")
     audio: _Unsupported = None
     functions: _Unsupported = Field(None, description="Not supported. Use `tools`.")
     function_call: _Unsupported = None
@@ -172,7 +172,7 @@ class CompletionRequest(Body):
         names: dict[str, str] = {}
         return CompletionInput(
             model=self.model,
-            messages=[message.stored(names) for message in self.messages],
+            messages=[message.to_stored(names) for message in self.messages],
             images=await self._images(),
             generation=GenerationOptions(
                 think=_THINK.get(self.reasoning_effort, self.reasoning_effort),

@@ -67,7 +67,7 @@ class SystemMessage(Body):
     role: Literal["system", "developer"]
     content: TextContent
 
-    def stored(self, _: dict[str, str]) -> Message:
+    def to_stored(self, _: dict[str, str]) -> Message:
         return _message(role="system", content=_text(self.content))
 
 
@@ -77,7 +77,7 @@ class UserMessage(Body):
     role: Literal["user"]
     content: Content
 
-    def stored(self, _: dict[str, str]) -> Message:
+    def to_stored(self, _: dict[str, str]) -> Message:
         return _message(role="user", content=_text(self.content))
 
 
@@ -105,7 +105,7 @@ class AssistantMessage(Body):
     reasoning: Text | None = None
     tool_calls: Items[Call] | None = None
 
-    def stored(self, names: dict[str, str]) -> Message:
+    def to_stored(self, names: dict[str, str]) -> Message:
         message = _message(role="assistant", content=_text(self.content))
         if thinking := self.reasoning_content or self.reasoning:
             message["thinking"] = thinking
@@ -122,7 +122,7 @@ class ToolMessage(Body):
     content: TextContent
     tool_call_id: str
 
-    def stored(self, names: dict[str, str]) -> Message:
+    def to_stored(self, names: dict[str, str]) -> Message:
         message = _message(role="tool", content=_text(self.content))
         message["tool_call_id"] = self.tool_call_id
         if name := names.get(self.tool_call_id):

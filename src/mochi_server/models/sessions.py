@@ -19,7 +19,7 @@ ModelName = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
     Field(json_schema_extra=common.NOT_BLANK),
 ]
-_LAX = ConfigDict(strict=False)  # accepts policy names as strings
+_NOT_STRICT = ConfigDict(strict=False)  # accepts policy names as strings
 
 
 def _title(text: str) -> str:
@@ -41,7 +41,7 @@ Title = Annotated[
 class ToolSettingsRequest(ToolSettings, StrictBody):
     """Tools that the model may call, and the calls that need approval."""
 
-    model_config = _LAX
+    model_config = _NOT_STRICT
 
     approved_tools: Names | None = Field(None, description="Tools that are approved for the whole session.")
 
@@ -49,7 +49,7 @@ class ToolSettingsRequest(ToolSettings, StrictBody):
 class AgentSettingsRequest(AgentSettings, StrictBody):
     """Agents that the model may call."""
 
-    model_config = _LAX
+    model_config = _NOT_STRICT
 
 
 _STORED: dict[str, type[BaseModel]] = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}

@@ -63,5 +63,5 @@ def _path(location: Sequence[str | int]) -> str:
     for step in location[1:]:
         if isinstance(step, int) or (step not in _UNION_MEMBERS and re.fullmatch("[a-z_]+", step)):
             steps.append(step)
-    steps = [step for step, before in zip(steps, ["", *steps], strict=False) if step != before]  # tag and field
+    steps = [step for step, before in zip(steps, ["", *steps], strict=False) if step != before]  # without repeated tags
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")

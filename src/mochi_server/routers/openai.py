@@ -59,11 +59,11 @@ async def create_chat_completion(
     request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
     """Answer a conversation, as a whole or as a stream. Without a session, nothing is stored."""
-    started = await until_disconnect(request, completions.start(await body.to_input(headers)))
-    if body.stream and started.run.model_failure is None:
+    completion = await until_disconnect(request, completions.start(await body.to_input(headers)))
+    if body.stream and completion.run.model_failure is None:
         include_usage = bool(body.stream_options and body.stream_options.include_usage)
-        chunks = ChunkEncoder(started.run, body.model, include_usage=include_usage)
-        return RunResponse(started.runs, started.run, chunks=chunks)
-    with started.runs.subscribed(started.run):
-        answer = await until_disconnect(request, encode_completion(started.run, body.model))
+        chunks = ChunkEncoder(completion.run, body.model, include_usage=include_usage)
+        return RunResponse(completion.runs, completion.run, chunks=chunks)
+    with completion.runs.subscribed(completion.run):
+        answer = await until_disconnect(request, encode_completion(completion.run, body.model))
     return Response(answer, media_type="application/json")

@@ -113,8 +113,8 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
 )
 async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFork | None = None) -> SessionDetail:
     """Fork a session: create a new session with its messages up to a given one. The original does not change."""
-    where = body or SessionFork()
-    return SessionDetail.of(await transfers.fork(session_id, where.message_index, where.message_id))
+    position = body or SessionFork()
+    return SessionDetail.of(await transfers.fork(session_id, position.message_index, position.message_id))
 
 
 @router.get(

@@ -29,7 +29,7 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line with control characters escaped, so that a message cannot imitate another line."""
         request_id = REQUEST_ID.get()
-        line = _CONTROL.sub(lambda found: repr(found[0])[1:-1], super().formatMessage(record))
+        line = _CONTROL.sub(lambda match: repr(match[0])[1:-1], super().formatMessage(record))
         return f"{line} [{request_id}]" if request_id else line
 
     def format(self, record: logging.LogRecord) -> str:

@@ -35,7 +35,7 @@ class Metrics:
         new = self._new
         self._turns = new(Counter, "turns", "Turns that ended, by outcome.", "outcome")
         self._turn_seconds = new(Histogram, "turn_duration_seconds", "Duration of turns.", buckets=_TURNS)
-        self._requests = new(Counter, "model_requests", "Complete answers of models, also to agents.", "model")
+        self._requests = new(Counter, "model_requests", "Complete answers of models, including summaries.", "model")
         text = "Ollama's token counts: `in` for prompts, `out` for answers."
         self._tokens = new(Counter, "tokens", text, "model", "direction")
         text = "Time from a request to a model to its first token."
@@ -46,8 +46,8 @@ class Metrics:
         self._adjustments = new(Counter, "context_adjustments", text, "reason")
         self.compactions = new(Counter, "context_compactions", "Summaries of the oldest turns of a prompt.")
         self._calls = new(Counter, "tool_calls", "Tool calls that ended, by outcome.", "tool", "outcome")
-        self.lost_threads = new(Counter, "tool_threads_lost", "Tool threads that still ran after their call ended.")
-        self.refused_calls = new(Counter, "tool_calls_refused", "Tool calls that were refused without a free thread.")
+        self.lost_threads = new(Counter, "tool_threads_lost", "Tool threads that continued after their call ended.")
+        self.refused_calls = new(Counter, "tool_calls_refused", "Tool calls refused because no thread was free.")
         text = "Errors by code: failed turns (`turn`) and error responses (`request`)."
         self._errors = new(Counter, "errors", text, "code", "of")
         self._responses = new(Counter, "http_requests", "Requests that ended.", "method", "status")
@@ -78,7 +78,7 @@ class Metrics:
             self._errors.labels(error, "turn").inc()
 
     def tool_calls_ended(self, messages: Sequence[Message]) -> None:
-        """Count the tool results among some messages."""
+        """Count the tool results in a list of messages."""
         for message in messages:
             if message["role"] == "tool":
                 self._calls.labels(*self._tool_labels(message)).inc()

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def record_turn(metrics: Metrics, run: Run) -> None:
-    """Record a turn. The log has only the code of most errors, because Ollama's messages may quote conversations."""
+    """Record an ended turn. The log contains error codes only, because Ollama's texts may quote conversations."""
     failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)

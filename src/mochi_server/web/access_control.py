@@ -38,10 +38,10 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
     def is_admitted(origin: str, host: str) -> bool:
         try:
             parts = urlsplit(origin)
-            is_ours = parts.scheme in ("http", "https") and (is_loopback(parts.hostname or "") or parts.netloc == host)
+            is_own = parts.scheme in ("http", "https") and (is_loopback(parts.hostname or "") or parts.netloc == host)
         except ValueError:
-            is_ours = False
-        return is_ours or origin in allowed
+            is_own = False
+        return is_own or origin in allowed
 
     def check(scope: Scope) -> MochiError | None:
         origin = header(scope, b"origin")

@@ -24,7 +24,7 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
             disconnected.exception()  # marks it as retrieved: a connection error counts as a disconnect
             task.cancel()
 
-    task = asyncio.ensure_future(work)  # as a task, because it resumes fewer frames per event
+    task = asyncio.ensure_future(work)  # a task resumes fewer frames per event than an await
     disconnected = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
     disconnected.add_done_callback(cancel)
     try:
@@ -38,7 +38,7 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
 
 
 class BodyReleasingRoute(APIRoute):
-    """Route that frees the request body when its handler returns. The response may last for minutes."""
+    """Route that frees the request body when its handler returns, because the response may last for minutes."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()

@@ -48,7 +48,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._unanswered: list[RequestResponseCycle] = []
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # same signature as in uvicorn
         super().connection_made(transport)
         self._received_at = self.loop.time()
         self._timer = self.loop.call_later(self.stall_seconds, self._check_stalled)
@@ -158,11 +158,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def _check_stalled(self) -> None:
         """Close the connection if the request stalls. While a response is being sent, no timer is active."""
         self._timer = None
-        left = self._received_at + self.stall_seconds - self.loop.time()
+        remaining = self._received_at + self.stall_seconds - self.loop.time()
         if self.transport.is_closing() or self._is_answering():
             return
-        if left > 0:
-            self._timer = self.loop.call_later(left, self._check_stalled)
+        if remaining > 0:
+            self._timer = self.loop.call_later(remaining, self._check_stalled)
         elif self._state != "idle":
             self._reject(RequestTimedOut(self.stall_seconds))
         else:
