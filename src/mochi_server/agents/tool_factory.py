@@ -15,7 +15,7 @@ from mochi_server.chat.approvals import SessionApprover
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
 from mochi_server.events import Publish
 from mochi_server.sessions.session import ChatSession
-from mochi_server.tools.execution import shortened
+from mochi_server.tools.execution import shorten
 from mochi_server.tools.schema import InvalidArguments, ToolSchema, make_schema
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
@@ -81,7 +81,7 @@ class AgentToolbox:
         result = await self._invoke(call, publish)
         return ToolOutcome(
             call,
-            shortened(result.output, self.source.output_limit),
+            shorten(result.output, self.source.output_limit),
             success=result.error_code is None,
             error_code=result.error_code,
             execution_time=round(time.monotonic() - started, 6),
