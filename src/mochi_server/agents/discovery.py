@@ -54,7 +54,7 @@ class AgentDiscoveryService:
         return sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
 
     def find(self, name: str) -> AgentDefinition:
-        """Import the agent of one folder; blocks. On errors, return an invalid agent; never raises."""
+        """Import the agent of one folder. Return an invalid agent if this fails. Blocks; never raises."""
         directory = self._directory / name
         if problems := self._problems(directory):
             return _invalid(name, *problems)

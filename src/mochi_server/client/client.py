@@ -29,7 +29,8 @@ class AsyncMochiClient:
 
     ``delays`` are the seconds before each attempt to resume after a lost connection. ``http`` is your own ``httpx``
     client with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``), which you close. Every method raises
-    ``ApiError`` for an error response and ``ConnectionFailed`` if the server cannot be reached.
+    ``ApiError`` for an error response and ``ConnectionFailed`` if the server cannot be reached. An invalid ``url``
+    raises ``ValueError``.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class AsyncMochiClient:
         return await self._send(types.SessionDetail, "GET", _session_path(session_id))
 
     async def set_title(self, session_id: str, title: str | None) -> types.Session:
-        """Set the title of a session; None returns to the generated one."""
+        """Set the title of a session; None restores the generated title."""
         return await self._send(types.Session, "PATCH", _session_path(session_id), json={"title": title})
 
     async def fork_session(

@@ -32,12 +32,12 @@ class Parser:
     """Incremental parser for the bytes of one connection."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._buffer = b""
         self._fields: dict[str, list[str]] = {}
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yield the frames that ``data`` completes."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             if text := line.removesuffix(b"\r").decode():
                 name, _, value = text.partition(":")

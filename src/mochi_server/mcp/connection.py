@@ -114,10 +114,7 @@ async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") 
 
 @asynccontextmanager
 async def _http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[object, None]:
-    """Yield the streams to a server over HTTP, with a size limit for responses.
-
-    Raises ``httpx2.HTTPError``, and ``ValueError`` for an invalid URL or header.
-    """
+    """Yield the streams to a server over HTTP. Raises ``httpx2.HTTPError`` and ``ValueError``."""
 
     async def check(response: httpx2.Response) -> None:
         if response.is_error:

@@ -52,7 +52,7 @@ class McpServers:
             await self._start()
 
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
-        """Return a catalogue with the tools, groups and problems of the servers added. Existing names are kept."""
+        """Return a copy of a catalogue with the tools, groups and problems of the servers added."""
         await self.open()
         pending = [opened for server in self._servers.values() if not (opened := server.session.opened).done()]
         seconds = self._wait_until - asyncio.get_running_loop().time()

@@ -1,7 +1,4 @@
-"""Transport to a server that runs as a child process.
-
-Unlike the SDK's transport, it limits the size of lines and stops the server when this process is killed.
-"""
+"""Transport to a child process. Unlike the SDK's, it limits the size of lines and stops orphaned processes."""
 
 import asyncio
 import logging

@@ -12,7 +12,7 @@ from jsonschema.validators import extend, validator_for
 from mcp_types import Tool as ListedTool
 
 from mochi_server.tools.execution import shorten
-from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchema, for_models, inlined
+from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchema, inline_references, supported_schema
 
 _MAX_DESCRIPTION_LENGTH = 10_000
 _PYTHON_TYPES = {
@@ -48,15 +48,15 @@ def map_tools(listed: Iterable[ListedTool]) -> tuple[list[McpTool], list[str]]:
 
 def _map_tool(tool: ListedTool) -> McpTool:
     bind = _binder(tool.input_schema)
-    plain = inlined(tool.input_schema)
+    inlined = inline_references(tool.input_schema)
     hints = tool.annotations
     schema = ToolSchema(
         name=tool.name,
         description=shorten(tool.description or tool.title or tool.name, _MAX_DESCRIPTION_LENGTH),
-        parameters=for_models(plain, {}),
+        parameters=supported_schema(inlined, {}),
         overview={
             name: {"type": python_type(node), "description": " ".join(str(node.get("description", "")).split())}
-            for name, node in plain.get("properties", {}).items()
+            for name, node in inlined.get("properties", {}).items()
         },
         bind=bind,
     )

@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TAGS_TTL_SECONDS = 2
-_LOADED_TTL_SECONDS = 2
+_CACHE_SECONDS = 2
 _MAX_PARALLEL_SHOWS = 8
 _PROBE_SECONDS = 2
 
 
 class AsyncOllamaClient:
-    """Asynchronous client of one Ollama. Share one client in an event loop, and close it."""
+    """Asynchronous client of one Ollama server. Use it in one event loop, and close it."""
 
     def __init__(
         self,
@@ -84,13 +83,13 @@ class AsyncOllamaClient:
                 except (ModelNotFound, OllamaError) as error:
                     logger.warning("Model details not available model=%s: %s", name, error.message)
 
-        await asyncio.gather(*(fetch_details(name, digest) for name, digest in catalogue.unknown()))
+        await asyncio.gather(*(fetch_details(name, digest) for name, digest in catalogue.without_details()))
         return catalogue.chat_models()
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return an installed model that can chat. Raises ``ModelNotFound``."""
         fetched, catalogue = self._catalogue
-        if catalogue is None or time.monotonic() - fetched > _TAGS_TTL_SECONDS:
+        if catalogue is None or time.monotonic() - fetched > _CACHE_SECONDS:
             catalogue = await self._fetch_catalogue()
         try:
             listed, digest = catalogue.find(name)
@@ -116,7 +115,7 @@ class AsyncOllamaClient:
 
     def prefetch_loaded(self) -> None:
         """Start the request for ``loaded_windows``, unless a recent result is cached."""
-        is_stale = time.monotonic() - self._windows_requested > _LOADED_TTL_SECONDS
+        is_stale = time.monotonic() - self._windows_requested > _CACHE_SECONDS
         if self._windows is None or (is_stale and self._windows.done()):
             self._windows_requested = time.monotonic()
             self._windows = asyncio.get_running_loop().create_task(self._fetch_windows())
@@ -127,7 +126,7 @@ class AsyncOllamaClient:
         """Post a payload of ``chat_payload`` and pass the lines of each read to ``on_lines``. Cancelling stops Ollama.
 
         Raises:
-            OllamaUnreachable: The connection failed.
+            OllamaUnreachable: Ollama cannot be reached.
             OllamaError: Ollama rejected the request, closed the connection, or sent no data for the stall timeout.
         """
         self._windows = None  # the request may load a model
@@ -182,7 +181,7 @@ class AsyncOllamaClient:
 
 
 class AsyncInstructorOllamaClient:
-    """Client for answers in the form of a Pydantic model. Share one client and close it."""
+    """Client for answers in the form of a Pydantic model. Close it after use."""
 
     def __init__(
         self,
@@ -213,10 +212,7 @@ class AsyncInstructorOllamaClient:
         keep_alive: str | float | None = None,
         think: bool | None = None,
     ) -> ChatResponse:
-        """Request one answer in the form of ``format``. The message content is the JSON text.
-
-        Raises ``pydantic.ValidationError`` if the answer does not match ``format``, and the errors of ``chat``.
-        """
+        """Return an answer with JSON content that matches ``format``, or raise ``pydantic.ValidationError``."""
         from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - the import takes 0.1 seconds
 
         if self._client is None or self._loop is not asyncio.get_running_loop():

@@ -22,7 +22,7 @@ class ModelCatalogue:
         self._entries: list[Mapping[str, Any]] = [entry for entry in entries if isinstance(entry, Mapping)]
         self._known = known
 
-    def unknown(self) -> list[tuple[str, str]]:
+    def without_details(self) -> list[tuple[str, str]]:
         """Return name and digest of each model whose details must be requested.
 
         Ollama lists incomplete capabilities for some models, and older versions list none.

@@ -15,7 +15,7 @@ class TrackedRequest:
     model: str
     _running: "dict[TrackedRequest, None]"
     answering: bool = False
-    began: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
 
     def __enter__(self) -> "TrackedRequest":
         self._running[self] = None
@@ -42,12 +42,12 @@ class RequestTracker:
     def first_token(self, request: TrackedRequest) -> None:
         """Record the first token of a request."""
         request.answering = True
-        self._on_first_token(request.model, time.monotonic() - request.began)
+        self._on_first_token(request.model, time.monotonic() - request.started)
         parallel = sum(other.answering and other.model == request.model for other in self._running)
         self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), parallel)
 
     def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
-        """Return whether earlier requests occupy all slots of a loaded model, or a model has to be loaded first."""
+        """Return whether earlier requests use all slots of the model. A model that is not loaded has one slot."""
         earlier = takewhile(lambda other: other is not request, self._running)
         count = sum(not loaded or other.model == request.model for other in earlier)
         return count >= (self._max_parallel.get(request.model, 1) if loaded else 1)

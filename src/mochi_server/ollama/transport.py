@@ -40,28 +40,28 @@ _RECENT_SECONDS = 1.0
 
 
 class LineReader:
-    """Parser of lines. Check ``failure`` and ``done`` after each ``feed``."""
+    """Parser of newline-delimited JSON. Check ``failure`` and ``done`` after each ``feed``."""
 
     def __init__(self) -> None:
         self.done = False
         self.failure: MochiError | None = None
-        self._rest = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Line]:
         """Return the lines that ``data`` completes. Lines after a failure or after ``done`` are dropped."""
         *lines, rest = data.split(b"\n")
-        if lines and self._rest:
-            lines[0] = bytes(self._rest) + lines[0]
-            self._rest.clear()
-        self._rest += rest
+        if lines and self._buffer:
+            lines[0] = bytes(self._buffer) + lines[0]
+            self._buffer.clear()
+        self._buffer += rest
         parsed = self._read(lines)
-        if len(self._rest) > MAX_LINE_BYTES and not self.done:
+        if len(self._buffer) > MAX_LINE_BYTES and not self.done:
             self.failure = self.failure or OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
         return parsed
 
     def end(self) -> list[Line]:
-        """Return the last lines of an ended stream. Sets ``failure`` unless a line had ``done``."""
-        lines = self._read([bytes(self._rest)])
+        """Return the last lines of an ended stream. Sets ``failure`` if the stream is incomplete."""
+        lines = self._read([bytes(self._buffer)])
         if not self.done and self.failure is None:
             self.failure = OllamaError("Ollama's answer ended before it was done.")
         return lines
@@ -89,7 +89,7 @@ class LineReader:
 
 
 class StallTimer:
-    """Timer that cancels a task after ``seconds`` without progress. A reset for each line would cost more."""
+    """Timer that cancels a task after ``seconds`` without progress."""
 
     def __init__(self, seconds: float, task: "asyncio.Future[None]") -> None:
         self._seconds = seconds
@@ -99,7 +99,6 @@ class StallTimer:
         self._timer = task.get_loop().call_later(seconds, self._check)
 
     def close(self) -> None:
-        """Stop the timer."""
         self._timer.cancel()
 
     def _check(self) -> None:
@@ -111,7 +110,7 @@ class StallTimer:
 
 
 class Transport:
-    """Pool of connections to one Ollama, without a size limit. Each event loop has a new pool."""
+    """Pool of connections to one Ollama server, without a size limit. A new event loop gets a new pool."""
 
     def __init__(
         self,
@@ -138,7 +137,6 @@ class Transport:
         return self._streams > 0 and time.monotonic() - self._last_received < _RECENT_SECONDS
 
     async def aclose(self) -> None:
-        """Close all connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -159,7 +157,7 @@ class Transport:
         """Post a request and pass the lines of each read to ``on_lines``. Cancellation stops Ollama.
 
         Raises:
-            OllamaUnreachable: The connection failed.
+            OllamaUnreachable: Ollama cannot be reached.
             OllamaError: Ollama rejected the request, closed the connection, or sent no data for the stall timeout.
         """
         reader, consumer_errors = LineReader(), list[Exception]()
@@ -227,7 +225,7 @@ class Transport:
     ) -> None:
         """Feed large data in chunks, and let other tasks run in between.
 
-        Reading is paused meanwhile. Without this, aiohttp drops buffered data when the connection is lost.
+        Reading is paused meanwhile. Without this, aiohttp can drop buffered data when the connection is lost.
         """
         with _paused(response):
             for start in range(0, len(data), _CHUNK_BYTES):

@@ -74,7 +74,7 @@ class ToolDiscoveryService:
         self._lock = threading.Lock()
 
     def discover(self) -> ToolCatalogue:
-        """Return the tools. The first call imports the directory and blocks until this is done."""
+        """Return the tools. The first call imports the directory and blocks."""
         with self._lock:
             if self.cached is None:
                 self.cached = self._scan()

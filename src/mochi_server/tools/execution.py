@@ -1,7 +1,4 @@
-"""Execution of tools with a timeout, each synchronous call in its own daemon thread.
-
-Daemon threads let the server exit although a tool hangs. A call that times out leaves a lost thread until it returns.
-"""
+"""Execution of tools with a timeout. Synchronous tools run in daemon threads, which do not block a shutdown."""
 
 import asyncio
 import contextvars
@@ -28,9 +25,9 @@ T = TypeVar("T")
 
 HISTORY_LENGTH = 100
 THREADS = 32
-"""Maximum number of running calls."""
+"""Maximum number of calls that run in threads at the same time."""
 MAX_THREADS = 128
-"""Maximum number of threads, including lost threads."""
+"""Maximum number of threads, including lost threads: threads of ended calls whose tool has not returned."""
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +126,7 @@ class ToolExecutionService:
 
 
 class ToolRaised(Exception):
-    """An error of user code as text. No other exception of user code reaches the event loop."""
+    """The error of a tool call as text. It replaces every exception that user code raises."""
 
 
 async def run_in_thread(

@@ -1,7 +1,4 @@
-"""Import of a directory of Python files as a package, in which a broken file disables only its own functions.
-
-Each import uses a new package name and compiles the sources, so that a reload always loads the current files.
-"""
+"""Import of a directory of Python files as a package. A broken file disables only its own functions."""
 
 import ast
 import os
@@ -18,11 +15,12 @@ from types import ModuleType
 LEADS_OUT = "a link that leads out of the directory"
 
 _generations = count(1)
+"""Numbers of package names. Each import has a new name, so that a reload imports every file again."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem of a tool, a group, a file or an MCP server; ``name`` is the name of that item."""
+    """A problem of a tool, a group, a file or an MCP server. ``name`` is the name of that item."""
 
     name: str
     message: str
@@ -44,7 +42,7 @@ def leads_out(path: Path, directory: Path) -> bool:
 
 
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
-    """Import a directory; return its package, or None if ``__init__.py`` fails, and a problem for each broken file."""
+    """Import a directory. Return its package, or None if ``__init__.py`` fails, and the problems. Never raises."""
     directory = directory.absolute()
     importer = _PackageImporter(directory)
     try:
@@ -76,7 +74,7 @@ class _PackageImporter:
             for inner in _modules(path):
                 setattr(module, inner.stem, self.create(f"{name}.{inner.stem}", inner))
         if name != self.name:
-            LazyLoader(loader).exec_module(module)  # executes it at first use, whatever the import order
+            LazyLoader(loader).exec_module(module)  # the module is executed at its first use
         return module
 
     def execute(self, module: ModuleType) -> None:
@@ -118,10 +116,7 @@ class _PackageImporter:
 
 @dataclass(frozen=True)
 class _SourceLoader(Loader):
-    """Loader of one file that never fails: a broken file becomes a module of placeholders.
-
-    It ignores ``.pyc`` files, because a change within the same second would not invalidate them.
-    """
+    """Loader of one file. A broken file becomes a module of placeholders."""
 
     importer: _PackageImporter
     file: Path

@@ -43,16 +43,16 @@ class ToolRegistry:
 
     async def catalogue(self) -> ToolCatalogue:
         """Return all tools. The first call discovers them."""
-        return await self._extra_source.add_tools(await self.own())
+        return await self._extra_source.add_tools(await self.directory_tools())
 
-    async def own(self) -> ToolCatalogue:
+    async def directory_tools(self) -> ToolCatalogue:
         """Return the tools of the directory, without waiting for the additional source."""
         return self._discovery.cached or await self._import(self._discovery.discover)
 
     async def reload(self) -> ToolCatalogue:
         """Discover the tools again and return them."""
-        own, _ = await asyncio.gather(self._import(self._discovery.reload_tools), self._extra_source.reload())
-        return await self._extra_source.add_tools(own)
+        catalogue, _ = await asyncio.gather(self._import(self._discovery.reload_tools), self._extra_source.reload())
+        return await self._extra_source.add_tools(catalogue)
 
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
         try:

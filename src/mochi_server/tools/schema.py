@@ -1,7 +1,4 @@
-"""Schemas of functions, for models, for clients and for the validation of arguments.
-
-Pydantic derives the types from the signature. Descriptions come from the docstring (Google, NumPy or reST style).
-"""
+"""Schemas of Python functions, from their signatures and docstrings (Google, NumPy or reST style)."""
 
 import inspect
 import typing
@@ -86,9 +83,9 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     return ToolSchema(
         name=name,
         description="\n\n".join(part.strip() for part in parts if part and part.strip()) or documentation.strip(),
-        parameters=for_models(inlined(adapter.json_schema()), descriptions),
+        parameters=supported_schema(inline_references(adapter.json_schema()), descriptions),
         overview={
-            parameter: {"type": type_name(hints[parameter]), "description": _flat(descriptions.get(parameter, ""))}
+            parameter: {"type": type_name(hints[parameter]), "description": _one_line(descriptions.get(parameter, ""))}
             for parameter in signature.parameters
         },
         bind=partial(_bind, signature, adapter),
@@ -157,11 +154,8 @@ def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> TypeAdap
         raise InvalidTool(f"one of its types cannot be read from JSON: {str(error).splitlines()[0]}") from error
 
 
-def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema with its references replaced by their targets. Recursive references become ``object``.
-
-    Raises ``InvalidTool`` if the result is too large.
-    """
+def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON schema with its references inlined. Raises ``InvalidTool`` if the result is too large."""
     nodes = count()
 
     def inline(node: Any, parents: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
@@ -170,7 +164,7 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(node, dict):  # ``true`` and ``false`` are valid schemas
             return {}
         pointer = node.get("$ref")
-        if pointer in parents:
+        if pointer in parents:  # a recursive reference
             return {"type": "object"}
         if isinstance(pointer, str):
             rest = {key: value for key, value in node.items() if key != "$ref"}
@@ -188,19 +182,19 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
-    """Return the target of a reference within the schema; an empty schema for any other reference."""
+    """Return the target of a reference within the schema, or an empty schema for any other reference."""
     for part in pointer.split("/")[1:]:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
         schema = schema.get(key) if isinstance(schema, dict) else None
     return schema if isinstance(schema, dict) and pointer.startswith("#") else {}
 
 
-def for_models(schema: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
+def supported_schema(schema: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
     """Return an inlined schema with only the keywords that Ollama supports. Defaults move to the descriptions."""
     properties = {}
     for name, node in schema.get("properties", {}).items():
         result, default = _allowed_keywords(node), node.get("default")
-        text = _flat(descriptions.get(name) or result.get("description", ""))
+        text = _one_line(descriptions.get(name) or result.get("description", ""))
         if default not in (None, "", [], {}):
             text = f"{text} (default: {default})".strip()
         properties[name] = ({**result, "description": text}) if text else result
@@ -225,7 +219,7 @@ def _allowed_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _flat(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 

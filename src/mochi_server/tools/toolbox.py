@@ -234,10 +234,7 @@ def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
 
 @dataclass
 class ConfirmingToolbox:
-    """Toolbox with a policy: each call runs at once or waits for approval.
-
-    Tools, policy and approvals are read before each call, so a change applies to the next call of the same turn.
-    """
+    """Toolbox with an approval policy. Tools, policy and approvals are read again before each call."""
 
     tools: FunctionToolbox
     approver: Approver
