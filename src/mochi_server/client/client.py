@@ -126,8 +126,8 @@ class AsyncMochiClient:
 
         The iteration sends the message. The stream resumes after a lost connection without lost or repeated events.
         """
-        first = {"method": "POST", "json": _turn_body(message, options), "headers": _key_header(idempotency_key)}
-        return AsyncStream(self._http, f"{_chat_path(session_id)}/stream", self._delays, first=first)
+        request = {"method": "POST", "json": _turn_body(message, options), "headers": _key_header(idempotency_key)}
+        return AsyncStream(self._http, f"{_chat_path(session_id)}/stream", self._delays, first_request=request)
 
     def listen(self, session_id: str, after: str | None = None) -> AsyncStream:
         """Iterate over the events of the running or latest turn, from its beginning or after an event.

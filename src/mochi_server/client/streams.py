@@ -56,13 +56,13 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         url: str,
         delays: Sequence[float],
         *,
-        first: Mapping[str, Any] | None = None,
+        first_request: Mapping[str, Any] | None = None,
         after: str | None = None,
     ) -> None:
-        """Create a stream. ``first`` is the request that starts the turn; it is safe to repeat."""
+        """Create a stream. ``first_request`` is the request that starts the turn; it is safe to repeat."""
         self.last_event_id = after
         """ID of the latest event. ``listen`` can continue after it, even in another process."""
-        self._first = first
+        self._first_request = first_request
         self._backoff = Backoff(delays)
         self._started = self._ended = False
         self._content: list[str] = []
@@ -93,7 +93,7 @@ class AsyncStream(AsyncIterator[StreamEvent]):
 
     async def _run(self, http: httpx.AsyncClient, url: str) -> AsyncGenerator[StreamEvent, None]:
         while not self._ended:
-            lost_connection = None
+            failure = None
             try:
                 async with http.stream(url=url, timeout=READ_SECONDS, **self._request()) as response:
                     kind = response.headers.get("Content-Type", "")
@@ -111,13 +111,13 @@ class AsyncStream(AsyncIterator[StreamEvent]):
                                 self._record(frame)
                                 yield frame.event
             except RETRYABLE_ERRORS as error:
-                lost_connection = error
+                failure = error
             if not self._ended:
-                await anyio.sleep(self._backoff.delay_after(lost_connection))
+                await anyio.sleep(self._backoff.delay_after(failure))
 
     def _request(self) -> Mapping[str, Any]:
-        if self._first is not None and not self._started:
-            return self._first
+        if self._first_request is not None and not self._started:
+            return self._first_request
         return {"method": "GET", "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {}}
 
     def _is_new(self, frame: Frame) -> bool:

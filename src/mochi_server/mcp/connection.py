@@ -118,7 +118,7 @@ async def _http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[o
 
     async def check(response: httpx2.Response) -> None:
         if response.is_error:
-            session.refused_status = response.status_code
+            session.error_status = response.status_code
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
             response.stream = _SizeLimitedStream(response.stream)

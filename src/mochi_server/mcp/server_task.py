@@ -45,7 +45,7 @@ class McpSession:
     )
     """The connection, or None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
-    refused_status: int | None = None
+    error_status: int | None = None
     """HTTP status of the latest error response."""
     ended: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -80,8 +80,8 @@ class McpSession:
             return str(error)
         if self.ended:
             return _EXITED
-        if self.refused_status is not None:
-            return f"it responded with HTTP status {self.refused_status}"
+        if self.error_status is not None:
+            return f"it responded with HTTP status {self.error_status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

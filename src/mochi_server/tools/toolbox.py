@@ -213,7 +213,7 @@ class PendingApproval(Protocol):
 
 
 class Approver(Protocol):
-    """Interface that decides which calls need approval, and requests it."""
+    """Interface to approvals: which tools need approval, and the decisions of the user."""
 
     def request(self, bound: BoundCall) -> PendingApproval | None:
         """Request approval of a call. Return None if no client can decide."""
