@@ -132,13 +132,13 @@ def test_only_enabled_and_valid_agents_are_described(api: Api, stub: StubServer)
 CALLS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"agent": "nobody", "instruction": "x"},
-        "There is no agent named 'nobody'; there are: helper.",
+        "There is no agent named 'nobody'. Available agents: helper.",
         "AGENT_NOT_FOUND",
     ),
     ({"agent": "other", "instruction": "x"}, "There is no agent named 'other'", "AGENT_NOT_FOUND"),
     ({"agent": "helper"}, "Wrong arguments for agent: instruction", "TOOL_EXECUTION_FAILED"),
     ({"agent": ["helper"], "instruction": "x"}, "Wrong arguments for agent: agent", "TOOL_EXECUTION_FAILED"),
-    ({"agent": "helper", "instruction": " "}, "must say what", "TOOL_EXECUTION_FAILED"),
+    ({"agent": "helper", "instruction": " "}, "is empty. Describe", "TOOL_EXECUTION_FAILED"),
     ({"agent": "helper", "instruction": "x", "session_id": "../../x"}, "has no session", "SESSION_NOT_FOUND"),
     ({"agent": "helper", "instruction": "x", "session_id": "0123456789"}, "has no session", "SESSION_NOT_FOUND"),
     ({"agent": "helper", "instruction": "x", "session_id": "0123456789abc"}, "has no session", "SESSION_NOT_FOUND"),
@@ -308,7 +308,7 @@ def test_ollama_error_is_returned_to_calling_model(private_api: Api, tmp_path: P
     events = private_api.stream_message(session_id, nested(delegate(words(2)), words(2)))
     complete = next(event.data for event in events if event.type == "agent_complete")
     assert complete["error_code"] == "CONTEXT_OVERFLOW"
-    assert complete["output"].startswith(f"Session ID: {complete['session_id']}\n\nThe agent could not go on:")
+    assert complete["output"].startswith(f"Session ID: {complete['session_id']}\n\nThe agent failed:")
     assert events[-1].type == "done"
     assert [m["role"] for m in private_api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
     chat = private_api.ok(private_api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
@@ -347,6 +347,6 @@ def test_broken_answer_ends_agent_but_not_turn(tmp_path: Path) -> None:
         messages = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
         assert api.messages(session_id)[-1]["content"] == "So be it."
     assert complete["error_code"] == "OLLAMA_ERROR"
-    assert "Half a pl\n\nThe agent could not go on: " in complete["output"]
+    assert "Half a pl\n\nThe agent failed: " in complete["output"]
     assert (messages[-1]["content"], messages[-1]["interrupted"]) == ("Half a pl", True)
     assert events[-1].type == "done"

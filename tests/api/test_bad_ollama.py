@@ -172,7 +172,7 @@ def test_silent_ollama_ends_turn_after_stall_timeout(tmp_path: Path) -> None:
         session_id = api.create_session("raw")["session_id"]
         events = api.stream_message(session_id, "Hello!")
         assert [event.type for event in events] == ["content_delta", "error", "done"]
-        assert "silent" in events[1].data["message"]
+        assert "sent no data" in events[1].data["message"]
 
 
 def test_removed_model_is_404_and_stores_nothing(tmp_path: Path, stub: StubServer) -> None:

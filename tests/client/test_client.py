@@ -188,7 +188,7 @@ def test_html_is_neither_an_answer_nor_a_stream() -> None:
     page = httpx.MockTransport(lambda _: httpx.Response(200, html="<html></html>"))
     with MochiClient(http=httpx.AsyncClient(transport=page, base_url="http://test")) as client:
         for request in (client.list_sessions, lambda: list(client.listen("a"))):
-            with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The answer is none of mochi-server's"):
+            with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The response is not from mochi-server"):
                 request()
 
 

@@ -114,5 +114,5 @@ def test_resume_of_an_unknown_turn_fails(connect: Connect, holding: GatedStub, t
                 first.stop()
                 relay.turn_to(second.url)
                 client.chat(session_id, "Hello!")
-                with pytest.raises(ConnectionFailed, match="no longer knows the turn"):
+                with pytest.raises(ConnectionFailed, match="no longer has this turn"):
                     list(stream)

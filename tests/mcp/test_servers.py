@@ -182,10 +182,10 @@ def test_conflicting_tool_names_are_prefixed_with_the_server(stub: StubServer, t
         assert called(api, "add", session_id, a=1, b=2)["result"] == "Python"
         assert called(api, "hand_add", session_id)["result"] == "add"
     assert messages == [
-        "MCP server: its tool 'broken' cannot be used: its input schema is no JSON schema",
-        f"MCP server: its tool '{'x' * 65}' can have no name here",
-        "MCP server: its tool 'both' can have no name here",
-        "MCP server: there is a group of that name; its tools are to be enabled one by one",
+        "MCP server: its tool 'broken' cannot be used: its input schema is not a valid JSON schema",
+        f"MCP server: its tool '{'x' * 65}' is ignored: its name is taken or too long",
+        "MCP server: its tool 'both' is ignored: its name is taken or too long",
+        "MCP server: a tool group already has this name; enable the tools of the server one by one",
     ]
 
 
@@ -205,21 +205,21 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
     )
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        until(lambda: "not answered" not in str(problems(api)))
+        until(lambda: "not responded" not in str(problems(api)))
         body = api.ok(api.http.get("/tools"))
         assert list(body["tools"]) == ["echo"]
         told = [f"{problem['name']}: {problem['message']}" for problem in body["problems"]]
         assert called(api, "echo", text="still")["result"] == "still"
     assert told == [
-        'mcp.json: empty: it needs a "command", or a "url"',
+        'mcp.json: empty: it needs a "command" or a "url"',
         "mcp.json: torn: args: Input should be a valid list",
         "mcp.json: wrong: url: not an http:// or https:// URL; headers.a: Input should be a valid string; "
         "type: Input should be 'http', 'streamable-http', 'streamableHttp' or 'streamable_http'",
         "absent: MCP server: it cannot be started: No such file or directory",
-        "ended: MCP server: it ended without an answer; what it printed is in the log at the level DEBUG",
+        "ended: MCP server: it exited without a response; its output is in the log at level DEBUG",
         "down: MCP server: ConnectError: All connection attempts failed",
-        "other: MCP server: it answered with the HTTP status 404",
-        "odd: MCP server: it answered other than the protocol says: tools.1.inputSchema: Input should be a valid "
+        "other: MCP server: it responded with HTTP status 404",
+        "odd: MCP server: its response is not valid MCP: tools.1.inputSchema: Input should be a valid "
         "dictionary or instance of InputSchema",
     ]
 
@@ -232,9 +232,9 @@ def test_silent_server_delays_no_request_and_times_out(
     write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        assert problems(api) == {"silent": "MCP server: it has not answered yet"}
-        until(lambda: "not answered" not in str(problems(api)))
-        assert problems(api) == {"silent": "MCP server: it did not answer within 0.3 seconds"}
+        assert problems(api) == {"silent": "MCP server: it has not responded yet"}
+        until(lambda: "not responded" not in str(problems(api)))
+        assert problems(api) == {"silent": "MCP server: it did not respond within 0.3 seconds"}
 
 
 @pytest.fixture(scope="module")
@@ -248,13 +248,13 @@ def reloading(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "it is no JSON: Expecting property name enclosed in double quotes (line 1)"),
-        (b"\xff", "it is no JSON: UnicodeDecodeError"),
-        (b"[" * 100_000, "it is no JSON: RecursionError"),
+        (b"{", "it is not valid JSON: Expecting property name enclosed in double quotes (line 1)"),
+        (b"\xff", "it is not valid JSON: UnicodeDecodeError"),
+        (b"[" * 100_000, "it is not valid JSON: RecursionError"),
         (b" " * 1_000_001, "it is larger than 1,000,000 bytes"),
-        (b"[]", 'it has no object "mcpServers"'),
+        (b"[]", 'it has no object "mcpServers"; add {"mcpServers": {...}}'),
         (b'{"mcpServers": {"a": 5}}', "a: it must be an object"),
-        (b'{"mcpServers": {"": {}}}', ": a server needs a name"),
+        (b'{"mcpServers": {"": {}}}', ": the name of a server is empty"),
     ],
     ids=["cut", "bytes", "deep", "large", "list", "number", "nameless"],
 )
@@ -278,7 +278,7 @@ def test_missing_mcp_extra_is_a_problem(stub: StubServer, tmp_path: Path, monkey
 def test_server_that_dies_in_a_call_is_restarted_at_the_next(api: Api, tmp_path: Path, deadly: str) -> None:
     outcome = called(api, deadly)
     assert (outcome["success"], outcome["error_code"]) == (False, "TOOL_EXECUTION_FAILED")
-    assert outcome["error_message"] == f"{deadly} failed: the connection ended before there was an answer"
+    assert outcome["error_message"] == f"{deadly} failed: the connection ended before the response"
     until(lambda: "hand" in problems(api))
     assert called(api, "echo", text="again")["result"] == "again"
     assert problems(api) == {}
@@ -329,7 +329,7 @@ def test_call_timeout_cancels_the_call_at_the_server(stub: StubServer, tmp_path:
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.5) as server:
         api = server.api()
         api.http.get("/tools")
-        assert called(api, "hang")["error_message"] == "hang failed: it took longer than 0.5 seconds and was given up"
+        assert called(api, "hang")["error_message"] == "hang failed: it took longer than 0.5 seconds"
         until(lambda: "notifications/cancelled" in journal(tmp_path))
         assert called(api, "echo", text="on")["result"] == "on"
     assert len(started(tmp_path)) == 1

@@ -103,7 +103,7 @@ def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
     usable, problems = map_tools([Tool(name=f"t{n}", input_schema=schema) for n, schema in enumerate(schemas)])
     assert [tool.name for tool in usable] == ["t3"]
     assert problems == [
-        "its tool 't0' cannot be used: its input schema is no JSON schema",
+        "its tool 't0' cannot be used: its input schema is not a valid JSON schema",
         "its tool 't1' cannot be used: its schema is too large",
         "its tool 't2' cannot be used: its schema is too large",
     ]

@@ -68,7 +68,7 @@ def test_missing_or_invalid_files_are_named(tmp_path: Path, files: dict[str, str
         ("You are helpful.", "no front matter"),
         ("---\ndescription: x\nYou are helpful.", "no end"),
         ("\ufeff---\ndescription: x\n---\n", "byte order mark"),
-        ("---\ndescription: Build: things\n---\n", "in line 2); quote values that hold a colon"),
+        ("---\ndescription: Build: things\n---\n", "in line 2); quote values that contain a colon"),
         ("---\ndescription: [unclosed\n---\n", "not YAML"),
         ("---\n- a\n- list\n---\n", "lines of `name: value`"),
         ("---\n---\nYou are helpful.", "lines of `name: value`"),
@@ -127,10 +127,10 @@ def test_skill_is_read_again_when_it_is_used(tmp_path: Path) -> None:
     agents = discovery(tmp_path)
     agent = agents.get("helper")
     (directory / "SKILL.md").write_text("---\ndescription: New.\n---\nYou are new.")
-    assert agents.refreshed(agent).system_prompt == "You are new."
+    assert agents.refresh(agent).system_prompt == "You are new."
     (directory / "SKILL.md").unlink()
     with pytest.raises(AgentInvalid, match=r"SKILL\.md: it cannot be read"):
-        agents.refreshed(agent)
+        agents.refresh(agent)
 
 
 async def test_agent_import_has_a_timeout(tmp_path: Path) -> None:

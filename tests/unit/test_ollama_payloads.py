@@ -97,9 +97,9 @@ def test_only_missing_details_are_requested() -> None:
     told = tag("told", capabilities=["completion", "tools"], details=length)
     unsure = tag("unsure", capabilities=["completion"], details=length)
     tags = {"models": [tag("old"), told, unsure]}
-    assert ModelCatalogue(tags, {}).unknown() == [("old", "digest of old"), ("unsure", "digest of unsure")]
+    assert ModelCatalogue(tags, {}).without_details() == [("old", "digest of old"), ("unsure", "digest of unsure")]
     known = dict.fromkeys(("digest of old", "digest of unsure"), ModelDetails((), None, None))
-    assert ModelCatalogue(tags, known).unknown() == []
+    assert ModelCatalogue(tags, known).without_details() == []
 
 
 def test_model_details_override_the_list() -> None:

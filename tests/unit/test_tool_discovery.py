@@ -74,8 +74,8 @@ def test_exports_groups_and_marks_are_read(tmp_path: Path) -> None:
         ("__all__ = ['reload']\ndef reload() -> str:\n    'Do.'", "reload", "reserved"),
         ("__all__ = ['f']\ndef f(a) -> str:\n    'Do.'", "f", "no type"),
         ("__all__ = ['f']\nf = 5", "f", "not a function"),
-        ("__all__ = []\n__group__ = ['good']", "__group__", "no tool"),
-        ("__all__ = []\n__destructive__ = ['good']", "__destructive__", "no tool"),
+        ("__all__ = []\n__group__ = ['good']", "__group__", "not in __all__"),
+        ("__all__ = []\n__destructive__ = ['good']", "__destructive__", "not in __all__"),
     ],
 )
 def test_invalid_exports_are_reported(tmp_path: Path, source: str, name: str, message: str) -> None:

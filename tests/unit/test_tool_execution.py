@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.execution import THREADS, ToolExecutionResult, ToolExecutionService, shortened
+from mochi_server.tools.execution import THREADS, ToolExecutionResult, ToolExecutionService, shorten
 from mochi_server.tools.schema import make_schema
 
 
@@ -137,7 +137,7 @@ async def test_long_results_keep_head_and_tail(limit: int) -> None:
 
 
 def test_text_at_the_limit_is_not_truncated() -> None:
-    assert shortened("x" * 10, 10) == "x" * 10
+    assert shorten("x" * 10, 10) == "x" * 10
 
 
 async def test_tool_timeout_is_reported() -> None:

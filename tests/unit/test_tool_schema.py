@@ -251,7 +251,7 @@ def with_a_socket(a: "socket.socket") -> str:  # type: ignore[name-defined]  # n
     [
         (without_docstring, "docstring"),
         (without_hint, "'a' has no type"),
-        (without_result, "returns"),
+        (without_result, "return type"),
         (with_many, "numbers"),
         (with_anything, "things"),
         (with_a_socket, "annotations"),

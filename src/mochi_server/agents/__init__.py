@@ -1,4 +1,4 @@
-"""Personas with tools and conversations of their own: found in a directory, run in two phases. Needs no server."""
+"""Agents: personas with their own tools and sessions. They also run without the HTTP server."""
 
 from mochi_server.agents.config import AgentDefinition, AgentSettings
 from mochi_server.agents.discovery import AgentDiscoveryService

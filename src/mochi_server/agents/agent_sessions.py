@@ -16,10 +16,10 @@ from mochi_server.util.clock import new_id
 async def open_agent_session(
     store: SessionStore, agent: AgentDefinition, model: str, session_id: str | None
 ) -> AsyncIterator[ChatSession]:
-    """Hold the session of an agent with this ID, or a new one, with the agent's current system prompt.
+    """Lock a session of an agent, or a new session, and update its model and system prompt.
 
     Raises:
-        SessionNotFound: The ID is not that of a session of this agent.
+        SessionNotFound: The agent has no session with this ID.
         SessionBusy: Another turn uses the session.
     """
     if session_id is None:
@@ -29,10 +29,10 @@ async def open_agent_session(
     elif not is_session_id(session_id):
         raise SessionNotFound(session_id)
     async with store.hold(session_id, run_id=new_id()):
-        yield await _refreshed(store, agent, model, session_id)
+        yield await _load_updated(store, agent, model, session_id)
 
 
-async def _refreshed(store: SessionStore, agent: AgentDefinition, model: str, session_id: str) -> ChatSession:
+async def _load_updated(store: SessionStore, agent: AgentDefinition, model: str, session_id: str) -> ChatSession:
     session = await store.load(session_id)
     if session.metadata.extra.get(OWNER) != agent.name:
         raise SessionNotFound(session_id)

@@ -1,4 +1,4 @@
-"""What an agent is, and a session's agent settings, which are stored with sessions and defined there."""
+"""Definition of an agent. ``AgentSettings`` is re-exported from ``mochi_server.sessions.types``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ __all__ = ["AgentDefinition", "AgentSettings"]
 
 @dataclass(frozen=True)
 class AgentDefinition:
-    """A persona with tools of its own. An invalid one says in ``error_message`` which file is wrong, and why."""
+    """A persona with its own tools. ``error_message`` names the file and the error of an invalid agent."""
 
     name: str
     description: str = ""
     system_prompt: str = ""
     model: str | None = None
     catalogue: ToolCatalogue = field(default_factory=ToolCatalogue)
-    """Its tools as they were found, with what is wrong with others."""
+    """The usable tools of the agent, and the problems of the others."""
     valid: bool = True
     error_message: str | None = None
 

@@ -1,4 +1,4 @@
-"""Discovery of agents: folders with a ``SKILL.md`` and tools."""
+"""Discovery of agents: folders with a ``SKILL.md`` and Python tools."""
 
 import logging
 import threading
@@ -6,35 +6,35 @@ from dataclasses import replace
 from pathlib import Path
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.skill import FILE, SkillError, read_skill
+from mochi_server.agents.skill import SKILL_FILE, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from mochi_server.tools.discovery import find_tools
 
-CHATS = "agent_chats"
-RESERVED_NAMES = frozenset({"chats", "reload", CHATS})
-"""Routes beside ``/agents/{agent_name}``, and the folder of the conversations."""
+CHATS_FOLDER = "agent_chats"
+RESERVED_NAMES = frozenset({"chats", "reload", CHATS_FOLDER})
+"""Names that no agent can have: routes beside ``/agents/{agent_name}``, and the folder of agent sessions."""
 
 logger = logging.getLogger(__name__)
 
 
 class AgentDiscoveryService:
-    """Cached discovery of the agents of one directory."""
+    """Discovery of the agents of one directory, with a cache."""
 
     def __init__(self, agents_dir: str | Path, agent_chats_dir: str | Path | None = None) -> None:
         self._directory = Path(agents_dir)
-        self._chats = Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS
+        self._chats = Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS_FOLDER
         self._agents: dict[str, AgentDefinition] | None = None
         self._lock = threading.Lock()
 
     def discover(self) -> dict[str, AgentDefinition]:
-        """Return all agents by name, including invalid ones. Blocks while the first call imports them."""
+        """Return all agents by name, including invalid agents. The first call imports them and blocks."""
         with self._lock:
             if self._agents is None:
                 self._agents = self._scan()
             return self._agents
 
     def reload_agents(self) -> dict[str, AgentDefinition]:
-        """Import the agents again. Until then the old ones stay in use."""
+        """Import the agents again and return them. The old agents stay available during the import."""
         agents = self._scan()
         with self._lock:
             self._agents = agents
@@ -45,7 +45,7 @@ class AgentDiscoveryService:
         return require_valid(self.discover(), name)
 
     def names(self) -> list[str]:
-        """Return the folders of agents, sorted."""
+        """Return the names of all agent folders, sorted."""
         try:
             folders = [path for path in self._directory.iterdir() if path.is_dir()]
         except OSError:
@@ -54,12 +54,12 @@ class AgentDiscoveryService:
         return sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
 
     def find(self, name: str) -> AgentDefinition:
-        """Read one folder. Never raises; blocks during the import."""
+        """Import the agent of one folder. Return an invalid agent if this fails. Blocks; never raises."""
         directory = self._directory / name
         if problems := self._problems(directory):
             return _invalid(name, *problems)
         try:
-            agent = self.refreshed(AgentDefinition(name))
+            agent = self.refresh(AgentDefinition(name))
         except AgentInvalid as error:
             return _invalid(name, error.details["reason"])
         catalogue = find_tools(directory)
@@ -68,26 +68,26 @@ class AgentDiscoveryService:
             return _invalid(name, "__init__.py: no usable tool in __all__", *reasons)
         return replace(agent, catalogue=catalogue)
 
-    def refreshed(self, agent: AgentDefinition) -> AgentDefinition:
+    def refresh(self, agent: AgentDefinition) -> AgentDefinition:
         """Return an agent with the current content of its ``SKILL.md``. Raises ``AgentInvalid``."""
         try:
             skill = read_skill(self._directory / agent.name)
-        except SkillError as bad:
-            raise AgentInvalid(agent.name, str(bad)) from bad
+        except SkillError as error:
+            raise AgentInvalid(agent.name, str(error)) from error
         return replace(agent, description=skill.description, model=skill.model, system_prompt=skill.system_prompt)
 
     def _scan(self) -> dict[str, AgentDefinition]:
         return {name: self.find(name) for name in self.names()}
 
     def _problems(self, directory: Path) -> list[str]:
-        """Return why a folder cannot be an agent, without reading its files."""
+        """Return the reasons why a folder cannot be an agent. Reads no files."""
         if directory.name in RESERVED_NAMES:
-            return [f"the name {directory.name!r} is reserved"]
+            return [f"the name {directory.name!r} is reserved; rename the folder"]
         if not directory.resolve().is_relative_to(self._directory.resolve()):
             return ["the folder is a link that leads out of the agents directory"]
-        needed = (FILE, f"{directory.name}.py", "__init__.py")
+        required = (SKILL_FILE, f"{directory.name}.py", "__init__.py")
         try:
-            return [f"{file} is missing" for file in needed if not (directory / file).is_file()]
+            return [f"{file} is missing" for file in required if not (directory / file).is_file()]
         except OSError as error:
             return [f"it cannot be read: {error.strerror}"]
 
@@ -103,5 +103,5 @@ def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinit
 
 def _invalid(name: str, *problems: str) -> AgentDefinition:
     message = "; ".join(problems)
-    logger.warning("Agent %s: %s", name, message)
+    logger.warning("Invalid agent name=%s: %s", name, message)
     return AgentDefinition(name, valid=False, error_message=message)

@@ -1,4 +1,4 @@
-"""Maps the events of an agent's turn to the events that clients get of an agent."""
+"""Mapping of the events of an agent's turn to the events that clients receive."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +14,7 @@ Phase = Literal["planning", "execution"]
 
 @dataclass(frozen=True, slots=True)
 class AgentEventMapper:
-    """Maps the events of one agent call. ``call_id`` is the tool call of the calling model."""
+    """Mapper for the events of one agent call. ``call_id`` is the ID of the tool call that started the agent."""
 
     agent_name: str
     instruction: str
@@ -22,17 +22,17 @@ class AgentEventMapper:
     session_id: str | None = None
 
     def start(self) -> events.AgentStart:
-        """Return the event of the beginning."""
+        """Return the event for the start of the agent."""
         return events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)
 
     def complete(self, output: str, error_code: str | None) -> events.AgentComplete:
-        """Return the event of the end; ``error_code`` is None for an agent that succeeded."""
+        """Return the event for the end of the agent. ``error_code`` is None on success."""
         return events.AgentComplete(
             self.agent_name, self.session_id, output, error_code is None, error_code, self.session_id, self.call_id
         )
 
-    def mapped(self, publish: events.Publish, phase: Phase) -> events.Publish:
-        """Return a function that maps the events of a phase and pushes them to ``publish``."""
+    def wrap(self, publish: events.Publish, phase: Phase) -> events.Publish:
+        """Return a publish function that maps the events of a phase and passes them to ``publish``."""
 
         def publish_mapped(events: list[events.ChatEvent]) -> None:
             if mapped := [new for event in events if (new := self._map(event, phase)) is not None]:
@@ -41,7 +41,7 @@ class AgentEventMapper:
         return publish_mapped
 
     def _map(self, event: events.ChatEvent, phase: Phase) -> events.ChatEvent | None:
-        """Return an event of the agent's turn as clients get it; None for one that they do not get."""
+        """Return the event for clients, or None if they do not receive it."""
         match event:
             case events.ContentDelta():
                 return self._delta(event.content, phase)
@@ -61,15 +61,12 @@ class AgentEventMapper:
 
     @property
     def _ids(self) -> dict[str, Any]:
-        return {
-            "agent_name": self.agent_name,
-            "agent_session_id": self.session_id or "",
-            "parent_call_id": self.call_id,
-        }
+        session_id = self.session_id or ""
+        return {"agent_name": self.agent_name, "agent_session_id": session_id, "parent_call_id": self.call_id}
 
 
 def output_text(session_id: str, messages: Sequence[Message]) -> str:
-    """Return the output of an agent: its session, and its messages, tool calls and results since the instruction."""
+    """Return the output of an agent as text: its session ID, messages, tool calls and tool results."""
     return "\n\n".join([f"Session ID: {session_id}", *(part for message in messages for part in _parts(message))])
 
 

@@ -1,4 +1,4 @@
-"""Runs agents: a planning phase without tools, then an execution phase with them. Both use the tool loop of chat."""
+"""Execution of agents: a planning phase without tools, then an execution phase with tools."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import anyio.to_thread
 from mochi_server.agents.agent_sessions import open_agent_session
 from mochi_server.agents.event_mapping import AgentEventMapper
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, result_of
+from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, make_result
 from mochi_server.chat.flush_schedule import FlushSchedule
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class AgentExecutionService:
-    """Runs agents. ``store`` has their sessions."""
+    """Runner of agents. ``store`` contains their sessions."""
 
     client: AsyncOllamaClient
     store: SessionStore
@@ -41,18 +41,17 @@ class AgentExecutionService:
     prompts: PromptLoader = field(default_factory=PromptLoader)
     limits: ToolLoopLimits = field(default_factory=ToolLoopLimits)
     on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None
-    """Receives the messages that an agent has stored, with the results of tools."""
+    """Callback that receives the messages that an agent has stored, including tool results."""
     retry: WriteRetry = field(default_factory=WriteRetry)
     _schedule: FlushSchedule = field(default_factory=FlushSchedule)
 
     async def execute(self, task: AgentTask, publish: Publish = lambda _: None) -> AgentResult:
-        """Run an agent to its end, push its events to ``publish`` and return its result.
+        """Run an agent, publish its events and return its result.
 
-        Faults of Ollama, a model, the user or a tool are in the result. On cancellation, what the agent has done is
-        stored first.
+        Errors of Ollama, a model, the user or a tool are in the result. Cancellation stores the completed work first.
         """
         mapper = AgentEventMapper(task.agent.name, task.instruction, task.call_id)
-        done: Sequence[Message] = ()
+        messages: Sequence[Message] = ()
         failure: MochiError | None = None
         try:
             name, model = await self._find_model(task)
@@ -61,18 +60,18 @@ class AgentExecutionService:
                 publish([mapper.start()])
                 request = TurnRequest(task.instruction)
                 writer = TurnWriter(self.store, session, request, schedule=self._schedule, retry=self.retry)
-                done = writer.stored
-                await self._work(task, model, session, writer, _PhasePublishers(mapper, publish))
+                messages = writer.stored
+                await self._run_phases(task, model, session, writer, _PhasePublishers(mapper, publish))
         except MochiError as error:
             failure = error
-        self.on_tool_calls(done)
+        self.on_tool_calls(messages)
         if mapper.session_id is None:
             publish([mapper.start()])
-        result = result_of(task, mapper.session_id, done, failure)
+        result = make_result(task, mapper.session_id, messages, failure)
         publish([mapper.complete(result.output, result.error_code)])
         return result
 
-    async def _work(
+    async def _run_phases(
         self, task: AgentTask, info: ModelInfo, session: ChatSession, writer: TurnWriter, events: "_PhasePublishers"
     ) -> None:
         functions = FunctionToolbox(task.agent.catalogue.tools, self.tools)
@@ -98,17 +97,17 @@ class AgentExecutionService:
             await execution.run(await _reminder(self.prompts.execution))
             await model.window.save(self.store)
         except BaseException:
-            # However it ends early, what the agent has done is stored, with a result for each of its calls.
+            # Store the completed work, with a result for each tool call.
             await writer.interrupt()
             raise
 
     async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
-        """Return the agent's model and its name as written, or those of the calling session."""
+        """Return the name and description of the agent's model, or of the task's model as a fallback."""
         if task.agent.model is not None:
             try:
                 return task.agent.model, await self.client.find_model(task.agent.model)
             except ModelNotFound:
-                logger.info("Agent model not found agent=%s model=%s", task.agent.name, task.agent.model)
+                logger.info("Agent model not installed agent=%s model=%s", task.agent.name, task.agent.model)
         return task.model, await self.client.find_model(task.model)
 
 
@@ -117,8 +116,8 @@ class _PhasePublishers:
 
     def __init__(self, mapper: AgentEventMapper, publish: Publish) -> None:
         self.publish = publish
-        self.planning = mapper.mapped(publish, "planning")
-        self.execution = mapper.mapped(publish, "execution")
+        self.planning = mapper.wrap(publish, "planning")
+        self.execution = mapper.wrap(publish, "execution")
 
 
 async def _reminder(prompt: Callable[[], str]) -> list[Message]:
@@ -127,8 +126,8 @@ async def _reminder(prompt: Callable[[], str]) -> list[Message]:
 
 
 def _fallback(task: AgentTask, model: str) -> list[ChatEvent]:
-    wanted = task.agent.model
-    if wanted is None or wanted == model:
+    requested = task.agent.model
+    if requested is None or requested == model:
         return []
-    message = f"Agent {task.agent.name!r}: its model {wanted!r} is not there; {model!r} answers."
+    message = f"Agent {task.agent.name!r}: model {requested!r} is not installed; {model!r} is used instead."
     return [TurnWarning(ModelNotFound.code, message)]

@@ -1,4 +1,4 @@
-"""What an agent is told in each phase, beside its own system prompt: files, or packaged texts where there are none."""
+"""Prompts of the two phases of an agent, from files or from the package."""
 
 import logging
 from importlib.resources import files
@@ -10,18 +10,18 @@ logger = logging.getLogger(__name__)
 
 
 class PromptLoader:
-    """The texts of the two phases, read anew each time."""
+    """Loader of the phase prompts. Each call reads the file again."""
 
     def __init__(self, planning_path: str | Path | None = None, execution_path: str | Path | None = None) -> None:
         self._planning = planning_path
         self._execution = execution_path
 
     def planning(self) -> str:
-        """What is said behind the instruction when a plan is wanted."""
+        """Return the prompt of the planning phase."""
         return _text(self._planning, "planning.md")
 
     def execution(self) -> str:
-        """What is said behind the history when the plan is to be carried out."""
+        """Return the prompt of the execution phase."""
         return _text(self._execution, "execution.md")
 
 
@@ -31,7 +31,7 @@ def _text(path: str | Path | None, packaged: str) -> str:
             if text := Path(path).read_text("utf-8-sig").strip():
                 return text
         except FileNotFoundError:
-            logger.debug("%s is not there; the packaged prompt is used", path)
+            logger.debug("Prompt file not found path=%s; using the packaged prompt", path)
         except (OSError, UnicodeDecodeError) as error:
-            logger.warning("%s cannot be used: %s", path, error)
+            logger.warning("Prompt file unreadable path=%s; using the packaged prompt: %s", path, error)
     return (PACKAGED / packaged).read_text("utf-8").strip()

@@ -1,23 +1,23 @@
-"""``SKILL.md``: who an agent is. Front matter with a description, then the system prompt."""
+"""Parser of ``SKILL.md``: front matter with a description, followed by the system prompt of an agent."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from mochi_server.tools.loader import LEADS_OUT, leads_out
 
-FILE = "SKILL.md"
+SKILL_FILE = "SKILL.md"
 
 
 class SkillError(Exception):
-    """Why a ``SKILL.md`` cannot be used, in words for its author; begins with the file's name."""
+    """A ``SKILL.md`` is invalid. The message is for its author and begins with the name of the file."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"{FILE}: {reason}")
+        super().__init__(f"{SKILL_FILE}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """What a ``SKILL.md`` says. Without a model the agent answers with that of the session."""
+    """Content of a ``SKILL.md``. If ``model`` is None, the agent uses the model of the session."""
 
     description: str
     model: str | None
@@ -25,11 +25,11 @@ class Skill:
 
 
 def read_skill(directory: Path) -> Skill:
-    """Read an agent's ``SKILL.md`` as it is now. Raises ``SkillError``."""
-    if leads_out(directory / FILE, directory):
+    """Read the ``SKILL.md`` of an agent's folder. Raises ``SkillError``."""
+    if leads_out(directory / SKILL_FILE, directory):
         raise SkillError(f"it is {LEADS_OUT}")
     try:
-        text = (directory / FILE).read_text("utf-8")
+        text = (directory / SKILL_FILE).read_text("utf-8")
     except OSError as error:
         raise SkillError(f"it cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:
@@ -38,18 +38,18 @@ def read_skill(directory: Path) -> Skill:
 
 
 def parse_skill(text: str) -> Skill:
-    """Read the content of a ``SKILL.md``. Raises ``SkillError``."""
+    """Parse the content of a ``SKILL.md``. Raises ``SkillError``."""
     fields, body = _split(text)
     description = _text(fields, "description")
     if description is None:
-        raise SkillError("the front matter has no description, and models choose agents by that")
+        raise SkillError("the front matter has no description; add one, because models choose agents by it")
     return Skill(" ".join(description.split()), _text(fields, "model"), body.strip())
 
 
 def _split(text: str) -> tuple[dict[str, object], str]:
     if text.startswith("\ufeff"):
         raise SkillError("it begins with a byte order mark; save it as UTF-8 without one")
-    # Loaded here, so that a server need not wait for them to be ready: it looks for its agents when it is.
+    # Imported here, so that the server starts faster: it discovers agents after its start.
     from frontmatter.default_handlers import YAMLHandler  # noqa: PLC0415
     from yaml import YAMLError  # noqa: PLC0415
 
@@ -64,14 +64,16 @@ def _split(text: str) -> tuple[dict[str, object], str]:
     try:
         fields = handler.load(matter)
     except (YAMLError, ValueError, RecursionError) as error:
-        raise SkillError(f"the front matter is not YAML ({_explain(error)}); quote values that hold a colon") from error
+        raise SkillError(
+            f"the front matter is not YAML ({_explain(error)}); quote values that contain a colon"
+        ) from error
     if not isinstance(fields, dict):
         raise SkillError("the front matter must be lines of `name: value`")
     return fields, body
 
 
 def _text(fields: dict[str, object], name: str) -> str | None:
-    """A field's text; None when it is missing or blank."""
+    """Return the text of a field, or None if it is missing or blank."""
     value = fields.get(name)
     if value is None:
         return None

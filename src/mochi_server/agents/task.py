@@ -1,4 +1,4 @@
-"""What an agent is asked to do, and what came of it."""
+"""Tasks for agents, and their results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from mochi_server.tools.toolbox import Approver, BoundCall, needs_approval
 
 @dataclass(frozen=True)
 class DenyAllApprover:
-    """An approver without a user: it denies the calls that need approval by the policy."""
+    """Approver without a user. It denies every call that needs approval under the policy."""
 
     policy: ToolExecutionPolicy
 
@@ -29,49 +29,49 @@ class DenyAllApprover:
 
 @dataclass(frozen=True)
 class AgentTask:
-    """What an agent is to do. ``model`` answers for an agent that names none, or one that is gone."""
+    """Task of an agent. ``model`` is used if the agent has no model, or its model is not installed."""
 
     agent: AgentDefinition
     instruction: str
     model: str
     session_id: str | None = None
-    """Continues that conversation; None begins a new one."""
+    """The session to continue; None starts a new session."""
     policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
-    """For a task without an approver."""
+    """Approval policy of a task without an approver."""
     approver: Approver | None = None
     keep_alive: str | float | None = None
     call_id: str = ""
-    """The call that asked for it; its events carry it."""
+    """ID of the tool call that started the task; the events of the agent contain it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """What came of a task. ``output`` begins with the session's id where there is a session."""
+    """Result of a task. ``output`` begins with the session ID if there is a session."""
 
     output: str
     session_id: str | None = None
     error_code: str | None = None
     failure: MochiError | None = None
     messages: Sequence[Message] = ()
-    """What the agent has said and was told, as it is stored."""
+    """The messages that the task added to the session."""
 
 
-def result_of(
-    task: AgentTask, session_id: str | None, done: Sequence[Message], failure: MochiError | None
+def make_result(
+    task: AgentTask, session_id: str | None, messages: Sequence[Message], failure: MochiError | None
 ) -> AgentResult:
-    """What came of a task that added these messages to its session, and perhaps failed."""
-    told = _explain(task, failure) if failure is not None else None
+    """Return the result of a task that added ``messages`` to its session and may have failed."""
+    explanation = _explain(task, failure) if failure is not None else None
     if session_id is None:
-        return AgentResult(told or "", None, failure.code if failure else None, failure)
-    output = "\n\n".join(filter(None, [output_text(session_id, done), told]))
-    return AgentResult(output, session_id, failure.code if failure else None, failure, done)
+        return AgentResult(explanation or "", None, failure.code if failure else None, failure)
+    output = "\n\n".join(filter(None, [output_text(session_id, messages), explanation]))
+    return AgentResult(output, session_id, failure.code if failure else None, failure, messages)
 
 
 def _explain(task: AgentTask, failure: MochiError) -> str:
-    """What went wrong, in words for the model that called."""
+    """Return the failure as text for the calling model."""
     name, session_id = task.agent.name, task.session_id
     if isinstance(failure, SessionNotFound):
-        return f"Agent {name!r} has no session {session_id!r}. Leave session_id out to begin a new one."
+        return f"Agent {name!r} has no session {session_id!r}. Omit session_id to start a new session."
     if isinstance(failure, SessionBusy):
-        return f"Session {session_id!r} of agent {name!r} is in use. Leave session_id out to begin a new one."
-    return f"The agent could not go on: {failure.message}"
+        return f"Session {session_id!r} of agent {name!r} is in use. Omit session_id to start a new session."
+    return f"The agent failed: {failure.message}"

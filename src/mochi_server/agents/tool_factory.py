@@ -1,4 +1,4 @@
-"""The one tool, named ``agent``, by which a model calls agents: made for each turn, of what its session enables."""
+"""The tool ``agent``, with which a model calls the agents that its session enables."""
 
 import time
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from mochi_server.chat.approvals import SessionApprover
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
 from mochi_server.events import Publish
 from mochi_server.sessions.session import ChatSession
-from mochi_server.tools.execution import shortened
+from mochi_server.tools.execution import shorten
 from mochi_server.tools.schema import InvalidArguments, ToolSchema, make_schema
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
@@ -23,7 +23,7 @@ NAME = "agent"
 
 
 def agent_schema(agents: Mapping[str, AgentDefinition]) -> ToolSchema:
-    """The tool as models get it; its description names the agents, and what each is for."""
+    """Return the schema of the tool. Its description lists the agents."""
 
     def agent(agent: str, instruction: str, session_id: str | None = None) -> str:
         raise NotImplementedError
@@ -47,23 +47,23 @@ Returns:
 
 @dataclass(frozen=True)
 class AgentToolboxProvider:
-    """Gives each turn the tool for the agents that its session enables. ``output_limit`` is in characters."""
+    """Factory of agent toolboxes. ``output_limit`` is the maximum length of an agent's output, in characters."""
 
-    library: AgentRegistry
+    registry: AgentRegistry
     service: AgentExecutionService
     output_limit: int
 
     async def create(self, session: ChatSession, approver: SessionApprover) -> "AgentToolbox | None":
-        """The tool of a session; None when none of the agents it enables can be used."""
-        agents = await self.library.enabled(session.metadata.agent_settings.enabled_agents)
+        """Return the toolbox of a session, or None if the session enables no valid agent."""
+        agents = await self.registry.enabled(session.metadata.agent_settings.enabled_agents)
         return AgentToolbox(self, agents, session, approver) if agents else None
 
 
 @dataclass
 class AgentToolbox:
-    """Runs agents for one turn. It needs no approval; the tools that agents call do."""
+    """Toolbox that runs agents for one turn. Agents need no approval, but the tools that they call may need it."""
 
-    source: AgentToolboxProvider
+    provider: AgentToolboxProvider
     agents: Mapping[str, AgentDefinition]
     session: ChatSession
     approver: SessionApprover
@@ -81,7 +81,7 @@ class AgentToolbox:
         result = await self._invoke(call, publish)
         return ToolOutcome(
             call,
-            shortened(result.output, self.source.output_limit),
+            shorten(result.output, self.provider.output_limit),
             success=result.error_code is None,
             error_code=result.error_code,
             execution_time=round(time.monotonic() - started, 6),
@@ -91,25 +91,25 @@ class AgentToolbox:
     async def _invoke(self, call: ToolInvocation, publish: Publish) -> AgentResult:
         try:
             task = await self._task(call)
-        except _CallRejected as refused:
+        except _CallRejected as rejection:
             mapper = AgentEventMapper(str(call.arguments.get("agent")), str(call.arguments.get("instruction")), call.id)
-            publish([mapper.start(), mapper.complete(str(refused), refused.code)])
-            return AgentResult(str(refused), error_code=refused.code)
-        return await self.source.service.execute(task, publish)
+            publish([mapper.start(), mapper.complete(str(rejection), rejection.code)])
+            return AgentResult(str(rejection), error_code=rejection.code)
+        return await self.provider.service.execute(task, publish)
 
     async def _task(self, call: ToolInvocation) -> AgentTask:
-        """What a call asks for. Raises ``_CallRejected``."""
+        """Return the task of a call. Raises ``_CallRejected``."""
         arguments = self._arguments(call)
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
         if name not in self.agents:
-            known = ", ".join(self.agents)
-            raise _CallRejected(f"There is no agent named {name!r}; there are: {known}.", AgentNotFound.code)
+            names = ", ".join(self.agents)
+            raise _CallRejected(f"There is no agent named {name!r}. Available agents: {names}.", AgentNotFound.code)
         if not instruction.strip():
-            raise _CallRejected("The instruction must say what the agent is to do.")
+            raise _CallRejected("The instruction is empty. Describe the task of the agent.")
         try:
-            agent = await self.source.library.current(self.agents[name])
-        except AgentInvalid as invalid:
-            raise _CallRejected(invalid.message, invalid.code) from invalid
+            agent = await self.provider.registry.current(self.agents[name])
+        except AgentInvalid as error:
+            raise _CallRejected(error.message, error.code) from error
         metadata = self.session.metadata
         return AgentTask(
             agent,
@@ -126,12 +126,12 @@ class AgentToolbox:
             raise _CallRejected(call.defect)
         try:
             return self._schema.bind(call.arguments).arguments
-        except InvalidArguments as wrong:
-            raise _CallRejected(f"Wrong arguments for {NAME}: {wrong}") from wrong
+        except InvalidArguments as error:
+            raise _CallRejected(f"Wrong arguments for {NAME}: {error}") from error
 
 
 class _CallRejected(Exception):
-    """Why a call runs no agent, in words for the model."""
+    """A call cannot start an agent. The message is for the model."""
 
     def __init__(self, message: str, code: str = ToolExecutionFailed.code) -> None:
         super().__init__(message)

@@ -40,7 +40,7 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
     models, stores, catalogue, agents = await asyncio.gather(
         _result_or_error(services.client.list_models()),
         _result_or_error(services.stores.check()),
-        _within_timeout(services.tools.own()),
+        _within_timeout(services.tools.directory_tools()),
         _within_timeout(services.agents.agents()),
     )
     if isinstance(models, MochiError):

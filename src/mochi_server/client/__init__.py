@@ -1,4 +1,4 @@
-"""A client of mochi-server for Python: ``MochiClient``, and ``AsyncMochiClient`` that does the same with ``await``.
+"""Python client of mochi-server: ``MochiClient``, and ``AsyncMochiClient`` for asynchronous code.
 
     from mochi_server.client import MochiClient
 
@@ -8,8 +8,7 @@
             for event in events:
                 print(event)
 
-Events are the classes of ``mochi_server.events``. What the server refuses is raised as ``ApiError``, a server that
-cannot be reached as ``ConnectionFailed``.
+Events are the classes of ``mochi_server.events``. The errors are ``ApiError`` and ``ConnectionFailed``.
 """
 
 from mochi_server.client.client import AsyncMochiClient, MochiClient

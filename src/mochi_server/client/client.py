@@ -1,4 +1,4 @@
-"""The asynchronous client, and the synchronous one, which runs it."""
+"""Asynchronous and synchronous clients of mochi-server."""
 
 import os
 import uuid
@@ -14,8 +14,8 @@ import httpx
 from typing_extensions import ParamSpec, Self, Unpack
 
 from mochi_server.client import types
-from mochi_server.client.errors import error_of
-from mochi_server.client.streams import DELAYS, LOST, READ_SECONDS, AsyncStream, Backoff, Stream
+from mochi_server.client.errors import parse_error
+from mochi_server.client.streams import DELAYS, READ_SECONDS, RETRYABLE_ERRORS, AsyncStream, Backoff, Stream
 from mochi_server.constants import API_PREFIX
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, blocking
@@ -25,14 +25,12 @@ T = TypeVar("T")
 
 
 class AsyncMochiClient:
-    """Asynchronous client of one server; close it, or use it as a context manager.
+    """Asynchronous client of one server. Close it, or use it as a context manager.
 
-    ``delays`` are the seconds before each attempt to resume after a lost connection. ``http`` is an ``httpx`` client
-    of your own with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``); you close it. Raises
-    ``ValueError`` for an invalid ``url``.
-
-    Every method raises ``ApiError`` when the server refuses the request and ``ConnectionFailed`` when it cannot be
-    reached.
+    ``delays`` are the seconds before each attempt to resume after a lost connection. ``http`` is your own ``httpx``
+    client with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``), which you close. Every method raises
+    ``ApiError`` for an error response and ``ConnectionFailed`` if the server cannot be reached. An invalid ``url``
+    raises ``ValueError``.
     """
 
     def __init__(
@@ -51,51 +49,51 @@ class AsyncMochiClient:
             trust_env=urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"),  # no proxy for this machine
             limits=httpx.Limits(),  # each stream uses a connection until it ends
         )
-        self._owned = http is None
+        self._owns_http = http is None
         self._delays = delays
 
     async def create_session(self, model: str, **options: Unpack[types.SessionOptions]) -> types.Session:
-        """Create a session. ``MODEL_NOT_FOUND`` when Ollama does not have the model."""
+        """Create a session. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
         return await self._send(types.Session, "POST", "/sessions", json={"model": model, **options})
 
     async def list_sessions(
         self, q: str | None = None, *, limit: int | None = None, offset: int = 0
     ) -> list[types.Session]:
-        """List sessions, the last changed first: all, or those whose title and messages contain every word of ``q``."""
-        params = _given(q=q, limit=limit, offset=offset or None)
+        """List sessions, latest change first. With ``q``, only sessions that contain every word of it are listed."""
+        params = _without_none(q=q, limit=limit, offset=offset or None)
         return (await self._send(dict[str, list[types.Session]], "GET", "/sessions", params=params))["sessions"]
 
     async def get_session(self, session_id: str) -> types.SessionDetail:
         """Get a session with its messages."""
-        return await self._send(types.SessionDetail, "GET", _session(session_id))
+        return await self._send(types.SessionDetail, "GET", _session_path(session_id))
 
     async def set_title(self, session_id: str, title: str | None) -> types.Session:
-        """Set the title of a session; None returns to the generated one."""
-        return await self._send(types.Session, "PATCH", _session(session_id), json={"title": title})
+        """Set the title of a session; None restores the generated title."""
+        return await self._send(types.Session, "PATCH", _session_path(session_id), json={"title": title})
 
     async def fork_session(
         self, session_id: str, message_index: int | None = None, *, message_id: str | None = None
     ) -> types.SessionDetail:
-        """Create a session with the messages up to one of this session, by default the last.
+        """Copy a session up to a message, by default the last.
 
-        ``INVALID_MESSAGE_INDEX`` when there is no such message, or when it is inside a round of tool calls.
+        The error is ``INVALID_MESSAGE_INDEX`` if there is no such message or it is inside a round of tool calls.
         """
-        body = _given(message_index=message_index, message_id=message_id)
-        return await self._send(types.SessionDetail, "POST", f"{_session(session_id)}/fork", json=body)
+        body = _without_none(message_index=message_index, message_id=message_id)
+        return await self._send(types.SessionDetail, "POST", f"{_session_path(session_id)}/fork", json=body)
 
     async def export_session(self, session_id: str, format: Literal["json", "markdown"] = "json") -> bytes:
-        """Export a session as a file: JSON, which can be imported, or Markdown."""
-        return await self._send(bytes, "GET", f"{_session(session_id)}/export", params={"format": format})
+        """Export a session as a file. Only JSON can be imported again."""
+        return await self._send(bytes, "GET", f"{_session_path(session_id)}/export", params={"format": format})
 
     async def import_sessions(self, data: bytes) -> list[types.Session]:
-        """Store the sessions of an exported file, of this server or of Open WebUI, under new IDs: all or none."""
+        """Import the sessions of a file from this server or Open WebUI, under new IDs. Stores all sessions or none."""
         headers = {"Content-Type": "application/json"}
         kind, path = dict[str, list[types.Session]], "/sessions/import"
         return (await self._send(kind, "POST", path, content=data, headers=headers, read_seconds=None))["sessions"]
 
     async def delete_session(self, session_id: str) -> None:
-        """Delete a session; a running turn is stopped first."""
-        await self._send(object, "DELETE", _session(session_id))
+        """Stop the running turn of a session, if any, and delete the session."""
+        await self._send(object, "DELETE", _session_path(session_id))
 
     async def chat(
         self,
@@ -110,10 +108,10 @@ class AsyncMochiClient:
 
         Tool calls that need approval are denied, unless ``wait_for_confirmation`` is set and a client approves them.
         """
-        body = {**_turn(message, options), "wait_for_confirmation": wait_for_confirmation}
-        headers = _key(idempotency_key)
+        body = {**_turn_body(message, options), "wait_for_confirmation": wait_for_confirmation}
+        headers = _key_header(idempotency_key)
         return await self._send(
-            types.ChatAnswer, "POST", _chat(session_id), json=body, headers=headers, read_seconds=None
+            types.ChatAnswer, "POST", _chat_path(session_id), json=body, headers=headers, read_seconds=None
         )
 
     def stream(
@@ -124,21 +122,20 @@ class AsyncMochiClient:
         idempotency_key: str | None = None,
         **options: Unpack[types.TurnOptions],
     ) -> AsyncStream:
-        """Send a message and iterate over the events of the answer, ``Done`` the last.
+        """Send a message and iterate over the events of the answer. The last event is ``Done``.
 
-        The message is sent when the iteration begins. A stream resumes after a lost connection: no event is lost or
-        repeated.
+        The iteration sends the message. The stream resumes after a lost connection without lost or repeated events.
         """
-        first = {"method": "POST", "json": _turn(message, options), "headers": _key(idempotency_key)}
-        return AsyncStream(self._http, f"{_chat(session_id)}/stream", self._delays, first=first)
+        request = {"method": "POST", "json": _turn_body(message, options), "headers": _key_header(idempotency_key)}
+        return AsyncStream(self._http, f"{_chat_path(session_id)}/stream", self._delays, first_request=request)
 
     def listen(self, session_id: str, after: str | None = None) -> AsyncStream:
         """Iterate over the events of the running or latest turn, from its beginning or after an event.
 
         ``after`` is the ``last_event_id`` of a stream. A ``Snapshot`` replaces events that the server no longer has.
-        There are no events if there is no turn.
+        Without a turn, there are no events.
         """
-        return AsyncStream(self._http, f"{_chat(session_id)}/stream", self._delays, after=after)
+        return AsyncStream(self._http, f"{_chat_path(session_id)}/stream", self._delays, after=after)
 
     async def confirm(
         self,
@@ -150,32 +147,31 @@ class AsyncMochiClient:
         reason: str | None = None,
         remember: Literal["once", "session"] = "once",
     ) -> types.Decided:
-        """Approve or deny a call. ``call`` is the event that requires approval, or its ``confirmation_id``.
+        """Approve or deny a tool call. ``call`` is the event that requires approval, or its ``confirmation_id``.
 
-        ``arguments`` replace those of the model, the model receives the ``reason``, ``remember="session"`` decides for
-        all later calls of the tool in the session. ``CONFIRMATION_RESOLVED`` when the call was already decided.
+        ``arguments`` replace those of the model. The model receives the ``reason``. ``remember="session"`` applies to
+        all later calls of the tool in the session. The error is ``CONFIRMATION_RESOLVED`` for a decided call.
         """
         confirmation_id = call if isinstance(call, str) else call.confirmation_id
         body = {"confirmation_id": confirmation_id, "approved": approved, "remember": remember}
-        body |= _given(arguments=arguments, reason=reason)
-        return await self._send(types.Decided, "POST", f"{_chat(session_id)}/confirm-tool", json=body)
+        body |= _without_none(arguments=arguments, reason=reason)
+        return await self._send(types.Decided, "POST", f"{_chat_path(session_id)}/confirm-tool", json=body)
 
     async def list_confirmations(self, session_id: str) -> list[types.Confirmation]:
-        """List the calls that wait for approval, oldest first."""
-        path = f"{_chat(session_id)}/confirmations"
+        """List the tool calls that wait for approval, oldest first."""
+        path = f"{_chat_path(session_id)}/confirmations"
         return (await self._send(dict[str, list[types.Confirmation]], "GET", path))["confirmations"]
 
     async def stop(self, session_id: str) -> types.RunStatus:
-        """Stop the running turn, if there is one, and keep its text."""
-        return await self._send(types.RunStatus, "POST", f"{_chat(session_id)}/stop")
+        """Stop the running turn, if any, and store its partial answer."""
+        return await self._send(types.RunStatus, "POST", f"{_chat_path(session_id)}/stop")
 
     async def get_run(self, session_id: str) -> types.RunStatus:
         """Get the state of the running or latest turn."""
-        return await self._send(types.RunStatus, "GET", f"{_chat(session_id)}/run")
+        return await self._send(types.RunStatus, "GET", f"{_chat_path(session_id)}/run")
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        if self._owned:
+        if self._owns_http:
             await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -187,20 +183,18 @@ class AsyncMochiClient:
     async def _send(
         self, kind: type[T], method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
     ) -> T:
-        """Send a request, and again after a lost connection if that has no further effect."""
+        """Send a request. Repeat it after a lost connection if this is safe."""
         is_repeatable = method == "GET" or "Idempotency-Key" in request.get("headers", {})
-        backoff, timeout = (
-            Backoff(self._delays if is_repeatable else ()),
-            httpx.Timeout(READ_SECONDS, read=read_seconds),
-        )
+        backoff = Backoff(self._delays if is_repeatable else ())
+        timeout = httpx.Timeout(READ_SECONDS, read=read_seconds)
         while True:
             try:
                 return _result(kind, await self._http.request(method, path, timeout=timeout, **request))
-            except LOST as error:
+            except RETRYABLE_ERRORS as error:
                 await anyio.sleep(backoff.delay_after(error))
 
 
-def _streaming(
+def _blocking_stream(
     method: Callable[Concatenate[AsyncMochiClient, P], AsyncStream],
 ) -> Callable[Concatenate["MochiClient", P], Stream]:
     @wraps(method)
@@ -211,7 +205,7 @@ def _streaming(
 
 
 class MochiClient(BlockingClient[AsyncMochiClient]):
-    """``AsyncMochiClient`` without ``await``; streams are for ``for``. Threads may share a client."""
+    """Synchronous version of ``AsyncMochiClient``. Threads can share a client."""
 
     def __init__(
         self,
@@ -232,8 +226,8 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     import_sessions = blocking(AsyncMochiClient.import_sessions)
     delete_session = blocking(AsyncMochiClient.delete_session)
     chat = blocking(AsyncMochiClient.chat)
-    stream = _streaming(AsyncMochiClient.stream)
-    listen = _streaming(AsyncMochiClient.listen)
+    stream = _blocking_stream(AsyncMochiClient.stream)
+    listen = _blocking_stream(AsyncMochiClient.listen)
     confirm = blocking(AsyncMochiClient.confirm)
     list_confirmations = blocking(AsyncMochiClient.list_confirmations)
     stop = blocking(AsyncMochiClient.stop)
@@ -241,40 +235,40 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
 
 
 def _result(kind: type[T], response: httpx.Response) -> T:
-    """Return the body of a response: bytes, or what the JSON is. Raises ``ClientError``."""
+    """Return the body of a response as bytes or parsed JSON. Raises ``ClientError``."""
     if not response.is_success:
-        raise error_of(response.status_code, response.content)
+        raise parse_error(response.status_code, response.content)
     try:
         return cast("T", response.content if kind is bytes or not response.content else response.json())
-    except ValueError as error:  # perhaps an HTML page of another server
-        raise error_of(response.status_code, response.content) from error
+    except ValueError as error:  # for example an HTML page of another server
+        raise parse_error(response.status_code, response.content) from error
 
 
-def _turn(message: str | None, options: types.TurnOptions) -> dict[str, Any]:
-    body = {"on_disconnect": "continue", **options, **_given(message=message)}
+def _turn_body(message: str | None, options: types.TurnOptions) -> dict[str, Any]:
+    body = {"on_disconnect": "continue", **options, **_without_none(message=message)}
     if images := options.get("images"):
-        body["images"] = [_encoded(image) for image in images]
+        body["images"] = [_encode_image(image) for image in images]
     return body
 
 
-def _encoded(image: types.Picture) -> str:
-    """Encode an image as base64. Raises OSError for a file that cannot be read."""
+def _encode_image(image: types.Picture) -> str:
+    """Return an image as base64. Raises ``OSError`` if its file cannot be read."""
     data = Path(image).read_bytes() if isinstance(image, os.PathLike) else image
     return data if isinstance(data, str) else b64encode(data).decode()
 
 
-def _key(key: str | None) -> dict[str, str]:
-    """Return the header with which a repeated request does not add the message again."""
+def _key_header(key: str | None) -> dict[str, str]:
+    """Return the header that makes a repeated request safe."""
     return {"Idempotency-Key": key or uuid.uuid4().hex}
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _session(session_id: str) -> str:
+def _session_path(session_id: str) -> str:
     return f"/sessions/{quote(session_id, safe='')}"
 
 
-def _chat(session_id: str) -> str:
+def _chat_path(session_id: str) -> str:
     return f"/chat/{quote(session_id, safe='')}"

@@ -1,31 +1,31 @@
-"""What a client raises.
+"""Errors of the client.
 
 ClientError
-├── ApiError           the server refuses: code, status and details as in its reference
-└── ConnectionFailed   there is no connection, or it was lost for good
+├── ApiError           the server rejected the request
+└── ConnectionFailed   the server cannot be reached, or the connection was lost
 """
 
 import json
 from typing import Any
 
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
-"""What a proxy says while the server is away."""
+"""Statuses of a proxy that cannot reach the server."""
 
 
 class ClientError(Exception):
-    """Base of both."""
+    """Base class of the errors of the client."""
 
 
 class ConnectionFailed(ClientError):
-    """The server cannot be reached. A turn that had begun goes on, and can be listened to again."""
+    """The server cannot be reached. A turn that has started continues; ``listen`` resumes its events."""
 
 
 class Unavailable(ConnectionFailed):
-    """A proxy says that the server is away, perhaps for a moment."""
+    """A proxy cannot reach the server at the moment."""
 
 
 class ApiError(ClientError):
-    """The server's own error. ``code`` is for programs (``SESSION_BUSY``), ``status`` the HTTP status."""
+    """An error response of the server. ``code`` is an error code (``SESSION_BUSY``); ``status`` is the HTTP status."""
 
     def __init__(self, status: int, code: str, message: str, details: dict[str, Any]) -> None:
         super().__init__(message)
@@ -38,13 +38,15 @@ class ApiError(ClientError):
         return f"{self.code} ({self.status}): {self.message}"
 
 
-def error_of(status: int, body: bytes) -> ClientError:
-    """The error that an answer is. One without the envelope comes from something between us and the server."""
+def parse_error(status: int, body: bytes) -> ClientError:
+    """Return the error of a response. Without the server's error format, it is from a proxy or another server."""
     try:
         error = json.loads(body)["error"]
         return ApiError(status, error["code"], error["message"], error.get("details") or {})
     except (ValueError, TypeError, LookupError):
         if status in _GATEWAY_STATUSES:
-            return Unavailable(f"Something before the server answers {status}.")
+            return Unavailable(f"A proxy cannot reach the server (HTTP status {status}).")
         text = body[:200].decode(errors="replace")
-        return ApiError(status, "UNKNOWN", f"The answer is none of mochi-server's: {text}", {})
+        return ApiError(
+            status, "UNKNOWN", f"The response is not from mochi-server; check the URL. It begins with: {text}", {}
+        )

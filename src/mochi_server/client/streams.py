@@ -1,4 +1,4 @@
-"""The events of a turn, over as many connections as it takes."""
+"""Streams of the events of a turn, which resume after a lost connection."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -8,49 +8,46 @@ from typing import Any
 import anyio
 import httpx
 
-from mochi_server.client.errors import ConnectionFailed, Unavailable, error_of
+from mochi_server.client.errors import ConnectionFailed, Unavailable, parse_error
 from mochi_server.client.sse_parser import Frame, Parser, StreamEvent
 from mochi_server.events import ContentDelta, Done, Snapshot, ThinkingDelta
 from mochi_server.util.blocking import run
 
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""
-
 READ_SECONDS = 30
 """Timeout for the next byte. The server sends at least a comment every ten seconds."""
-
-LOST = (httpx.TransportError, Unavailable)
-"""Errors after which another attempt may succeed."""
-
-_UNKNOWN_TURN = "The server no longer knows the turn; the session has what was stored of it."
+RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
+"""Errors after which another attempt can succeed."""
+_UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
 
 
 @dataclass
 class Backoff:
-    """Delays after successive failures."""
+    """Delays between repeated attempts, in seconds."""
 
     delays: Sequence[float]
     _failures: int = 0
     _was_connected: bool = False
 
     def reset(self) -> None:
-        """Start over after a success."""
+        """Start again with the first delay, after a success."""
         self._failures, self._was_connected = 0, True
 
     def delay_after(self, error: Exception | None) -> float:
-        """Return seconds. Raises ``ConnectionFailed`` after the last delay, or if there never was a connection."""
+        """Return the next delay. Raises ``ConnectionFailed`` after the last one, or if no connection ever succeeded."""
         if not isinstance(error, httpx.ConnectError):
             self._was_connected = True
         if not self._was_connected or self._failures >= len(self.delays):
-            raise ConnectionFailed(f"The connection to the server is lost: {error or 'it was closed'}") from error
+            raise ConnectionFailed(f"The connection to the server failed: {error or 'the server closed it'}") from error
         self._failures += 1
         return self.delays[self._failures - 1]
 
 
 class AsyncStream(AsyncIterator[StreamEvent]):
-    """Iterator over the events. Leaving the context closes the connection; the turn continues unless it is stopped.
+    """Asynchronous iterator over the events of a turn. The turn continues when the connection is closed.
 
-    Iterating raises ``ApiError`` when the server refuses, ``ConnectionFailed`` when it cannot be reached again.
+    Iteration raises ``ApiError`` for an error response, and ``ConnectionFailed`` if the server cannot be reached.
     """
 
     def __init__(
@@ -59,22 +56,22 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         url: str,
         delays: Sequence[float],
         *,
-        first: Mapping[str, Any] | None = None,
+        first_request: Mapping[str, Any] | None = None,
         after: str | None = None,
     ) -> None:
-        """``first`` is the request that begins the turn, which is safe to repeat."""
+        """Create a stream. ``first_request`` is the request that starts the turn; it is safe to repeat."""
         self.last_event_id = after
-        """The ID of the latest event; ``listen`` continues after it, also in another process."""
-        self._first = first
+        """ID of the latest event. ``listen`` can continue after it, even in another process."""
+        self._first_request = first_request
         self._backoff = Backoff(delays)
-        self._begun = self._ended = False
+        self._started = self._ended = False
         self._content: list[str] = []
         self._thinking: list[str] = []
         self._events = self._run(http, url)
 
     @property
     def text(self) -> str:
-        """The answer so far, including a ``Snapshot``."""
+        """The text of the answer so far."""
         return "".join(self._content)
 
     @property
@@ -83,7 +80,6 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         return "".join(self._thinking)
 
     async def aclose(self) -> None:
-        """Close the connection."""
         await self._events.aclose()
 
     async def __anext__(self) -> StreamEvent:
@@ -97,15 +93,15 @@ class AsyncStream(AsyncIterator[StreamEvent]):
 
     async def _run(self, http: httpx.AsyncClient, url: str) -> AsyncGenerator[StreamEvent, None]:
         while not self._ended:
-            lost = None
+            failure = None
             try:
                 async with http.stream(url=url, timeout=READ_SECONDS, **self._request()) as response:
                     kind = response.headers.get("Content-Type", "")
                     if response.status_code != 200 or not kind.startswith("text/event-stream"):
                         body = await response.aread()
                         if response.status_code != 204:  # there is no turn
-                            raise error_of(response.status_code, body)
-                        if self._begun:
+                            raise parse_error(response.status_code, body)
+                        if self._started:
                             raise ConnectionFailed(_UNKNOWN_TURN)
                         self._ended = True
                     parser = Parser()
@@ -114,27 +110,27 @@ class AsyncStream(AsyncIterator[StreamEvent]):
                             if self._is_new(frame):
                                 self._record(frame)
                                 yield frame.event
-            except LOST as error:
-                lost = error
+            except RETRYABLE_ERRORS as error:
+                failure = error
             if not self._ended:
-                await anyio.sleep(self._backoff.delay_after(lost))
+                await anyio.sleep(self._backoff.delay_after(failure))
 
     def _request(self) -> Mapping[str, Any]:
-        if self._first is not None and not self._begun:
-            return self._first
+        if self._first_request is not None and not self._started:
+            return self._first_request
         return {"method": "GET", "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {}}
 
     def _is_new(self, frame: Frame) -> bool:
         if self.last_event_id is None:
             return True
         (last_run, _, last), (run_id, _, number) = self.last_event_id.rpartition(":"), frame.id.rpartition(":")
-        if self._begun and run_id != last_run:
+        if self._started and run_id != last_run:
             raise ConnectionFailed(_UNKNOWN_TURN)
         return run_id != last_run or int(number) > int(last)
 
     def _record(self, frame: Frame) -> None:
         self._backoff.reset()
-        self._begun, self.last_event_id = True, frame.id
+        self._started, self.last_event_id = True, frame.id
         event = frame.event
         if isinstance(event, ContentDelta):
             self._content.append(event.content)
@@ -146,7 +142,7 @@ class AsyncStream(AsyncIterator[StreamEvent]):
 
 
 class Stream(Iterator[StreamEvent]):
-    """``AsyncStream`` with ``for`` and ``with``."""
+    """Synchronous version of ``AsyncStream``."""
 
     def __init__(self, stream: AsyncStream, loop: asyncio.AbstractEventLoop) -> None:
         self._stream = stream
@@ -154,21 +150,17 @@ class Stream(Iterator[StreamEvent]):
 
     @property
     def last_event_id(self) -> str | None:
-        """The ID of the latest event; ``listen`` continues after it, also in another process."""
         return self._stream.last_event_id
 
     @property
     def text(self) -> str:
-        """The answer so far, including a ``Snapshot``."""
         return self._stream.text
 
     @property
     def thinking(self) -> str:
-        """The thinking so far."""
         return self._stream.thinking
 
     def close(self) -> None:
-        """Close the connection."""
         run(self._stream.aclose(), self._loop)
 
     def __next__(self) -> StreamEvent:

@@ -1,4 +1,4 @@
-"""What requests take and answers hold, as the API's document says."""
+"""Types of requests and responses, as in the OpenAPI document."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 Think = bool | Literal["low", "medium", "high", "max"]
 Picture = bytes | str | PathLike[str]
-"""An image: its bytes, its base64 (a data URL, perhaps), or the file it is in."""
+"""An image: its bytes, its base64 text or data URL, or the path of its file."""
 
 
 class SessionOptions(TypedDict, total=False):
@@ -26,7 +26,7 @@ class SessionOptions(TypedDict, total=False):
 
 
 class TurnOptions(TypedDict, total=False):
-    """How to answer. ``on_disconnect`` is ``continue`` unless it is given; ``images`` belong to the message."""
+    """Options of a turn. ``on_disconnect`` is ``continue`` by default; ``images`` are part of the message."""
 
     images: Sequence[Picture]
     think: Think
@@ -60,13 +60,13 @@ class Session(TypedDict):
 
 
 class SessionDetail(Session):
-    """A session with its messages; the position in the list is a message's index."""
+    """A session with its messages. The index of a message is its position in the list."""
 
     messages: list[dict[str, Any]]
 
 
 class ToolCallExecuted(TypedDict):
-    """A tool call of a turn and how it ended. ``execution_time`` is in seconds."""
+    """A tool call of a turn with its outcome. ``execution_time`` is in seconds."""
 
     call_index: int
     tool_name: str
@@ -79,7 +79,7 @@ class ToolCallExecuted(TypedDict):
 
 
 class ContextWindow(TypedDict):
-    """The window the answer was given in, in tokens."""
+    """The context window of an answer, in tokens."""
 
     current_window: int | None
     usage_tokens: int | None
@@ -87,7 +87,7 @@ class ContextWindow(TypedDict):
 
 
 class ChatAnswer(TypedDict):
-    """A whole answer. ``message`` is None when the turn was stopped before the model spoke."""
+    """A complete answer. ``message`` is None if the turn was stopped before the first token."""
 
     session_id: str
     message: dict[str, Any] | None
@@ -96,14 +96,14 @@ class ChatAnswer(TypedDict):
 
 
 class RunStatus(TypedDict):
-    """The running or latest turn of a session; ``idle`` when there was none lately."""
+    """The state of the running or latest turn of a session; ``idle`` if there was no recent turn."""
 
     run_id: str | None
     state: Literal["idle", "running", "completed", "failed", "stopped", "cancelled"]
 
 
 class Confirmation(TypedDict):
-    """A call that waits for approval; ``agent_name`` is set for calls of an agent."""
+    """A tool call that waits for approval. ``agent_name`` is set for calls of an agent."""
 
     confirmation_id: str
     tool_name: str
@@ -113,7 +113,7 @@ class Confirmation(TypedDict):
 
 
 class Decided(TypedDict):
-    """What was decided, and the arguments that the tool is called with."""
+    """A decision about a tool call, with the arguments of the call."""
 
     confirmation_id: str
     approved: bool

@@ -1,4 +1,4 @@
-"""Tools of MCP servers, among the others. Nothing of the SDK is imported before a server is to be connected to."""
+"""Tools of MCP servers. The MCP SDK is imported only when a server is connected."""
 
 from mochi_server.mcp.manager import McpServers
 

@@ -1,7 +1,4 @@
-"""``mcp.json`` in the tools directory: the configured MCP servers, in the format that other programs use.
-
-Messages about the file never contain its values, which may be secrets.
-"""
+"""Parser of ``mcp.json``, the list of MCP servers in the tools directory. Messages never contain its values."""
 
 import json
 from collections.abc import Mapping
@@ -19,13 +16,13 @@ from mochi_server.tools.schema import explain
 FILE = "mcp.json"
 NEEDS_EXTRA = "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Limit for one message of an MCP server."""
+"""Maximum size of one message of an MCP server."""
 
 _MAX_BYTES = 1_000_000
 
 
 class MessageTooLarge(Exception):
-    """A message exceeds ``MAX_MESSAGE_BYTES``."""
+    """A message of a server exceeds ``MAX_MESSAGE_BYTES``."""
 
     def __init__(self) -> None:
         super().__init__(f"it sent a message of more than {MAX_MESSAGE_BYTES // 1024 // 1024} MiB")
@@ -36,7 +33,7 @@ class _ServerEntry(BaseModel):
 
 
 class LocalServer(_ServerEntry):
-    """A program that is started and reached through its standard streams. ``cwd``: relative to the tools directory."""
+    """A server that is started as a child process. ``cwd`` is relative to the tools directory."""
 
     command: str = Field(min_length=1)
     args: list[str] = Field([], repr=False)
@@ -44,7 +41,7 @@ class LocalServer(_ServerEntry):
     cwd: str | None = None
 
     def secrets(self) -> list[str]:
-        """Return the values that no message may contain."""
+        """Return the values that are masked in messages."""
         return [*self.env.values()]
 
 
@@ -61,14 +58,14 @@ class RemoteServer(_ServerEntry):
         try:
             parts = urlsplit(value)
             valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # its message quotes the value
+        except ValueError:  # hide the original message, which contains the value
             valid = False
         if not valid:
             raise ValueError("not an http:// or https:// URL")
         return value
 
     def secrets(self) -> list[str]:
-        """Return the values that no message may contain."""
+        """Return the values that are masked in messages."""
         parts = urlsplit(self.url)
         in_url = [self.url, parts.query, parts.username, parts.password, unquote(parts.password or "")]
         path = parts.path.strip("/")
@@ -85,18 +82,18 @@ ServerConfig = LocalServer | RemoteServer
 
 @dataclass(frozen=True)
 class McpConfig:
-    """The servers by name, in the order of the file, and the problems of the file."""
+    """The configured servers by name, and the problems of the file."""
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
 
 class _InvalidEntry(Exception):
-    """Describes why a file or an entry cannot be used."""
+    """The file or an entry is invalid."""
 
 
 def read_config(directory: Path) -> McpConfig:
-    """Read the file of a tools directory; without one the configuration is empty. Never raises."""
+    """Read ``mcp.json`` of a tools directory. A missing file has no servers. Never raises."""
     servers: dict[str, ServerConfig] = {}
     problems = []
     try:
@@ -121,31 +118,31 @@ def _entries(path: Path) -> dict[str, Any]:
         if leads_out(path, path.parent):
             raise _InvalidEntry(f"it is {LEADS_OUT}")
         if not path.is_file():
-            raise _InvalidEntry("it is no file")
+            raise _InvalidEntry("it is not a file")
         if path.stat().st_size > _MAX_BYTES:
             raise _InvalidEntry(f"it is larger than {_MAX_BYTES:,} bytes")
         data = json.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise _InvalidEntry(f"it cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
-        raise _InvalidEntry(f"it is no JSON: {error.msg} (line {error.lineno})") from error
+        raise _InvalidEntry(f"it is not valid JSON: {error.msg} (line {error.lineno})") from error
     except (ValueError, RecursionError) as error:
-        raise _InvalidEntry(f"it is no JSON: {type(error).__name__}") from error
+        raise _InvalidEntry(f"it is not valid JSON: {type(error).__name__}") from error
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict):
-        raise _InvalidEntry('it has no object "mcpServers"')
+        raise _InvalidEntry('it has no object "mcpServers"; add {"mcpServers": {...}}')
     return servers
 
 
 def _server(name: str, entry: object) -> ServerConfig:
     if not name.strip():
-        raise _InvalidEntry("a server needs a name")
+        raise _InvalidEntry("the name of a server is empty")
     if not isinstance(entry, dict):
         raise _InvalidEntry("it must be an object")
     if not (entry.get("command") or entry.get("url")):
-        raise _InvalidEntry('it needs a "command", or a "url"')
-    kind: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
+        raise _InvalidEntry('it needs a "command" or a "url"')
+    server: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
     try:
-        return kind.model_validate({key: value for key, value in entry.items() if value is not None})
+        return server.model_validate({key: value for key, value in entry.items() if value is not None})
     except ValidationError as error:
         raise _InvalidEntry(explain(error).replace("Value error, ", "")) from error

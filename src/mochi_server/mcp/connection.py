@@ -1,4 +1,4 @@
-"""One connection by the official SDK. Importing this takes a second and needs the extra ``mcp``."""
+"""Connection to an MCP server through the MCP SDK. The import takes a second and needs the extra ``mcp``."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -27,47 +27,47 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 10
 _MAX_TOOLS = 1000
-_ENDED = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
-"""Codes after which no call succeeds: to a server that lost the session, each request is invalid."""
-_CLOSED = ("Connection closed", "SSE stream ")
-"""Messages of the SDK when there will be no response. Servers have errors of their own with the same code."""
+_SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
+"""Error codes after which a remote session is unusable. A restarted server rejects requests of the old session."""
+_CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
+"""Prefixes of the SDK's messages for a closed connection. Servers use the same error code for other errors."""
 
-for _name in ("mcp", "httpx2", "httpcore2"):  # they log URLs and messages; failures also arrive as exceptions
+for _name in ("mcp", "httpx2", "httpcore2"):  # their logs contain URLs and messages, which may be secret
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
 class McpConnection:
-    """An initialized connection."""
+    """An initialized connection to an MCP server."""
 
     client: Client
     session: "McpSession"
     is_remote: bool
 
     async def tools(self) -> tuple[list[McpTool], list[str]]:
-        """Return the tools of the server, and the problems of those that cannot be used. Raises the SDK's errors."""
-        listed: list[mcp_types.Tool] = []
+        """Return the usable tools of the server, and the problems of the others. Raises errors of the SDK."""
+        tools: list[mcp_types.Tool] = []
         cursor = None
         while True:
             page = await self.client.list_tools(cursor=cursor)
-            listed += page.tools
+            tools += page.tools
             cursor = page.next_cursor
-            if cursor is None or len(listed) > _MAX_TOOLS:
+            if cursor is None or len(tools) > _MAX_TOOLS:
                 break
-        usable, problems = await anyio.to_thread.run_sync(map_tools, listed[:_MAX_TOOLS])
-        if len(listed) > _MAX_TOOLS:
-            problems.append(f"it offers more than {_MAX_TOOLS} tools; the others are left out")
+        usable, problems = await anyio.to_thread.run_sync(map_tools, tools[:_MAX_TOOLS])
+        if len(tools) > _MAX_TOOLS:
+            problems.append(f"it offers more than {_MAX_TOOLS} tools; the others are ignored")
         return usable, problems
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool. Raises ``ToolRaised``. Cancellation also cancels the call at the server."""
+        """Call a tool and return its result as text. Cancellation is forwarded to the server. Raises ``ToolRaised``."""
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
-            closed = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith(_CLOSED)
-            if closed or (self.is_remote and error.code in _ENDED):
+            closed = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith(_CLOSED_MESSAGES)
+            if closed or (self.is_remote and error.code in _SESSION_LOST_CODES):
                 self.session.end()
-            raise ToolRaised("the connection ended before there was an answer" if closed else error.message) from error
+            raise ToolRaised("the connection ended before the response" if closed else error.message) from error
         except Exception as error:  # an invalid response
             raise ToolRaised(f"{type(error).__name__}: {error}") from error
         text = _text_of(result)
@@ -76,7 +76,7 @@ class McpConnection:
         return text
 
     async def watch_tools(self) -> None:
-        """Subscribe to changes of the tools, at servers that require a subscription."""
+        """Watch for changes of the tools, on servers that support subscriptions."""
         try:
             async with self.client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
@@ -87,7 +87,7 @@ class McpConnection:
 
 @asynccontextmanager
 async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") -> AsyncGenerator[McpConnection, None]:
-    """Connect to a server. Raises any error of the transport, of the SDK or about the server's responses."""
+    """Connect to a server. Raises any error of the transport, the SDK or the server."""
 
     async def handle(message: object) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
@@ -114,23 +114,20 @@ async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") 
 
 @asynccontextmanager
 async def _http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[object, None]:
-    """Yield the streams to a server over HTTP, with limits that the transport of the SDK does not have.
-
-    Raises ``httpx2.HTTPError``, and ``ValueError`` for an invalid URL or header.
-    """
+    """Yield the streams to a server over HTTP. Raises ``httpx2.HTTPError`` and ``ValueError``."""
 
     async def check(response: httpx2.Response) -> None:
         if response.is_error:
-            session.refused_status = response.status_code
+            session.error_status = response.status_code
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - of an asynchronous client
+            assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
             response.stream = _SizeLimitedStream(response.stream)
 
     async with (
         httpx2.AsyncClient(
-            # A compressed response could have any size.
+            # Compression would defeat the size limit.
             headers={"Accept-Encoding": "identity", **server.headers},
-            # The caller limits the time of a response.
+            # The caller has a timeout for responses.
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
             trust_env=not is_loopback(httpx2.URL(server.url).host),
             event_hooks={"response": [check]},
@@ -141,7 +138,7 @@ async def _http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[o
 
 
 class _SizeLimitedStream(httpx2.AsyncByteStream):
-    """A response body with a size limit. The SDK limits only the events of a stream."""
+    """A response body with a size limit. The SDK limits only the size of SSE events."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
@@ -159,7 +156,7 @@ class _SizeLimitedStream(httpx2.AsyncByteStream):
 
 
 def _text_of(result: mcp_types.CallToolResult) -> str:
-    """Return a result as one text for a model. Content that is not text is described."""
+    """Return a tool result as text for a model. Other content is replaced by a description."""
     text = "\n".join(map(_text_of_block, result.content))
     if not text and result.structured_content is not None:
         return to_json(result.structured_content, fallback=str).decode()

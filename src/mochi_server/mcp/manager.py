@@ -1,4 +1,4 @@
-"""All MCP servers of a tools directory, whose tools are joined with those of the directory."""
+"""Manager of the MCP servers of a tools directory."""
 
 import asyncio
 import logging
@@ -15,63 +15,64 @@ import anyio
 from mochi_server.mcp.config import McpConfig, read_config
 from mochi_server.mcp.server_task import McpServer
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
-from mochi_server.tools.execution import ToolRaised, shortened
+from mochi_server.tools.execution import ToolRaised, shorten
 from mochi_server.tools.loader import Problem
 
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_SECONDS = 5
-"""How long a request for the tools waits for servers that have just been started. They continue to connect."""
-_UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
-_MAX_NAME = 64
+"""How long a request for the tools waits for servers that are starting. They continue to connect afterwards."""
+_INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
+_MAX_NAME_LENGTH = 64
 
 
 class McpServers:
-    """The servers that ``mcp.json`` names. ``reserved`` are names that their tools cannot have."""
+    """The MCP servers in ``mcp.json``. Their tools cannot have a name in ``reserved``."""
 
     def __init__(self, directory: Path, reserved: Iterable[str] = ()) -> None:
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()
-        """The content of the file when it was last read."""
+        """The configuration of the latest read."""
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
-        self._patient_until = 0.0
-        self._changing = asyncio.Lock()
+        self._wait_until = 0.0
+        self._lock = asyncio.Lock()
 
     async def open(self) -> None:
-        """Begin to connect, unless this was already done. Does not wait for the servers."""
-        async with self._changing:
+        """Start to connect, unless this was already done. Does not wait for the servers."""
+        async with self._lock:
             if not self._is_open:
                 await self._start()
 
     async def reload(self) -> None:
         """Read the file again and reconnect to all servers. Running calls keep their connections."""
-        async with self._changing:
+        async with self._lock:
             await self._start()
 
-    async def joined(self, own: ToolCatalogue) -> ToolCatalogue:
-        """Return a catalogue with the tools, groups and problems of the servers; its own names take precedence."""
+    async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
+        """Return a copy of a catalogue with the tools, groups and problems of the servers added."""
         await self.open()
         pending = [opened for server in self._servers.values() if not (opened := server.session.opened).done()]
-        left = self._patient_until - asyncio.get_running_loop().time()
-        if pending and left > 0:
-            await asyncio.wait(pending, timeout=left)
-        tools, groups, problems = dict(own.tools), dict(own.groups), [*own.problems, *self.config.problems]
+        seconds = self._wait_until - asyncio.get_running_loop().time()
+        if pending and seconds > 0:
+            await asyncio.wait(pending, timeout=seconds)
+        tools, groups = dict(catalogue.tools), dict(catalogue.groups)
+        problems = [*catalogue.problems, *self.config.problems]
         for name, server in self._servers.items():
-            found, told = self._tools_of(server, tools)
+            server_tools, messages = self._tools_of(server, tools)
             if name not in groups:
-                groups[name] = list(found)
-            elif found:
-                told.append("there is a group of that name; its tools are to be enabled one by one")
-            tools |= found
-            problems += [Problem(name, f"MCP server: {message}") for message in told]
+                groups[name] = list(server_tools)
+            elif server_tools:
+                messages.append("a tool group already has this name; enable the tools of the server one by one")
+            tools |= server_tools
+            problems += [Problem(name, f"MCP server: {message}") for message in messages]
         return ToolCatalogue(tools, groups, tuple(problems))
 
     async def aclose(self) -> None:
-        """Close all connections, and end the servers that were started here."""
-        async with self._changing:
+        """Close all connections and stop the local servers."""
+        async with self._lock:
             servers = [*self._servers.values(), *self._retired]
             self._servers, self._retired, self.config, self._is_open = {}, [], McpConfig(), True
             await asyncio.gather(*(server.aclose() for server in servers))
@@ -81,35 +82,35 @@ class McpServers:
         self._is_open, old = True, self._servers
         self._servers = {name: McpServer(name, server, self._directory) for name, server in config.servers.items()}
         for problem in config.problems:
-            logger.warning("%s in %s: %s", problem.name, self._directory, problem.message)
-        self._patient_until = asyncio.get_running_loop().time() + START_TIMEOUT_SECONDS
-        # The old servers end first: some use a file or a port exclusively.
+            logger.warning("MCP problem file=%s directory=%s: %s", problem.name, self._directory, problem.message)
+        self._wait_until = asyncio.get_running_loop().time() + START_TIMEOUT_SECONDS
+        # Stop the old servers first, because they may have exclusive use of a file or port.
         await asyncio.gather(*(server.retire() for server in old.values()))
         self._retired = [server for server in (*self._retired, *old.values()) if not server.closed]
         for server in self._servers.values():
             server.start()
 
     def _tools_of(self, server: McpServer, taken: dict[str, Tool]) -> tuple[dict[str, Tool], list[str]]:
-        """Return the tools of a server under names that are free, and its problems."""
-        found: dict[str, Tool] = {}
+        """Return the tools of a server under unused names, and its problems."""
+        tools: dict[str, Tool] = {}
         problems = server.problems
-        for described in server.tools:
-            names = [_UNUSUAL.sub("_", text) for text in (described.name, f"{server.name}_{described.name}")]
-            used = {*taken, *found, *self._reserved}
-            name = next((name for name in names if name not in used and 0 < len(name) <= _MAX_NAME), None)
+        for tool in server.tools:
+            names = [_INVALID_CHARACTERS.sub("_", text) for text in (tool.name, f"{server.name}_{tool.name}")]
+            used = {*taken, *tools, *self._reserved}
+            name = next((name for name in names if name not in used and 0 < len(name) <= _MAX_NAME_LENGTH), None)
             if name is None:
-                problems.append(f"its tool {shortened(described.name, 100)!r} can have no name here")
+                problems.append(f"its tool {shorten(tool.name, 100)!r} is ignored: its name is taken or too long")
             else:
-                found[name] = Tool(
+                tools[name] = Tool(
                     name,
-                    partial(self._call, server.name, described.name),
-                    replace(described.schema, name=name),
-                    read_only=described.read_only,
-                    source=f"mcp:{quote(server.name, safe='')}/{described.name}",
+                    partial(self._call, server.name, tool.name),
+                    replace(tool.schema, name=name),
+                    read_only=tool.read_only,
+                    source=f"mcp:{quote(server.name, safe='')}/{tool.name}",
                 )
-        return found, problems
+        return tools, problems
 
     async def _call(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         if server not in self._servers:
-            raise ToolRaised(f"there is no MCP server {server} any more")
+            raise ToolRaised(f"the MCP server {server} was removed from the configuration")
         return await self._servers[server].call(tool, arguments)

@@ -1,4 +1,4 @@
-"""One MCP server. A task opens, uses and closes each of its connections; its errors are problems of the server."""
+"""Connection task of one MCP server. Its errors are reported as problems of the server."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ import anyio
 from pydantic import ValidationError
 
 from mochi_server.mcp.config import LocalServer, MessageTooLarge, ServerConfig
-from mochi_server.tools.execution import ToolRaised, shortened
+from mochi_server.tools.execution import ToolRaised, shorten
 from mochi_server.util.masking import SecretMasker
 
 if TYPE_CHECKING:
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
     from mochi_server.mcp.tool_mapping import McpTool
 
 CONNECT_SECONDS = 30
-_LIST_AGAIN_SECONDS = 0.2
-"""Pause before the tools of a server are listed again; it may announce any number of changes."""
+_RELIST_DELAY_SECONDS = 0.2
+"""Delay before the tools are listed again, so that a burst of change notifications causes one request."""
 _MAX_TEXT = 500
-_SHORTEST_SECRET = 4
-"""Masking shorter values would leave no readable text."""
+_MIN_SECRET_LENGTH = 4
+"""Shorter values are not masked, because that would make messages unreadable."""
 
-_CONNECTING = "it has not answered yet"
-_HUNG_UP = "it ended without an answer; what it printed is in the log at the level DEBUG"
-_LOST = "the connection has ended; the next call makes another"
+_CONNECTING = "it has not responded yet"
+_EXITED = "it exited without a response; its output is in the log at level DEBUG"
+_DISCONNECTED = "the connection was closed; the next call reconnects"
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class McpSession:
-    """State of one connection, from the attempt to its end."""
+    """State of one connection, from the attempt to connect to its end."""
 
     name: str
     secrets: SecretMasker
     opened: "asyncio.Future[McpConnection | None]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """The connection, or None if it ended before it was open."""
+    """The connection, or None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
-    refused_status: int | None = None
-    """The HTTP status of the latest refused request."""
+    error_status: int | None = None
+    """HTTP status of the latest error response."""
     ended: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the tools have changed, and at the end."""
+    """Set when the tools have changed or the connection has ended."""
 
     def open(self, connection: "McpConnection") -> None:
         """Make the connection available to calls."""
@@ -58,9 +58,9 @@ class McpSession:
             self.opened.set_result(connection)
 
     def end(self) -> None:
-        """Record that no further call can succeed."""
+        """Mark the connection as ended, so that the next call reconnects."""
         self.ended = True
-        self.problem = {None: _LOST, _CONNECTING: _HUNG_UP}.get(self.problem, self.problem)
+        self.problem = {None: _DISCONNECTED, _CONNECTING: _EXITED}.get(self.problem, self.problem)
         self.changed.set()
         if not self.opened.done():
             self.opened.set_result(None)
@@ -68,31 +68,31 @@ class McpSession:
     def log(self, line: str) -> None:
         """Log a line that the server wrote to stderr."""
         if line:
-            logger.debug("MCP server %s: %s", self.name, shortened(self.secrets.mask(line), _MAX_TEXT))
+            logger.debug("MCP server output server=%s: %s", self.name, shorten(self.secrets.mask(line), _MAX_TEXT))
 
     def explain(self, error: BaseException) -> str:
-        """Return why the connection failed."""
-        while inner := getattr(error, "exceptions", None):  # task groups raise groups
+        """Return the cause of a failed connection as text, without secrets."""
+        while inner := getattr(error, "exceptions", None):  # task groups raise exception groups
             error = inner[0]
         if isinstance(error, TimeoutError) and error.errno is None:
-            return f"it did not answer within {CONNECT_SECONDS} seconds"
+            return f"it did not respond within {CONNECT_SECONDS} seconds"
         if isinstance(error, MessageTooLarge):
             return str(error)
         if self.ended:
-            return _HUNG_UP
-        if self.refused_status is not None:
-            return f"it answered with the HTTP status {self.refused_status}"
+            return _EXITED
+        if self.error_status is not None:
+            return f"it responded with HTTP status {self.error_status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if isinstance(error, ValidationError):
             first = error.errors()[0]
-            text = f"it answered other than the protocol says: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return shortened(self.secrets.mask(" ".join(text.split())), _MAX_TEXT)
+            text = f"its response is not valid MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return shorten(self.secrets.mask(" ".join(text.split())), _MAX_TEXT)
 
 
 class McpServer:
-    """A configured server. ``cwd`` is relative to ``directory``."""
+    """A configured server. ``cwd`` in ``config`` is relative to ``directory``."""
 
     def __init__(self, name: str, config: ServerConfig, directory: Path) -> None:
         self.name = name
@@ -101,7 +101,7 @@ class McpServer:
         self._tool_problems: list[str] = []
         self._config = config
         self._cwd = str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
-        self._secrets = SecretMasker(value for value in config.secrets() if len(value) >= _SHORTEST_SECRET)
+        self._secrets = SecretMasker(value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH)
         self.session = McpSession(name, self._secrets)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._calls = 0
@@ -113,11 +113,11 @@ class McpServer:
         return [*filter(None, [self.session.problem]), *self._tool_problems]
 
     def start(self) -> None:
-        """Begin to connect. Later calls reconnect if necessary."""
+        """Start to connect. Later calls reconnect if necessary."""
         self._spawn(self._run(self.session))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool, over a new connection if the last one has ended. Raises ``ToolRaised``."""
+        """Call a tool and return its result as text. Reconnects if necessary. Raises ``ToolRaised``."""
         self._calls += 1
         try:
             if self.session.ended:
@@ -136,13 +136,13 @@ class McpServer:
                 self._spawn(self.aclose())
 
     async def retire(self) -> None:
-        """Close the connection, as soon as no call is running."""
+        """Close the connection when no call is running."""
         self._is_retired = True
         if not self._calls:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connection, also during calls, and end a server that was started here."""
+        """Close the connection, even during calls, and stop a local server."""
         tasks = self._tasks - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
@@ -158,17 +158,17 @@ class McpServer:
     async def _run(self, session: McpSession) -> None:
         try:
             await self._connect(session)
-            logger.warning("MCP server %s: %s", self.name, _LOST)
+            logger.warning("MCP connection closed server=%s: %s", self.name, _DISCONNECTED)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # task groups raise groups of anything
+        except BaseException as error:  # task groups can raise groups of any exceptions
             session.problem = session.explain(error)
-            logger.warning("MCP server %s: %s", self.name, session.problem)
+            logger.warning("MCP connection failed server=%s: %s", self.name, session.problem)
         finally:
             session.end()
 
     async def _connect(self, session: McpSession) -> None:
-        # Importing it takes a second and needs an extra.
+        # Imported here, because the import takes a second and needs an extra.
         connection_module = await asyncio.to_thread(import_module, "mochi_server.mcp.connection")
         with anyio.fail_after(CONNECT_SECONDS) as timeout:
             async with connection_module.connect(self._config, self._cwd, session) as connection:
@@ -177,7 +177,7 @@ class McpServer:
                 session.open(connection)
                 while True:
                     await session.changed.wait()
-                    await asyncio.sleep(_LIST_AGAIN_SECONDS)
+                    await asyncio.sleep(_RELIST_DELAY_SECONDS)
                     session.changed.clear()
                     if session.ended:
                         return
@@ -186,4 +186,4 @@ class McpServer:
 
     async def _list_tools(self, connection: "McpConnection") -> None:
         self.tools, self._tool_problems = await connection.tools()
-        logger.info("MCP server %s: %d tools", self.name, len(self.tools))
+        logger.info("MCP tools listed server=%s count=%d", self.name, len(self.tools))

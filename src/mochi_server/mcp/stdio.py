@@ -1,8 +1,4 @@
-"""The transport to a server that runs as a child process.
-
-The one of the SDK has no limit for a line, which it also searches again with every chunk. It leaves the server running
-when this process is killed, and it does not give access to the process that it starts.
-"""
+"""Transport to a child process. Unlike the SDK's, it limits the size of lines and stops orphaned processes."""
 
 import asyncio
 import logging
@@ -19,9 +15,9 @@ from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLa
 from mochi_server.util import platform
 
 EXIT_GRACE_SECONDS = 1
-"""Time for a server to end after its input was closed, and again after SIGTERM."""
+"""Time for a server to exit after its stdin is closed, and again after SIGTERM."""
 _REAP_SECONDS = 1
-"""Time for the event loop to observe the end of a killed server."""
+"""Time for the event loop to detect the exit of a killed server."""
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -33,12 +29,12 @@ logger = logging.getLogger(__name__)
 async def stdio(
     server: LocalServer, cwd: str | None, log: Callable[[str], None], on_end: Callable[[], None]
 ) -> AsyncGenerator[Streams, None]:
-    """Start a server and yield the streams to it. ``log`` gets each line of its stderr.
+    """Start a server and yield the streams to it. ``log`` receives each line of its stderr.
 
-    Raises ``OSError`` and ``ValueError`` when it cannot be started, and ``MessageTooLarge``.
+    Raises ``OSError`` or ``ValueError`` if the server cannot be started, and ``MessageTooLarge``.
     """
     process = await _start(server, cwd)
-    assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - they are pipes
+    assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - all three are pipes
     guard = platform.start_group_guard(process.pid)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
@@ -52,7 +48,7 @@ async def stdio(
     finally:
         try:
             with anyio.CancelScope(shield=True):
-                await _end(process)
+                await _stop(process)
         finally:
             platform.stop_group_guard(guard)
 
@@ -73,9 +69,9 @@ async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Pro
     )
     try:
         return await asyncio.shield(starting)
-    except asyncio.CancelledError:  # the process starts nevertheless
+    except asyncio.CancelledError:  # cancellation does not prevent the start
         with anyio.CancelScope(shield=True), suppress(OSError, ValueError):
-            await _end(await starting)
+            await _stop(await starting)
         raise
 
 
@@ -91,7 +87,7 @@ async def _read(stdout: asyncio.StreamReader, incoming: Incoming, on_end: Callab
             try:
                 message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
-                logger.debug("An MCP server printed a line that is no message")
+                logger.debug("MCP server wrote a line to stdout that is not a message")
             else:
                 await incoming.send(SessionMessage(message))
     on_end()
@@ -111,8 +107,8 @@ async def _log(stderr: asyncio.StreamReader, log: Callable[[str], None]) -> None
             log((await stderr.readline()).decode("utf-8", "replace").rstrip())
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a server as the protocol says: close its input, then SIGTERM and SIGKILL to its process group."""
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Stop a server as MCP specifies: close its stdin, then send SIGTERM and SIGKILL to its process group."""
     assert process.stdin is not None  # noqa: S101 - it is a pipe
     process.stdin.close()
     try:

@@ -1,4 +1,4 @@
-"""Conversion of the tools of MCP servers to tools for models and clients."""
+"""Conversion of the tools of MCP servers to the schemas of this server."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -11,11 +11,11 @@ from jsonschema.exceptions import SchemaError
 from jsonschema.validators import extend, validator_for
 from mcp_types import Tool as ListedTool
 
-from mochi_server.tools.execution import shortened
-from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchema, for_models, inlined
+from mochi_server.tools.execution import shorten
+from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchema, inline_references, supported_schema
 
-_LONGEST_DESCRIPTION = 10_000
-_PYTHON = {
+_MAX_DESCRIPTION_LENGTH = 10_000
+_PYTHON_TYPES = {
     "string": "str",
     "integer": "int",
     "number": "float",
@@ -28,7 +28,7 @@ _PYTHON = {
 
 @dataclass(frozen=True)
 class McpTool:
-    """A tool under the name that its server uses."""
+    """A tool of an MCP server, with its original name."""
 
     name: str
     schema: ToolSchema
@@ -36,27 +36,27 @@ class McpTool:
 
 
 def map_tools(listed: Iterable[ListedTool]) -> tuple[list[McpTool], list[str]]:
-    """Return the valid tools and the problems of the others. Takes milliseconds for each tool."""
+    """Return the valid tools and the problems of the others. Blocks for milliseconds per tool."""
     usable, problems = [], []
     for tool in listed:
         try:
             usable.append(_map_tool(tool))
         except (InvalidTool, RecursionError) as error:
-            problems.append(f"its tool {shortened(tool.name, 100)!r} cannot be used: {error}")
+            problems.append(f"its tool {shorten(tool.name, 100)!r} cannot be used: {error}")
     return usable, problems
 
 
 def _map_tool(tool: ListedTool) -> McpTool:
     bind = _binder(tool.input_schema)
-    plain = inlined(tool.input_schema)
+    inlined = inline_references(tool.input_schema)
     hints = tool.annotations
     schema = ToolSchema(
         name=tool.name,
-        description=shortened(tool.description or tool.title or tool.name, _LONGEST_DESCRIPTION),
-        parameters=for_models(plain, {}),
+        description=shorten(tool.description or tool.title or tool.name, _MAX_DESCRIPTION_LENGTH),
+        parameters=supported_schema(inlined, {}),
         overview={
             name: {"type": python_type(node), "description": " ".join(str(node.get("description", "")).split())}
-            for name, node in plain.get("properties", {}).items()
+            for name, node in inlined.get("properties", {}).items()
         },
         bind=bind,
     )
@@ -72,10 +72,10 @@ def python_type(node: Mapping[str, Any]) -> str:
         return " | ".join(dict.fromkeys(map(python_type, choices)))
     kind = node.get("type")
     if isinstance(kind, list):
-        return " | ".join(_PYTHON.get(str(each), "Any") for each in kind) or "Any"
+        return " | ".join(_PYTHON_TYPES.get(str(each), "Any") for each in kind) or "Any"
     if kind == "array" and node.get("items"):
         return f"list[{python_type(node['items'])}]"
-    return _PYTHON.get(str(kind), "Any")
+    return _PYTHON_TYPES.get(str(kind), "Any")
 
 
 def _binder(schema: dict[str, Any]) -> Callable[[Mapping[str, Any]], inspect.BoundArguments]:
@@ -83,10 +83,10 @@ def _binder(schema: dict[str, Any]) -> Callable[[Mapping[str, Any]], inspect.Bou
     try:
         draft.check_schema(schema)
     except (SchemaError, RecursionError) as error:
-        raise InvalidTool("its input schema is no JSON schema") from error
-    # Patterns of a server may take forever to match, and external references would be fetched. The server checks both.
-    no_check = {keyword: lambda *_: () for keyword in ("pattern", "patternProperties")}
-    validator = extend(draft, no_check)(schema, registry=referencing.Registry())
+        raise InvalidTool("its input schema is not a valid JSON schema") from error
+    # Do not evaluate patterns, which could take forever, or fetch external references. The server validates again.
+    disabled = {keyword: lambda *_: () for keyword in ("pattern", "patternProperties")}
+    validator = extend(draft, disabled)(schema, registry=referencing.Registry())
 
     def bind(arguments: Mapping[str, Any]) -> inspect.BoundArguments:
         try:
@@ -101,4 +101,4 @@ def _binder(schema: dict[str, Any]) -> Callable[[Mapping[str, Any]], inspect.Bou
     return bind
 
 
-_SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - a tool takes its arguments as one object
+_SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP tools take one object

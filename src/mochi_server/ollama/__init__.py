@@ -1,4 +1,4 @@
-"""Clients of Ollama. They are loaded on first use, with their HTTP libraries."""
+"""Clients of Ollama. The client modules and their HTTP libraries are imported on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""The asynchronous client, and the client for structured answers."""
+"""Asynchronous clients of Ollama, for chat and for structured answers."""
 
 import asyncio
 import logging
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TAGS_FRESH_SECONDS = 2
-_LOADED_FRESH_SECONDS = 1
-_SHOWS_AT_ONCE = 8
+_MODELS_CACHE_SECONDS = 2
+_WINDOWS_CACHE_SECONDS = 1
+_MAX_PARALLEL_SHOWS = 8
 _PROBE_SECONDS = 2
 
 
 class AsyncOllamaClient:
-    """Client of one Ollama. Share one client and close it; it belongs to one event loop."""
+    """Asynchronous client of one Ollama server. Use it in one event loop, and close it."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class AsyncOllamaClient:
         tracker: RequestTracker | None = None,
         on_response: Callable[[Line], None] = lambda _: None,
     ) -> None:
-        """``on_response`` receives the last line of each answer."""
+        """Create a client. Timeouts are in seconds; ``on_response`` receives the last line of each answer."""
         self.endpoint = parse_endpoint(host)
         self._transport = Transport(
             self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout, on_response=on_response
@@ -62,7 +62,7 @@ class AsyncOllamaClient:
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
-        """Return whether Ollama responds. During an answer no request is sent."""
+        """Return whether Ollama responds. Sends no request while an answer is streaming."""
         if self._transport.is_receiving:
             return True
         for path in ("/api/version", "/api/tags"):
@@ -77,22 +77,22 @@ class AsyncOllamaClient:
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
         catalogue = await self._fetch_catalogue()
-        limit = asyncio.Semaphore(_SHOWS_AT_ONCE)
+        limit = asyncio.Semaphore(_MAX_PARALLEL_SHOWS)
 
-        async def learn(name: str, digest: str) -> None:
+        async def fetch_details(name: str, digest: str) -> None:
             async with limit:
                 try:
                     self._details[digest] = await self.show_model_details(name)
                 except (ModelNotFound, OllamaError) as error:
-                    logger.warning("Model %s has no details: %s", name, error.message)
+                    logger.warning("Model details not available model=%s: %s", name, error.message)
 
-        await asyncio.gather(*(learn(name, digest) for name, digest in catalogue.unknown()))
+        await asyncio.gather(*(fetch_details(name, digest) for name, digest in catalogue.without_details()))
         return catalogue.chat_models()
 
     async def find_model(self, name: str) -> ModelInfo:
-        """Find an installed model that can chat by its name. Raises ``ModelNotFound``."""
+        """Return an installed model that can chat. Raises ``ModelNotFound``."""
         fetched, catalogue = self._catalogue
-        if catalogue is None or time.monotonic() - fetched > _TAGS_FRESH_SECONDS:
+        if catalogue is None or time.monotonic() - fetched > _MODELS_CACHE_SECONDS:
             catalogue = await self._fetch_catalogue()
         try:
             listed, digest = catalogue.find(name)
@@ -107,18 +107,18 @@ class AsyncOllamaClient:
         return model
 
     async def show_model_details(self, name: str) -> ModelDetails:
-        """Return what ``/api/show`` says of a model. Raises ``ModelNotFound``."""
+        """Return the details of a model from ``/api/show``. Raises ``ModelNotFound``."""
         return read_show(await self._transport.call("POST", "/api/show", {"model": name}))
 
     async def loaded_windows(self) -> dict[str, int]:
-        """Return the context length of each loaded model by qualified name; empty if Ollama does not answer."""
+        """Return the context window in tokens of each loaded model, by qualified name; empty if the request fails."""
         self.prefetch_loaded()
-        assert self._windows is not None  # noqa: S101 - it has just been set
+        assert self._windows is not None  # noqa: S101 - set by prefetch_loaded
         return self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
 
     def prefetch_loaded(self) -> None:
-        """Begin to request what ``loaded_windows`` will return."""
-        is_stale = time.monotonic() - self._windows_requested > _LOADED_FRESH_SECONDS
+        """Start the request for ``loaded_windows``, unless a recent result is cached."""
+        is_stale = time.monotonic() - self._windows_requested > _WINDOWS_CACHE_SECONDS
         if self._windows is None or (is_stale and self._windows.done()):
             self._windows_requested = time.monotonic()
             self._windows = asyncio.get_running_loop().create_task(self._fetch_windows())
@@ -126,11 +126,11 @@ class AsyncOllamaClient:
             self._windows.add_done_callback(self._tasks.discard)
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
-        """Post a payload of ``chat_payload`` and pass the lines of each read to ``on_lines``. Cancel it to stop Ollama.
+        """Post a payload of ``chat_payload`` and pass the lines of each read to ``on_lines``. Cancelling stops Ollama.
 
         Raises:
-            OllamaUnreachable: The connection was refused.
-            OllamaError: Ollama refused the request, broke off, or sent nothing for the stall timeout.
+            OllamaUnreachable: Ollama cannot be reached.
+            OllamaError: Ollama rejected the request, closed the connection, or sent no data for the stall timeout.
         """
         self._windows = None  # the request may load a model
         self.slots.discard(payload["model"])
@@ -144,22 +144,19 @@ class AsyncOllamaClient:
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> AsyncGenerator[ChatResponse, None]:
-        """Yield the pieces of an answer, buffered without a limit. Close the generator to stop Ollama.
-
-        ``context_window`` is in tokens.
-        """
+        """Yield the chunks of an answer. Close the generator to stop Ollama. ``context_window`` is in tokens."""
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         batches: asyncio.Queue[list[Line]] = asyncio.Queue()
-        posting = asyncio.get_running_loop().create_task(self.post_chat(payload, batches.put_nowait))
-        posting.add_done_callback(lambda _: batches.put_nowait([]))
+        request = asyncio.get_running_loop().create_task(self.post_chat(payload, batches.put_nowait))
+        request.add_done_callback(lambda _: batches.put_nowait([]))
         try:
             while lines := await batches.get():
                 for line in lines:
                     yield read_response(line)
-            await posting
+            await request
         finally:
-            posting.cancel()
-            await asyncio.gather(posting, return_exceptions=True)
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
 
     async def chat(
         self,
@@ -169,7 +166,7 @@ class AsyncOllamaClient:
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> ChatResponse:
-        """Return a whole answer. ``context_window`` is in tokens."""
+        """Return the complete answer. ``context_window`` is in tokens."""
         lines: list[Line] = []
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         await self.post_chat(payload, lines.extend)
@@ -188,7 +185,7 @@ class AsyncOllamaClient:
 
 
 class AsyncInstructorOllamaClient:
-    """Answers in the form of a Pydantic model, by the ollama-instructor library. Share one client and close it."""
+    """Client for answers in the form of a Pydantic model. Close it after use."""
 
     def __init__(
         self,
@@ -219,16 +216,13 @@ class AsyncInstructorOllamaClient:
         keep_alive: str | float | None = None,
         think: bool | None = None,
     ) -> ChatResponse:
-        """Request one answer in the form of ``format``. The content of its message is the JSON text.
-
-        Raises ``pydantic.ValidationError`` when the answer does not have that form, and the errors of ``chat``.
-        """
-        from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - loading it takes a tenth of a second
+        """Return an answer with JSON content that matches ``format``, or raise ``pydantic.ValidationError``."""
+        from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - the import takes 0.1 seconds
 
         if self._client is None or self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._client = Instructor(self.endpoint, self._timeout)
-        # The response arrives as a whole, so the timeout limits all of it. httpx would count from the last byte.
+        # Limit the total time, because the timeout of httpx restarts with each byte.
         with translating_errors(self.endpoint.url), anyio.fail_after(self._timeout):
             request = {"model": model, "messages": list(messages), "options": options, "keep_alive": keep_alive}
             answer: ChatResponse = await self._client.attempt(think, format=format, **request)

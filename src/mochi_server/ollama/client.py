@@ -1,4 +1,4 @@
-"""The synchronous client of Ollama."""
+"""Synchronous client of Ollama."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -14,27 +14,27 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _iterating(
+def _blocking_iterator(
     method: Callable[Concatenate[AsyncOllamaClient, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate["OllamaClient", P], Generator[T, None, None]]:
     @wraps(method)
     def iterate(self: "OllamaClient", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
         items = method(self._client, *args, **kwargs)
 
-        async def following() -> T | None:
+        async def next_item() -> T | None:
             return await anext(items, None)
 
         try:
-            while (item := run(following(), self._loop)) is not None:
+            while (item := run(next_item(), self._loop)) is not None:
                 yield item
-        finally:  # not waited for, because the garbage collector may run this in the thread of the loop
+        finally:  # do not wait, because the garbage collector may run this in the loop's thread
             asyncio.run_coroutine_threadsafe(items.aclose(), self._loop)
 
     return iterate
 
 
 class OllamaClient(BlockingClient[AsyncOllamaClient]):
-    """``AsyncOllamaClient`` without ``await``. Use it as a context manager, or ``close`` it."""
+    """Synchronous version of ``AsyncOllamaClient``. Use it as a context manager, or ``close`` it."""
 
     def __init__(
         self, host: str = "http://localhost:11434", *, connect_timeout: float = 5, stall_timeout: float = 600
@@ -45,5 +45,5 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
     list_models = blocking(AsyncOllamaClient.list_models)
     find_model = blocking(AsyncOllamaClient.find_model)
     show_model_details = blocking(AsyncOllamaClient.show_model_details)
-    chat_stream = _iterating(AsyncOllamaClient.chat_stream)
+    chat_stream = _blocking_iterator(AsyncOllamaClient.chat_stream)
     chat = blocking(AsyncOllamaClient.chat)

@@ -1,4 +1,4 @@
-"""Translation of the exceptions of HTTP libraries, by their names: no library is loaded only for this purpose."""
+"""Translation of HTTP library errors to ``MochiError``, by class name, so that no library has to be imported."""
 
 import os
 import re
@@ -14,21 +14,21 @@ from pydantic import ValidationError
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 
-_UNREACHABLE = {
+_CONNECT_ERRORS = {
     "aiohttp.ClientConnectorError",
     "aiohttp.ConnectionTimeoutError",
     "httpx.ConnectError",
     "httpx.ConnectTimeout",
     "builtins.ConnectionRefusedError",
 }
-_SILENT = {"aiohttp.ServerTimeoutError", "httpx.TimeoutException", "builtins.TimeoutError", "asyncio.TimeoutError"}
+_TIMEOUTS = {"aiohttp.ServerTimeoutError", "httpx.TimeoutException", "builtins.TimeoutError", "asyncio.TimeoutError"}
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
-_EXCERPT = 200
+_EXCERPT_LENGTH = 200
 
 
 @contextmanager
 def translating_errors(host: str) -> Iterator[None]:
-    """Raise the exceptions of HTTP libraries as ``MochiError``. ``host`` is the URL for messages."""
+    """Translate the errors of HTTP libraries to ``MochiError``. ``host`` is the URL for messages."""
     try:
         yield
     except (MochiError, ValidationError):
@@ -38,21 +38,21 @@ def translating_errors(host: str) -> Iterator[None]:
 
 
 def translate(error: Exception, host: str) -> MochiError:
-    """Return our error for one of an HTTP library. Only a connection that was never made is "unreachable"."""
+    """Return the ``MochiError`` for an HTTP library error. Only a failed connect is ``OllamaUnreachable``."""
     names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
-    if names & _UNREACHABLE:
+    if names & _CONNECT_ERRORS:
         return OllamaUnreachable(host, _reason(error))
-    if names & _SILENT:
-        return OllamaError(f"Ollama at {host} was silent for too long.")
+    if names & _TIMEOUTS:
+        return OllamaError(f"Ollama at {host} sent no data before the timeout.")
     if isinstance(error, orjson.JSONDecodeError):
-        return OllamaError("Ollama sent something that is not JSON.")
+        return OllamaError("Ollama sent a response that is not JSON.")
     return OllamaError(f"The connection to Ollama broke: {_reason(error)}")
 
 
 def refusal_error(status: int, body: bytes, model: str | None = None) -> MochiError:
-    """Return our error for a response with a status of 400 or more. Ollama's own text is kept."""
+    """Return the error for a response with status 400 or higher, with Ollama's own message."""
     text = error_text(body)
-    # A page is from a proxy, or from a server that is not Ollama.
+    # An HTML page is from a proxy, or from a server that is not Ollama.
     if not text or re.match(r"<(!doctype|html|head)\b", text, re.IGNORECASE):
         title = re.search(r"<title>\s*(.*?)\s*</title>", text, re.DOTALL | re.IGNORECASE)
         text = f"Ollama answered with status {status}{f' and a page: {title[1]}' if title else ''}."
@@ -62,7 +62,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None) -> MochiEr
 
 
 def redirect_error(status: int, location: str) -> OllamaError:
-    """Return our error for a redirect. The message has only the host of the target."""
+    """Return the error for a redirect. Its message contains only the host of the target."""
     try:
         host = urlsplit(location).hostname or "a path on the same host"
     except ValueError:
@@ -76,30 +76,30 @@ def redirect_error(status: int, location: str) -> OllamaError:
 
 
 def is_context_refusal(error: OllamaError) -> bool:
-    """Return whether Ollama refused a prompt because it is longer than the context."""
+    """Return whether Ollama rejected a prompt because it exceeds the context window."""
     text = error.message.lower()
     return "context" in text and ("exceed" in text or "longer" in text or "too long" in text)
 
 
 def is_out_of_memory(error: OllamaError) -> bool:
-    """Return whether a model could not be loaded because there is too little memory."""
+    """Return whether Ollama could not load a model for lack of memory."""
     text = error.message.lower()
     return any(words in text for words in _OUT_OF_MEMORY)
 
 
 def refused_tokens(error: OllamaError) -> int | None:
-    """Return the number of tokens of a refused prompt, if the error contains it."""
-    found = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", error.message)
-    return int(found[1] or found[2]) if found else None
+    """Return the token count of a rejected prompt, if the error contains it."""
+    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", error.message)
+    return int(match[1] or match[2]) if match else None
 
 
 def invalid_json_error(line: bytes) -> OllamaError:
-    """Return our error for an invalid line of a stream."""
+    """Return the error for an invalid line of a stream."""
     return OllamaError(f"Ollama sent a line that is not JSON: {_excerpt(line)}")
 
 
 def error_text(body: bytes) -> str:
-    """Return the ``error`` of a JSON body as text, or the beginning of any other body."""
+    """Return the ``error`` field of a JSON body as text, or the beginning of any other body."""
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -112,15 +112,15 @@ def error_text(body: bytes) -> str:
 
 def _excerpt(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
-    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "..."
+    return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
 
 
 def _reason(error: Exception) -> str:
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
-    if isinstance(cause, ssl.SSLError):  # aiohttp wraps it in a text of its own
-        why = getattr(cause, "verify_message", None) or (cause.reason or "it failed").replace("_", " ").lower()
-        return f"TLS: {why}"
-    if isinstance(cause, socket.gaierror):  # its numbers are not those of the system
+    if isinstance(cause, ssl.SSLError):  # aiohttp wraps the error in another message
+        reason = getattr(cause, "verify_message", None) or (cause.reason or "it failed").replace("_", " ").lower()
+        return f"TLS: {reason}"
+    if isinstance(cause, socket.gaierror):  # its error numbers are not valid for os.strerror
         return str(cause.strerror or cause)
     number = getattr(error, "errno", None)
     return (os.strerror(number) if number else str(error)) or type(error).__name__

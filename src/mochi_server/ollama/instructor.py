@@ -1,4 +1,4 @@
-"""The client of ollama-instructor, with ``think`` and without its logs and retries."""
+"""Client for structured answers, based on ollama-instructor without its logs and retries."""
 
 import logging
 import re
@@ -15,18 +15,18 @@ from mochi_server.ollama.errors import redirect_error, refusal_error
 from mochi_server.ollama.payloads import Endpoint, read_response
 from mochi_server.ollama.types import ChatResponse
 
-# It logs each request, and its retry hook logs whole conversations.
+# The library logs each request, and its retry hook logs whole conversations.
 logging.getLogger("ollama_instructor").setLevel(logging.WARNING)
 stamina.instrumentation.set_on_retry_hooks([])
 
 _think: ContextVar[bool | None] = ContextVar("think", default=None)
-"""Value for the current request. ``chat_completion`` of the library has no such parameter."""
+"""``think`` of the current request. The library's ``chat_completion`` has no such parameter."""
 
-_WRAPPING = re.compile(r"^\s*(?:<think>.*?</think>)?\s*(?:```(?:json)?)?\s*(.*?)\s*(?:```)?\s*$", re.DOTALL)
+_WRAPPED_JSON = re.compile(r"^\s*(?:<think>.*?</think>)?\s*(?:```(?:json)?)?\s*(.*?)\s*(?:```)?\s*$", re.DOTALL)
 
 
 class Instructor(OllamaInstructorAsync):
-    """Client of the library. Its requests carry ``think``, and it takes JSON out of what models wrap it in."""
+    """Client that sends ``think``, and extracts JSON from thinking blocks and code fences."""
 
     def __init__(self, endpoint: Endpoint, timeout: float) -> None:
         super().__init__(
@@ -40,12 +40,12 @@ class Instructor(OllamaInstructorAsync):
 
     async def chat(self, *args: Any, **options: Any) -> Any:
         answer = await super().chat(*args, think=_think.get(), **options)
-        if isinstance(answer, LibraryResponse) and (found := _WRAPPING.match(answer.message.content or "")):
-            answer.message.content = found[1]
+        if isinstance(answer, LibraryResponse) and (match := _WRAPPED_JSON.match(answer.message.content or "")):
+            answer.message.content = match[1]
         return answer
 
     async def attempt(self, think: bool | None, **request: Any) -> ChatResponse:
-        """Send one request. Raises ``ValidationError`` for an answer of another form."""
+        """Send one request without retries. Raises ``ValidationError`` if the answer does not match the schema."""
         _think.set(think)
         try:
             answer = await self.chat_completion(retries=1, **request)

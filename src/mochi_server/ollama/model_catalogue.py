@@ -1,4 +1,4 @@
-"""Installed models, as ``/api/tags``, ``/api/show`` and ``/api/ps`` describe them. Sends nothing."""
+"""Parsers for Ollama's model lists: ``/api/tags``, ``/api/show`` and ``/api/ps``."""
 
 import re
 from collections.abc import Mapping
@@ -13,20 +13,19 @@ _MEBIBYTE = 1024 * 1024
 
 
 class ModelCatalogue:
-    """The models of one ``/api/tags`` response, in its order. ``known`` has details by digest."""
+    """The models of one ``/api/tags`` response, in its order. ``known`` contains model details by digest."""
 
     def __init__(self, tags: object, known: Mapping[str, ModelDetails]) -> None:
         entries = _mapping(tags).get("models")
         if not isinstance(entries, list):
-            raise OllamaError("Ollama's list of models is not a list.")
+            raise OllamaError("Ollama returned a model list that is not a JSON array.")
         self._entries: list[Mapping[str, Any]] = [entry for entry in entries if isinstance(entry, Mapping)]
         self._known = known
 
-    def unknown(self) -> list[tuple[str, str]]:
-        """Return name and digest of each model that neither the list nor the known details describe completely.
+    def without_details(self) -> list[tuple[str, str]]:
+        """Return name and digest of each model whose details must be requested.
 
-        Older servers list no capabilities. Newer ones list only "completion" for embedding models, and for models
-        whose other capabilities are in the template.
+        Ollama lists incomplete capabilities for some models, and older versions list none.
         """
         listed = [(_read_tag(entry), _digest(entry)) for entry in self._entries]
         return [
@@ -40,7 +39,7 @@ class ModelCatalogue:
         return [info for entry in self._entries if (info := self._info(entry)).can("completion")]
 
     def find(self, name: str) -> tuple[ModelInfo, str]:
-        """Return a model and its digest by its name, with or without a tag. Raises ``ModelNotFound``."""
+        """Return a model and its digest by name, with or without a tag. Raises ``ModelNotFound``."""
         for entry in self._entries:
             if qualified_name(_name(entry)) == qualified_name(name):
                 return self._info(entry), _digest(entry)
@@ -59,9 +58,9 @@ class ModelCatalogue:
 
 
 def read_show(body: object) -> ModelDetails:
-    """Read ``/api/show``. A server too old to list capabilities has only chat models."""
+    """Parse a response of ``/api/show``. Older versions list no capabilities; their models can chat."""
     if not isinstance(body, Mapping):
-        raise OllamaError("Ollama's description of a model is not a JSON object.")
+        raise OllamaError("Ollama returned model details that are not a JSON object.")
     info = _mapping(body.get("model_info"))
     lengths = [info.get(f"{info.get('general.architecture')}.context_length")]
     lengths += [value for key, value in info.items() if key.endswith(".context_length")]
@@ -75,7 +74,7 @@ def read_show(body: object) -> ModelDetails:
 
 
 def read_loaded(body: object) -> dict[str, int]:
-    """Read ``/api/ps`` as qualified name → context length, which older servers do not return."""
+    """Parse a response of ``/api/ps``. Return the context length in tokens by qualified name, if listed."""
     entries = _mapping(body).get("models")
     return {
         qualified_name(_name(entry)): length
@@ -104,7 +103,7 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def _digest(entry: Mapping[str, Any]) -> str:
-    """Return what identifies the content of a model; the name if the server sends no digest."""
+    """Return the digest of a model, or its name if the server sends no digest."""
     return str(entry.get("digest") or entry.get("name"))
 
 

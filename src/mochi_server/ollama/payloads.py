@@ -1,4 +1,4 @@
-"""Payloads for Ollama, and the values that its responses become. Sends nothing."""
+"""Request payloads for Ollama, and parsers of its responses."""
 
 import os
 from base64 import b64encode
@@ -15,18 +15,18 @@ _COUNTERS = [field.name for field in fields(ChatResponse) if field.name.endswith
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where Ollama is. ``url`` has no credentials and no trailing slash and may be shown to anyone."""
+    """Address of Ollama. ``url`` has no credentials and no trailing slash, so that it can be shown in messages."""
 
     url: str
     headers: dict[str, str]
     use_proxy: bool
-    """Whether the environment's proxies apply; never for this machine."""
+    """Whether the proxies of the environment apply. They never apply to this machine."""
 
 
 def parse_endpoint(host: str) -> Endpoint:
-    """Read ``OLLAMA_HOST``-style values: scheme and port optional, credentials and a path prefix allowed.
+    """Parse an address in the format of ``OLLAMA_HOST``. Only the host is required.
 
-    ``OLLAMA_API_KEY`` of the environment is sent as a bearer token unless the URL has credentials.
+    The environment variable ``OLLAMA_API_KEY`` is sent as a bearer token unless the URL has credentials.
     """
     parts = urlsplit(full_url(host))
     headers = {}
@@ -52,9 +52,9 @@ def chat_payload(
     keep_alive: str | float | None = None,
     stream: bool = True,
 ) -> dict[str, Any]:
-    """The body of ``/api/chat``. ``context_window`` (tokens) becomes ``num_ctx``; what is None is not sent.
+    """Return a body for ``/api/chat``. ``context_window`` (``num_ctx``) is in tokens; None values are not sent.
 
-    ``truncate: false`` makes Ollama refuse a prompt that is too long, where it would cut it silently.
+    ``truncate: false`` makes Ollama reject a prompt that is too long instead of truncating it silently.
     """
     options = dict(options or {})
     if context_window is not None:
@@ -68,7 +68,7 @@ def chat_payload(
 
 
 def read_response(line: Mapping[str, Any]) -> ChatResponse:
-    """A parsed line of a chat answer as a value."""
+    """Convert a parsed line of a chat answer to a ``ChatResponse``."""
     message = line.get("message")
     counters = {name: line.get(name) for name in _COUNTERS}
     return ChatResponse(
@@ -80,18 +80,18 @@ def read_response(line: Mapping[str, Any]) -> ChatResponse:
     )
 
 
-def merge_chunks(pieces: Sequence[ChatResponse]) -> ChatResponse:
-    """The pieces of a stream as one answer: texts joined, tool calls gathered, the rest from the last piece."""
-    content = "".join(p.message.get("content") or "" for p in pieces)
+def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
+    """Merge the chunks of a stream: texts and tool calls are joined, other fields come from the last chunk."""
+    content = "".join(chunk.message.get("content") or "" for chunk in chunks)
     message = ReceivedMessage(role="assistant", content=content)
-    if thinking := "".join(p.message.get("thinking") or "" for p in pieces):
+    if thinking := "".join(chunk.message.get("thinking") or "" for chunk in chunks):
         message["thinking"] = thinking
-    if calls := [call for p in pieces for call in p.message.get("tool_calls") or ()]:
+    if calls := [call for chunk in chunks for call in chunk.message.get("tool_calls") or ()]:
         message["tool_calls"] = calls
-    return replace(pieces[-1], message=message)
+    return replace(chunks[-1], message=message)
 
 
 def qualified_name(name: str) -> str:
-    """A model's name with its tag, in lower case: the form in which two names can be compared."""
+    """Return a model name in lower case with its tag, so that names can be compared."""
     name = name.strip().lower()
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"

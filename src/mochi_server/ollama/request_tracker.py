@@ -1,4 +1,4 @@
-"""Running requests to models, for the status of those that wait."""
+"""Tracker of running requests to models, for the status of queued requests."""
 
 import time
 from collections.abc import Callable
@@ -10,30 +10,30 @@ from mochi_server.ollama.payloads import qualified_name
 
 @dataclass(eq=False, slots=True)
 class TrackedRequest:
-    """One request, tracked while its context is open; ``answering`` is set at its first token."""
+    """One request, tracked while its context is open. ``answering`` is true after the first token."""
 
     model: str
-    _under_way: "dict[TrackedRequest, None]"
+    _running: "dict[TrackedRequest, None]"
     answering: bool = False
-    began: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
 
     def __enter__(self) -> "TrackedRequest":
-        self._under_way[self] = None
+        self._running[self] = None
         return self
 
     def __exit__(self, *_: object) -> None:
-        del self._under_way[self]
+        del self._running[self]
 
 
 class RequestTracker:
-    """The requests of this process to one Ollama, oldest first."""
+    """Tracker of this process's requests to one Ollama, oldest first."""
 
     def __init__(self, on_first_token: Callable[[str, float], None] = lambda *_: None) -> None:
         self._on_first_token = on_first_token
-        """Receives the model and the seconds at each first token."""
+        """Callback that receives the model and the seconds until the first token."""
         self._running: dict[TrackedRequest, None] = {}
         self._max_parallel: dict[str, int] = {}
-        """The most parallel answers of a model so far. Ollama does not return its number of slots."""
+        """Highest number of parallel answers by model. Ollama does not report its number of slots."""
 
     def request(self, model: str) -> TrackedRequest:
         """Return a request to a model, tracked while its context is open."""
@@ -42,12 +42,12 @@ class RequestTracker:
     def first_token(self, request: TrackedRequest) -> None:
         """Record the first token of a request."""
         request.answering = True
-        self._on_first_token(request.model, time.monotonic() - request.began)
-        at_once = sum(other.answering and other.model == request.model for other in self._running)
-        self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), at_once)
+        self._on_first_token(request.model, time.monotonic() - request.started)
+        parallel = sum(other.answering and other.model == request.model for other in self._running)
+        self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), parallel)
 
     def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
-        """Return whether earlier requests occupy every slot of a loaded model, or wait for a model to be loaded."""
+        """Return whether earlier requests use all slots of the model. A model that is not loaded has one slot."""
         earlier = takewhile(lambda other: other is not request, self._running)
-        before = sum(not loaded or other.model == request.model for other in earlier)
-        return before >= (self._max_parallel.get(request.model, 1) if loaded else 1)
+        count = sum(not loaded or other.model == request.model for other in earlier)
+        return count >= (self._max_parallel.get(request.model, 1) if loaded else 1)

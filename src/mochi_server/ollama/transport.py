@@ -1,7 +1,6 @@
-"""Ollama's newline-delimited JSON: bytes in, parsed lines out; and the one HTTP pool the server uses for it.
+"""HTTP transport for Ollama's newline-delimited JSON.
 
-Lines are split on ``b"\\n"`` and nothing else: text may hold U+0085 or U+2028. A stream counts as whole only
-when a line said ``done``. What one read of the socket brought stays together as one batch.
+Lines are split only at ``b"\\n"``, because text may contain U+0085 or U+2028.
 """
 
 import asyncio
@@ -30,39 +29,39 @@ from mochi_server.util.fair_scheduler import FairScheduler
 
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
-"""Receives the parsed lines of one read. What it raises ends the request."""
+"""Callback that receives the parsed lines of one read. Its exceptions end the request."""
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _SHORT_CALL_SECONDS = 5
 _DRAIN_SECONDS = 0.05
-_LARGE_BYTES = 1024 * 1024
-_PORTION_BYTES = 16 * 1024
-_HEARD_SECONDS = 1.0
+_MAX_UNSTREAMED_BYTES = 1024 * 1024
+_CHUNK_BYTES = 16 * 1024
+_RECENT_SECONDS = 1.0
 
 
 class LineReader:
-    """Collects bytes into parsed lines. After each ``feed``, look at ``failure`` and ``done``."""
+    """Parser of newline-delimited JSON. Check ``failure`` and ``done`` after each ``feed``."""
 
     def __init__(self) -> None:
         self.done = False
         self.failure: MochiError | None = None
-        self._rest = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Line]:
-        """The whole lines that ``data`` completes. Lines behind a failure or behind ``done`` are dropped."""
+        """Return the lines that ``data`` completes. Lines after a failure or after ``done`` are dropped."""
         *lines, rest = data.split(b"\n")
-        if lines and self._rest:
-            lines[0] = bytes(self._rest) + lines[0]
-            self._rest.clear()
-        self._rest += rest
+        if lines and self._buffer:
+            lines[0] = bytes(self._buffer) + lines[0]
+            self._buffer.clear()
+        self._buffer += rest
         parsed = self._read(lines)
-        if len(self._rest) > MAX_LINE_BYTES and not self.done:
+        if len(self._buffer) > MAX_LINE_BYTES and not self.done:
             self.failure = self.failure or OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
         return parsed
 
     def end(self) -> list[Line]:
-        """What is left when the stream has ended; ``failure`` is set unless some line said ``done``."""
-        lines = self._read([bytes(self._rest)])
+        """Return the last lines of an ended stream. Sets ``failure`` if the stream is incomplete."""
+        lines = self._read([bytes(self._buffer)])
         if not self.done and self.failure is None:
             self.failure = OllamaError("Ollama's answer ended before it was done.")
         return lines
@@ -90,32 +89,28 @@ class LineReader:
 
 
 class StallTimer:
-    """Cancel a task when ``seconds`` have passed since the last progress.
-
-    One timer that fires now and then costs less than one that is set anew with each line.
-    """
+    """Timer that cancels a task after ``seconds`` without progress."""
 
     def __init__(self, seconds: float, task: "asyncio.Future[None]") -> None:
         self._seconds = seconds
         self._task = task
         self.progress = time.monotonic()
-        """Set it to the current time to count from now on."""
+        """Time of the latest progress, on the clock of ``time.monotonic``."""
         self._timer = task.get_loop().call_later(seconds, self._check)
 
     def close(self) -> None:
-        """Stop counting."""
         self._timer.cancel()
 
     def _check(self) -> None:
-        left = self.progress + self._seconds - time.monotonic()
-        if left <= 0:
+        remaining = self.progress + self._seconds - time.monotonic()
+        if remaining <= 0:
             self._task.cancel()
         else:
-            self._timer = self._task.get_loop().call_later(left, self._check)
+            self._timer = self._task.get_loop().call_later(remaining, self._check)
 
 
 class Transport:
-    """One pool of connections to one Ollama, without a limit on their number, anew for each event loop."""
+    """Pool of connections to one Ollama server, without a size limit. A new event loop gets a new pool."""
 
     def __init__(
         self,
@@ -132,26 +127,26 @@ class Transport:
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._turns = FairScheduler()
+        self._scheduler = FairScheduler()
         self._streams = 0
         self._last_received = float("-inf")
 
     @property
     def is_receiving(self) -> bool:
-        """Whether an answer is under way, and something of it came within the last second."""
-        return self._streams > 0 and time.monotonic() - self._last_received < _HEARD_SECONDS
+        """Whether an answer is streaming and data arrived within the last second."""
+        return self._streams > 0 and time.monotonic() - self._last_received < _RECENT_SECONDS
 
     async def aclose(self) -> None:
-        """Close all connections."""
         if self._session is not None:
             await self._session.close()
 
     async def call(
         self, method: str, path: str, payload: Mapping[str, Any] | None = None, *, seconds: float = _SHORT_CALL_SECONDS
     ) -> Any:
-        """One short request and its JSON. Raises ``OllamaUnreachable`` or ``OllamaError``."""
+        """Send a short request and return its JSON. Raises ``OllamaUnreachable`` or ``OllamaError``."""
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
         with translating_errors(self.endpoint.url):
-            async with self._request(method, path, payload, self._short(seconds)) as response:
+            async with self._request(method, path, payload, timeout) as response:
                 _refuse_redirect(response)
                 body = await response.read()
                 if response.status >= HTTPStatus.BAD_REQUEST:
@@ -159,11 +154,11 @@ class Transport:
                 return orjson.loads(body)
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
-        """Post and pass the lines of each read to ``on_lines``. Cancel it to make Ollama stop.
+        """Post a request and pass the lines of each read to ``on_lines``. Cancellation stops Ollama.
 
         Raises:
-            OllamaUnreachable: The connection was refused.
-            OllamaError: Ollama refused the request, broke off, or sent nothing for the stall timeout.
+            OllamaUnreachable: Ollama cannot be reached.
+            OllamaError: Ollama rejected the request, closed the connection, or sent no data for the stall timeout.
         """
         reader, consumer_errors = LineReader(), list[Exception]()
 
@@ -174,7 +169,7 @@ class Transport:
                     self._on_response(lines[-1])
                 try:
                     on_lines(lines)
-                except Exception as error:  # an error of our own must not look like one of the connection
+                except Exception as error:  # not a connection error: raise it untranslated
                     consumer_errors.append(error)
                     raise
             if reader.failure is not None:
@@ -185,7 +180,7 @@ class Transport:
             with anyio.fail_after(self._stall_seconds):
                 response = await self._request("POST", path, payload, self._connect)
             with closing(response):
-                # A task of its own: each batch of lines then resumes few frames.
+                # A separate task has a short chain of awaits, which makes each read faster.
                 reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
                 stall = StallTimer(self._stall_seconds, reading)
                 try:
@@ -217,38 +212,34 @@ class Transport:
             raise refusal_error(response.status, await response.content.read(64 * 1024), payload.get("model"))
         while not reader.done:
             data = await response.content.readany()
-            if len(data) <= _PORTION_BYTES:
+            if len(data) <= _CHUNK_BYTES:
                 feed(data)
             else:
                 await self._feed_in_chunks(response, data, feed)
-        # The connection can be used again once the response has ended.
+        # Read to the end, so that the connection can be reused.
         with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
             await response.content.read()
 
     async def _feed_in_chunks(
         self, response: aiohttp.ClientResponse, data: bytes, feed: Callable[[bytes], None]
     ) -> None:
-        """Feed much data in portions, and let other tasks run in between.
+        """Feed large data in chunks, and let other tasks run in between.
 
-        The connection is paused meanwhile: aiohttp raises the error of a lost connection before it returns the data
-        that it has buffered, so without the pause that data could be lost.
+        Reading is paused meanwhile. Without this, aiohttp can drop buffered data when the connection is lost.
         """
         with _paused(response):
-            for start in range(0, len(data), _PORTION_BYTES):
-                feed(data[start : start + _PORTION_BYTES])
-                await self._turns.wait()
+            for start in range(0, len(data), _CHUNK_BYTES):
+                feed(data[start : start + _CHUNK_BYTES])
+                await self._scheduler.wait()
 
     def _request(
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
     ) -> "aiohttp.client._RequestContextManager":
-        # Copied, for it is kept while Ollama thinks: the bytes of orjson keep the room that they were written in.
+        # Copied to save memory, because the buffer of orjson is larger than its content.
         body = None if payload is None else bytes(memoryview(orjson.dumps(payload)))
-        # What is large, as with images, is sent piece by piece, or the loop would stand still meanwhile.
-        data = BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body
+        # Large bodies are sent in chunks, so that they do not block the event loop.
+        data = BytesIO(body) if body is not None and len(body) > _MAX_UNSTREAMED_BYTES else body
         return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False)
-
-    def _short(self, seconds: float) -> aiohttp.ClientTimeout:
-        return aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
 
     def _pool(self) -> aiohttp.ClientSession:
         if self._session is None or self._loop is not asyncio.get_running_loop():
@@ -269,7 +260,7 @@ def _refuse_redirect(response: aiohttp.ClientResponse) -> None:
 
 @contextmanager
 def _paused(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Stop reading from the connection. A paused TCP transport does not report a lost connection either."""
+    """Pause reading from the connection. A paused TCP transport also reports no lost connection."""
     transport = response.connection.transport if response.connection is not None else None
     if transport is None or transport.is_closing():
         yield

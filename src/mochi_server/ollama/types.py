@@ -1,4 +1,4 @@
-"""What Ollama's answers become: plain values, without behaviour."""
+"""Types of messages, models and responses of Ollama."""
 
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
@@ -8,7 +8,7 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """An installed model that can chat. ``size_mb`` is in units of 1024 * 1024 bytes, lengths are tokens."""
+    """An installed model. ``size_mb`` is in MiB; lengths are in tokens."""
 
     name: str
     size_mb: float
@@ -19,20 +19,20 @@ class ModelInfo:
     capabilities: tuple[str, ...] = ()
     context_length: int | None = None
     num_ctx: int | None = None
-    """The window the model's own Modelfile asks for."""
+    """Context window in the Modelfile of the model."""
     remote_host: str | None = None
 
     def can(self, capability: str) -> bool:
-        """Whether the model has a capability ("tools", "thinking", "vision" ...)."""
+        """Return whether the model has a capability, such as "tools", "thinking" or "vision"."""
         return capability in self.capabilities
 
 
 Encoded = orjson.Fragment
-"""Messages that are JSON already, with commas between them, and go as they are into what orjson makes of the rest."""
+"""Messages that are already encoded as JSON, separated by commas. orjson inserts them unchanged."""
 
 
 class ChatMessage(TypedDict, total=False):
-    """A message as ``/api/chat`` takes it; ``role`` and ``content`` are required, ``images`` are base64."""
+    """A message for ``/api/chat``. ``role`` and ``content`` are required; ``images`` are base64."""
 
     role: str
     content: str
@@ -44,19 +44,19 @@ class ChatMessage(TypedDict, total=False):
 
 
 class ReceivedMessage(dict[str, Any]):
-    """A message of a model: a ``ChatMessage`` whose fields are attributes as well, None where there are none."""
+    """A message of a model: a ``ChatMessage`` whose fields are also attributes. Missing fields are None."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in ChatMessage.__annotations__:
-            raise AttributeError(f"messages have no {name!r}")
+            raise AttributeError(f"messages have no field {name!r}")
         return self.get(name)
 
 
 @dataclass(frozen=True, slots=True)
 class ChatResponse:
-    """One line of an answer, or a whole answer. Counters are tokens, durations nanoseconds, last line only.
+    """One chunk of an answer, or a whole answer. The last chunk has token counts and durations in nanoseconds.
 
-    As with Ollama's own library, ``response["message"]`` is ``response.message``.
+    Fields are also items, as in Ollama's own library: ``response["message"]`` is ``response.message``.
     """
 
     message: ReceivedMessage
@@ -79,7 +79,7 @@ class ChatResponse:
 
 @dataclass(frozen=True, slots=True)
 class ModelDetails:
-    """What ``/api/show`` says, as far as we need it; ``raw`` is all of it."""
+    """Details of a model from ``/api/show``. ``raw`` is the complete response."""
 
     capabilities: tuple[str, ...]
     context_length: int | None

@@ -1,4 +1,4 @@
-"""What a model may call: found in a directory, described, approved of, run."""
+"""Tools for models: discovery, schemas, approval and execution."""
 
 from mochi_server.tools.config import ToolExecutionPolicy, ToolSettings
 from mochi_server.tools.discovery import Tool, ToolCatalogue, ToolDiscoveryService

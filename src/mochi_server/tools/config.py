@@ -1,4 +1,4 @@
-"""A session's tool settings. They are stored with sessions and defined there; this is their name here."""
+"""Tool settings of a session, re-exported from ``mochi_server.sessions.types``."""
 
 from mochi_server.sessions.types import ToolExecutionPolicy, ToolSettings
 

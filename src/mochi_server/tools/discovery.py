@@ -1,4 +1,4 @@
-"""Tools of a directory of Python files, with the problems of those that cannot be used."""
+"""Discovery of tools in a directory of Python files."""
 
 import logging
 import re
@@ -14,7 +14,7 @@ from mochi_server.tools.loader import Problem, UnavailableFunction, load_package
 from mochi_server.tools.schema import InvalidTool, ToolSchema, make_schema
 
 RESERVED_NAMES = frozenset({"executions", "reload"})
-"""Routes beside ``/tools/{tool_name}``."""
+"""Names that no tool can have, because ``/tools/{tool_name}`` would conflict with other routes."""
 
 _DESTRUCTIVE, _READ_ONLY = "__destructive__", "__read_only__"
 _NOT_GROUPS = frozenset({"__all__", "__path__", "__builtins__", _DESTRUCTIVE, _READ_ONLY})
@@ -24,29 +24,29 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that models may call. ``read_only``: it is marked as changing nothing."""
+    """A function that models may call. ``read_only`` means that its author marked it as free of side effects."""
 
     name: str
     function: Callable[..., Any]
     schema: ToolSchema
     read_only: bool = False
     source: str | None = None
-    """Origin and original name of a tool that is not from the directory."""
+    """Origin and original name of a tool of an MCP server; None for tools of the directory."""
 
     @property
     def destructive(self) -> bool:
-        """Whether ``confirm_destructive`` requires approval: true unless it is known to be read-only."""
+        """Whether the policy ``confirm_destructive`` requires approval: true unless the tool is read-only."""
         return not self.read_only
 
     @property
     def approved_as(self) -> str:
-        """The key of stored approvals; another tool may later have the same name."""
+        """Key of stored approvals. It includes the source, because names can be reused by other tools."""
         return self.source or self.name
 
 
 @dataclass(frozen=True)
 class ToolCatalogue:
-    """Tools, groups and problems of a directory. The tools have the order of ``__all__``."""
+    """The tools, groups and problems of a directory. Tools are in the order of ``__all__``."""
 
     tools: Mapping[str, Tool] = field(default_factory=dict)
     groups: Mapping[str, list[str]] = field(default_factory=dict)
@@ -59,53 +59,53 @@ class ToolCatalogue:
         return self.tools[name]
 
     def selected(self, names: Sequence[str], group: str | None) -> dict[str, Tool]:
-        """Return the existing tools among some names and the members of a group."""
-        wanted = [*names, *self.groups.get(group or "", ())]
-        return {name: self.tools[name] for name in dict.fromkeys(wanted) if name in self.tools}
+        """Return the named tools and the tools of a group. Unknown names are skipped."""
+        requested = [*names, *self.groups.get(group or "", ())]
+        return {name: self.tools[name] for name in dict.fromkeys(requested) if name in self.tools}
 
 
 class ToolDiscoveryService:
-    """Cached discovery of the tools of one directory."""
+    """Discovery of the tools of one directory, with a cache."""
 
     def __init__(self, tools_dir: str | Path) -> None:
         self._directory = Path(tools_dir)
-        self.found: ToolCatalogue | None = None
-        """The cached tools, if any."""
+        self.cached: ToolCatalogue | None = None
+        """The tools of the latest import; None before the first import."""
         self._lock = threading.Lock()
 
     def discover(self) -> ToolCatalogue:
-        """Return the tools, imported at the first call. Blocks during the import."""
+        """Return the tools. The first call imports the directory and blocks."""
         with self._lock:
-            if self.found is None:
-                self.found = self._scan()
-            return self.found
+            if self.cached is None:
+                self.cached = self._scan()
+            return self.cached
 
     def reload_tools(self) -> ToolCatalogue:
-        """Import the directory again. Until then the old tools stay in use."""
+        """Import the directory again and return its tools. The old tools stay available during the import."""
         catalogue = self._scan()
         with self._lock:
-            self.found = catalogue
+            self.cached = catalogue
         return catalogue
 
     def _scan(self) -> ToolCatalogue:
         catalogue = find_tools(self._directory)
         for problem in catalogue.problems:
-            logger.warning("%s in %s: %s", problem.name, self._directory, problem.message)
+            logger.warning("Tool problem name=%s directory=%s: %s", problem.name, self._directory, problem.message)
         return catalogue
 
 
 def find_tools(directory: Path) -> ToolCatalogue:
-    """Import a directory's ``__init__.py`` and read its exports, groups and marks. Never raises."""
+    """Import a directory's ``__init__.py`` and return its tools, groups and problems. Never raises."""
     try:
         if not (directory / "__init__.py").is_file():
             return ToolCatalogue()
-    except OSError as error:  # a folder on the way cannot be read
+    except OSError as error:  # a parent directory is not accessible
         return ToolCatalogue(problems=(Problem("__init__.py", f"it cannot be read: {error.strerror}"),))
     package, problems = load_package(directory)
-    return ToolCatalogue(problems=tuple(problems)) if package is None else _read(package, problems)
+    return ToolCatalogue(problems=tuple(problems)) if package is None else _read_package(package, problems)
 
 
-def _read(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
+def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
     def names_in(variable: str) -> list[str]:
         value = getattr(package, variable, None if variable == "__all__" else [])
         if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
@@ -122,24 +122,25 @@ def _read(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
     }
     for variable, names in (marks | groups).items():
         for name in sorted(set(names) - set(exported)):
-            problems.append(Problem(variable, f"it names {name!r}, which is no tool of __all__"))
+            problems.append(Problem(variable, f"it names {name!r}, which is not in __all__; add it there"))
     tools = {}
     for name in exported:
         function = getattr(package, name, None)
-        if isinstance(function, UnavailableFunction):  # its file has a problem
+        if isinstance(function, UnavailableFunction):  # the problem of its file is already reported
             continue
         try:
-            tools[name] = _tool(name, function, name in marks[_READ_ONLY] and name not in marks[_DESTRUCTIVE])
+            tools[name] = _make_tool(name, function, name in marks[_READ_ONLY] and name not in marks[_DESTRUCTIVE])
         except InvalidTool as error:
             problems.append(Problem(name, str(error)))
     members = {group.strip("_"): [name for name in names if name in tools] for group, names in groups.items()}
     return ToolCatalogue(tools, members, tuple(problems))
 
 
-def _tool(name: str, function: Any, read_only: bool) -> Tool:
+def _make_tool(name: str, function: Any, read_only: bool) -> Tool:
     if name in RESERVED_NAMES:
-        raise InvalidTool("the name is reserved")
+        raise InvalidTool("the name is reserved; rename the function")
     if function is None:
-        raise InvalidTool("__all__ names it, and it does not exist")
-    marked = getattr(function, "destructive", None)
-    return Tool(name, function, make_schema(function, name), not marked if isinstance(marked, bool) else read_only)
+        raise InvalidTool("__all__ names it, but it does not exist; define it or remove the name from __all__")
+    destructive = getattr(function, "destructive", None)
+    read_only = not destructive if isinstance(destructive, bool) else read_only
+    return Tool(name, function, make_schema(function, name), read_only)

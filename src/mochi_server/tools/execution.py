@@ -1,8 +1,4 @@
-"""Execution of tools with a timeout, each synchronous call in its own daemon thread.
-
-A hung tool therefore blocks neither file I/O nor the exit of the server. The thread of a call that timed out or was
-cancelled is lost until it returns; other threads replace it, up to a maximum in all.
-"""
+"""Execution of tools with a timeout. Synchronous tools run in daemon threads, which do not block a shutdown."""
 
 import asyncio
 import contextvars
@@ -27,18 +23,18 @@ from mochi_server.util.clock import now
 
 T = TypeVar("T")
 
-HISTORY_KEPT = 100
+HISTORY_LENGTH = 100
 THREADS = 32
-"""Maximum of running calls."""
+"""Maximum number of calls that run in threads at the same time."""
 MAX_THREADS = 128
-"""Maximum of threads, including lost ones."""
+"""Maximum number of threads, including lost threads: threads of ended calls whose tool has not returned."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
-    """Result of a call. ``execution_time`` is in seconds; ``result`` is text, cut to the limit."""
+    """Result of a tool call. ``execution_time`` is in seconds; ``result`` is text, shortened to the output limit."""
 
     success: bool
     result: str | None
@@ -49,9 +45,9 @@ class ToolExecutionResult:
 
 
 class ToolExecutionService:
-    """Runs tools and keeps the last 100 results. ``output_limit`` is in characters, ``timeout`` in seconds.
+    """Runner of tools, with the last 100 results. ``output_limit`` is in characters, ``timeout`` in seconds.
 
-    ``on_lost`` is called for a call that ended before its thread, ``on_refused`` for one that found no free thread.
+    ``on_lost`` is called when a call ends before its thread; ``on_refused`` is called when no thread is free.
     """
 
     def __init__(
@@ -66,24 +62,24 @@ class ToolExecutionService:
         self._limit = output_limit
         self._on_lost = on_lost
         self._on_refused = on_refused
-        self._at_work = asyncio.Semaphore(THREADS)
-        self._threads = asyncio.Semaphore(MAX_THREADS)
-        self._history: deque[ToolExecutionResult] = deque(maxlen=HISTORY_KEPT)
+        self._call_slots = asyncio.Semaphore(THREADS)
+        self._thread_slots = asyncio.Semaphore(MAX_THREADS)
+        self._history: deque[ToolExecutionResult] = deque(maxlen=HISTORY_LENGTH)
 
     async def execute(self, tool: Tool, arguments: dict[str, Any]) -> ToolExecutionResult:
-        """Check the arguments and run the tool. Whatever the tool does wrong is in the result, never raised."""
+        """Validate the arguments and run the tool. Errors are returned in the result and never raised."""
         try:
             return await self.execute_bound(tool, tool.schema.bind(arguments))
-        except InvalidArguments as wrong:
-            return self._record(tool, None, f"Wrong arguments for {tool.name}: {wrong}", 0.0)
+        except InvalidArguments as error:
+            return self._record(tool, None, f"Wrong arguments for {tool.name}: {error}", 0.0)
 
     async def execute_bound(self, tool: Tool, arguments: inspect.BoundArguments) -> ToolExecutionResult:
-        """Run the tool with validated arguments. Whatever the tool does wrong is in the result, never raised."""
+        """Run the tool with validated arguments. Errors are returned in the result and never raised."""
         started = time.monotonic()
         try:
             text, error = await self._run(tool, arguments), None
         except ToolRaised as raised:
-            text, error = None, shortened(f"{tool.name} failed: {raised}", self._limit)
+            text, error = None, shorten(f"{tool.name} failed: {raised}", self._limit)
         return self._record(tool, text, error, round(time.monotonic() - started, 6))
 
     def _record(self, tool: Tool, text: str | None, error: str | None, seconds: float) -> ToolExecutionResult:
@@ -96,49 +92,49 @@ class ToolExecutionService:
         return list(self._history)
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts and mean time of the last 100 results, in total and by tool."""
+        """Return counts and the mean time in seconds of the last 100 results, in total and by tool."""
         names = sorted({run.tool_name for run in self._history})
         by_tool = {name: _statistics([run for run in self._history if run.tool_name == name]) for name in names}
         return {**_statistics(self._history), "by_tool": by_tool}
 
     async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> str:
         def finish(value: object) -> str:
-            return shortened(as_text(value), self._limit)
+            return shorten(as_text(value), self._limit)
 
         if not inspect.iscoroutinefunction(tool.function):
             return await self._in_thread(lambda: finish(tool.function(*bound.args, **bound.kwargs)), "it did not start")
-        with self._limited():
-            value = await _guarded(tool.function(*bound.args, **bound.kwargs))
+        with self._time_limit():
+            value = await _run_isolated(tool.function(*bound.args, **bound.kwargs))
         return await self._in_thread(lambda: finish(value), "it ran, but its result could not be read")
 
     async def _in_thread(self, work: Callable[[], str], consequence: str) -> str:
-        """Run a function in a thread, once fewer than the limit are at work. Raises ``ToolRaised``."""
-        async with self._at_work:
-            if self._threads.locked():
+        """Run a function in a thread when a call slot is free. Raises ``ToolRaised``."""
+        async with self._call_slots:
+            if self._thread_slots.locked():
                 self._on_refused()
-                raise ToolRaised(f"{consequence}: all {MAX_THREADS} threads are taken by calls that have not returned")
-            with self._limited():
-                return await in_thread(work, self._threads, self._on_lost)
+                raise ToolRaised(f"{consequence}: all {MAX_THREADS} threads are in use by calls that have not returned")
+            with self._time_limit():
+                return await run_in_thread(work, self._thread_slots, self._on_lost)
 
     @contextmanager
-    def _limited(self) -> Iterator[None]:
+    def _time_limit(self) -> Iterator[None]:
         try:
             with anyio.fail_after(self._timeout):
                 yield
         except TimeoutError:
-            raise ToolRaised(f"it took longer than {self._timeout:g} seconds and was given up") from None
+            raise ToolRaised(f"it took longer than {self._timeout:g} seconds") from None
 
 
 class ToolRaised(Exception):
-    """The error of user code as text, so that nothing else that it raises reaches the event loop."""
+    """The error of a tool call as text. It replaces every exception that user code raises."""
 
 
-async def in_thread(
-    function: Callable[[], T], slots: asyncio.Semaphore, lost: Callable[[], object] = lambda: None
+async def run_in_thread(
+    function: Callable[[], T], slots: asyncio.Semaphore, on_lost: Callable[[], object] = lambda: None
 ) -> T:
-    """Run a function in a daemon thread of its own, when there is a slot. Raises ``ToolRaised`` for what it raises.
+    """Run a function in a new daemon thread when a slot is free. Raises its errors as ``ToolRaised``.
 
-    Cancellation ends the wait, not the thread, which keeps its slot until it ends. ``lost`` is called in that case.
+    Cancellation does not end the thread: ``on_lost`` is called, and the slot stays occupied until the thread ends.
     """
     loop = asyncio.get_running_loop()
     await slots.acquire()
@@ -148,9 +144,9 @@ async def in_thread(
     def work() -> None:
         try:
             outcome.set_result(function())
-        except BaseException as failure:  # user code may raise anything, SystemExit included
+        except BaseException as failure:  # user code may raise anything, including SystemExit
             outcome.set_exception(_to_tool_raised(failure))
-        with suppress(RuntimeError):  # the server ended before the tool
+        with suppress(RuntimeError):  # the event loop is closed: the server ended before the tool
             loop.call_soon_threadsafe(slots.release)
 
     threading.Thread(target=contextvars.copy_context().run, args=(work,), name="tool", daemon=True).start()
@@ -158,12 +154,12 @@ async def in_thread(
         return await asyncio.wrap_future(outcome)
     except asyncio.CancelledError:
         if not outcome.done():
-            lost()
+            on_lost()
         raise
 
 
 def as_text(value: object) -> str:
-    """Return a tool's result as text for a model. Structures become JSON, lone surrogates "?"."""
+    """Return a tool's result as text for a model. Structures become JSON; lone surrogates become "?"."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if value is None:
@@ -175,8 +171,8 @@ def as_text(value: object) -> str:
     return to_json(value, fallback=str, inf_nan_mode="strings").decode("utf-8", "replace")
 
 
-def shortened(text: str, limit: int) -> str:
-    """Return at most ``limit`` characters of a text: its head, a note about the cut, its tail."""
+def shorten(text: str, limit: int) -> str:
+    """Return a text, with its middle replaced by a note if it has more than ``limit`` characters."""
     if len(text) <= limit:
         return text
     note = f"\n[... {len(text) - limit} characters left out ...]\n"
@@ -185,9 +181,9 @@ def shortened(text: str, limit: int) -> str:
     return text[:head] + note + (text[-(room // 2) :] if room // 2 else "")
 
 
-async def _guarded(work: Coroutine[Any, Any, T]) -> T:
-    """Run user code in a task of its own, so that it cannot cancel the caller."""
-    task = asyncio.get_running_loop().create_task(_contained(work))
+async def _run_isolated(work: Coroutine[Any, Any, T]) -> T:
+    """Run user code in a separate task, so that it cannot cancel the caller."""
+    task = asyncio.get_running_loop().create_task(_translate_errors(work))
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
@@ -198,20 +194,20 @@ async def _guarded(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def _contained(work: Coroutine[Any, Any, T]) -> T:
+async def _translate_errors(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except (asyncio.CancelledError, ToolRaised):
         raise
-    except BaseException as failure:  # as in a thread
+    except BaseException as failure:  # user code may raise anything
         raise _to_tool_raised(failure) from None
 
 
 def _to_tool_raised(failure: BaseException) -> ToolRaised:
-    logger.info("A tool raised %s", type(failure).__name__)
+    logger.info("Tool failed error=%s", type(failure).__name__)
     try:
         return ToolRaised(as_text(f"{type(failure).__name__}: {failure}"))
-    except Exception:  # its own __str__ may fail
+    except Exception:  # the exception's own __str__ may fail
         return ToolRaised(type(failure).__name__)
 
 

@@ -1,8 +1,4 @@
-"""Import of a directory of Python files as a package, in which a broken file disables only its own functions.
-
-Each load has a new package name and compiles the sources. A reload therefore sees every change, directories never
-share a module, and imports elsewhere in the process are not affected.
-"""
+"""Import of a directory of Python files as a package. A broken file disables only its own functions."""
 
 import ast
 import os
@@ -19,11 +15,12 @@ from types import ModuleType
 LEADS_OUT = "a link that leads out of the directory"
 
 _generations = count(1)
+"""Numbers of package names. Each import has a new name, so that a reload imports every file again."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that cannot be used; ``name`` is a tool, a group, a file or an MCP server."""
+    """A problem of a tool, a group, a file or an MCP server. ``name`` is the name of that item."""
 
     name: str
     message: str
@@ -40,38 +37,33 @@ class UnavailableFunction:
 
 
 def leads_out(path: Path, directory: Path) -> bool:
-    """Return whether a path is a link to a place outside of the directory."""
+    """Return whether a path resolves to a place outside of the directory."""
     return not path.resolve().is_relative_to(directory.resolve())
 
 
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
-    """Import ``__init__.py`` and the files that it imports. Never raises.
-
-    Returns None for a package whose ``__init__.py`` fails, and a problem for each file that fails.
-    """
+    """Import a directory. Return its package, or None if ``__init__.py`` fails, and the problems. Never raises."""
     directory = directory.absolute()
-    load = _PackageImport(directory)
+    importer = _PackageImporter(directory)
     try:
-        package = load.create(load.name, directory)
-        load.execute(package)
-    except BaseException as error:  # importing runs user code, which may even call sys.exit
-        load.report(error, directory / "__init__.py")
-        for name in [name for name in sys.modules if f"{name}.".startswith(f"{load.name}.")]:
+        package = importer.create(importer.name, directory)
+        importer.execute(package)
+    except BaseException as error:  # user code may raise anything, including SystemExit
+        importer.report(error, directory / "__init__.py")
+        for name in [name for name in sys.modules if f"{name}.".startswith(f"{importer.name}.")]:
             del sys.modules[name]
-        return None, load.problems
-    return package, load.problems
+        return None, importer.problems
+    return package, importer.problems
 
 
-class _PackageImport:
-    """One import of a directory."""
-
+class _PackageImporter:
     def __init__(self, directory: Path) -> None:
         self.name = f"_mochi_tools_{next(_generations)}"
         self.problems: list[Problem] = []
         self._directory = directory
 
     def create(self, name: str, path: Path) -> ModuleType:
-        """Create the module of a file or of a folder, with its submodules. Nothing is executed yet."""
+        """Create the module of a file or folder and its submodules, without executing them."""
         is_folder = path.is_dir()
         file, folders = (path / "__init__.py", [str(path)]) if is_folder else (path, None)
         loader = _SourceLoader(self, file)
@@ -82,11 +74,11 @@ class _PackageImport:
             for inner in _modules(path):
                 setattr(module, inner.stem, self.create(f"{name}.{inner.stem}", inner))
         if name != self.name:
-            LazyLoader(loader).exec_module(module)  # executed at its first use, whatever the order of the imports
+            LazyLoader(loader).exec_module(module)  # the module is executed at its first use
         return module
 
     def execute(self, module: ModuleType) -> None:
-        """Execute a module. Raises whatever it raises."""
+        """Execute a module. Raises the errors of its code."""
         path = Path(str(module.__file__))
         if leads_out(path, self._directory):
             raise ImportError(f"it is {LEADS_OUT}")
@@ -95,49 +87,46 @@ class _PackageImport:
         exec(compile(tree, path, "exec", dont_inherit=True), vars(module))  # noqa: S102 - this is an import
 
     def report(self, error: BaseException, file: Path) -> None:
-        """Record what an import raised, with file and line. Shows no path outside of the directory."""
+        """Record an import error with file and line. The message contains no path outside of the directory."""
         line: int | None = None
-        places = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        locations = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
         if isinstance(error, SyntaxError) and error.filename:
-            places.append((Path(error.filename), error.lineno))
-        for place in places:
-            if place[0].is_relative_to(self._directory):
-                file, line = place
+            locations.append((Path(error.filename), error.lineno))
+        for location in locations:
+            if location[0].is_relative_to(self._directory):
+                file, line = location
         text = f"{type(error).__name__}: {getattr(error, 'msg', None) or error}{f' (line {line})' if line else ''}"
         for directory in (self._directory.resolve(), self._directory):
             text = text.replace(f"{directory}{os.sep}", "")
         self.problems.append(Problem(file.relative_to(self._directory).as_posix(), text))
 
     def _make_relative(self, tree: ast.Module) -> None:
-        """Let ``import weather`` mean the file ``weather.py`` of the directory, as it does for a script."""
-        own = {path.stem for path in _modules(self._directory)}
+        """Make ``import weather`` import the file ``weather.py`` of the directory, as in a script."""
+        siblings = {path.stem for path in _modules(self._directory)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and not node.level and str(node.module).partition(".")[0] in own:
+            if isinstance(node, ast.ImportFrom) and not node.level and str(node.module).partition(".")[0] in siblings:
                 node.module = f"{self.name}.{node.module}"
             elif isinstance(node, ast.Import):
                 for alias in node.names:
                     first = alias.name.partition(".")[0]
-                    if first in own:
+                    if first in siblings:
                         alias.name = f"{self.name}.{alias.name if alias.asname else first}"
                         alias.asname = alias.asname or first
 
 
 @dataclass(frozen=True)
 class _SourceLoader(Loader):
-    """Loader of one file that never fails: a broken file becomes a module of placeholders.
+    """Loader of one file. A broken file becomes a module of placeholders."""
 
-    It does not use compiled files, which are compared with their sources by whole seconds.
-    """
-
-    load: _PackageImport
+    importer: _PackageImporter
     file: Path
 
     def exec_module(self, module: ModuleType) -> None:
         try:
-            self.load.execute(module)
+            self.importer.execute(module)
         except BaseException as error:  # user code may raise anything
-            self.load.report(error, self.file)
-            names = vars(module)  # to delete an attribute of a module that is being loaded would load it again
+            self.importer.report(error, self.file)
+            names = vars(module)  # deleting a lazy module's attributes would load it again
             for name in [name for name in names if not name.startswith("__")]:
                 del names[name]
             names["__getattr__"] = self._placeholder
@@ -149,7 +138,7 @@ class _SourceLoader(Loader):
 
 
 def _modules(directory: Path) -> Iterator[Path]:
-    """Yield the files ``name.py`` and the folders ``name`` with an ``__init__.py``."""
+    """Yield the modules of a directory: Python files, and folders with an ``__init__.py``."""
     for path in sorted(directory.iterdir()):
         if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").is_file():
             yield path

@@ -1,4 +1,4 @@
-"""The tools of a server. User code is imported in a thread, with a timeout."""
+"""Registry of the tools of a server. User code is imported in a thread, with a timeout."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 import anyio
 
 from mochi_server.tools.discovery import ToolCatalogue, ToolDiscoveryService
-from mochi_server.tools.execution import ToolRaised, in_thread
+from mochi_server.tools.execution import ToolRaised, run_in_thread
 from mochi_server.tools.loader import Problem
 
 T = TypeVar("T")
@@ -15,44 +15,44 @@ IMPORT_SECONDS = 30
 
 
 async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seconds: float = IMPORT_SECONDS) -> T:
-    """Run a function that imports user code. Raises ``ToolRaised``, also after the timeout."""
+    """Run a function that imports user code in a thread. Raises ``ToolRaised`` for its errors and on a timeout."""
     try:
         with anyio.fail_after(seconds):
-            return await in_thread(work, slots)
+            return await run_in_thread(work, slots)
     except TimeoutError:
-        raise ToolRaised(f"importing took longer than {seconds:g} seconds") from None
+        raise ToolRaised(f"the import took longer than {seconds:g} seconds") from None
 
 
 class ToolSource(Protocol):
-    """Tools from elsewhere than the directory."""
+    """Source of tools that are not in the tools directory."""
 
-    async def joined(self, own: ToolCatalogue) -> ToolCatalogue:
-        """Return a catalogue with these tools added."""
+    async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
+        """Return a copy of a catalogue with the tools of this source added."""
 
     async def reload(self) -> None:
-        """Look for the tools again."""
+        """Discover the tools again."""
 
 
 class ToolRegistry:
-    """The tools of a directory and those of another source."""
+    """Registry of the tools of a directory and of an additional source."""
 
-    def __init__(self, discovery: ToolDiscoveryService, more: ToolSource) -> None:
+    def __init__(self, discovery: ToolDiscoveryService, extra_source: ToolSource) -> None:
         self._discovery = discovery
-        self._more = more
+        self._extra_source = extra_source
         self._slots = asyncio.Semaphore(1)
 
     async def catalogue(self) -> ToolCatalogue:
-        """Return the tools, which the first call looks for."""
-        return await self._more.joined(await self.own())
+        """Return all tools. The first call discovers them."""
+        return await self._extra_source.add_tools(await self.directory_tools())
 
-    async def own(self) -> ToolCatalogue:
-        """Return the tools of the directory, without waiting for the other source."""
-        return self._discovery.found or await self._import(self._discovery.discover)
+    async def directory_tools(self) -> ToolCatalogue:
+        """Return the tools of the directory, without waiting for the additional source."""
+        return self._discovery.cached or await self._import(self._discovery.discover)
 
     async def reload(self) -> ToolCatalogue:
-        """Look for the tools again."""
-        own, _ = await asyncio.gather(self._import(self._discovery.reload_tools), self._more.reload())
-        return await self._more.joined(own)
+        """Discover the tools again and return them."""
+        catalogue, _ = await asyncio.gather(self._import(self._discovery.reload_tools), self._extra_source.reload())
+        return await self._extra_source.add_tools(catalogue)
 
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
         try:

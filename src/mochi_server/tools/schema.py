@@ -1,8 +1,4 @@
-"""Schemas of functions, for models, for clients and for the validation of arguments.
-
-Pydantic derives the types from the signature. Descriptions come from the docstring (Google, numpy or reST). The same
-function results in the same bytes in every process.
-"""
+"""Schemas of Python functions, from their signatures and docstrings (Google, NumPy or reST style)."""
 
 import inspect
 import typing
@@ -21,32 +17,32 @@ from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.sessions.serialization import is_nested_deeper
 
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
-_KEPT = ("type", "description", "enum", "required")
-"""Keywords without subschemas that Ollama passes on. The others are ``items``, ``properties`` and ``anyOf``."""
+_KEYWORDS = ("type", "description", "enum", "required")
+"""Keywords without subschemas that Ollama supports. It also supports ``items``, ``properties`` and ``anyOf``."""
 _MAX_NODES = 5_000
 _MAX_DEPTH = 50
 TOO_DEEP = f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with flatter arguments."
 
 
 class InvalidTool(Exception):
-    """A function cannot be a tool; the message is for its author."""
+    """A function cannot be a tool. The message is for the author of the function."""
 
 
 class InvalidArguments(Exception):
-    """Arguments are invalid; the message is for a model."""
+    """The arguments of a tool call are invalid. The message is for the model."""
 
 
 @dataclass(frozen=True)
 class ToolSchema:
-    """Name, description and parameters of a tool. ``parameters`` is the JSON schema for models."""
+    """Name, description and parameters of a tool. ``parameters`` is a JSON schema for models."""
 
     name: str
     description: str
     parameters: dict[str, Any]
     overview: dict[str, dict[str, str]]
-    """Parameter name → ``type`` (in Python notation) and ``description``, for clients."""
+    """Type in Python notation and description of each parameter, for clients."""
     bind: Callable[[Mapping[str, Any]], inspect.BoundArguments]
-    """Converts and validates arguments. Raises ``InvalidArguments``."""
+    """Function that converts and validates arguments. Raises ``InvalidArguments``."""
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in Ollama's format."""
@@ -54,14 +50,14 @@ class ToolSchema:
         return {"type": "function", "function": function}
 
     def check(self, arguments: dict[str, Any]) -> inspect.BoundArguments:
-        """Return the arguments as the function takes them. Raises ``InvalidArguments``, also for too many levels."""
+        """Validate and bind arguments. Raises ``InvalidArguments``, also for arguments that are nested too deeply."""
         if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             raise InvalidArguments(TOO_DEEP)
         return self.bind(arguments)
 
 
 class ToolSchemaService:
-    """Schemas of functions, by default under their names."""
+    """Factory of tool schemas. The default name of a tool is the name of its function."""
 
     def schema_of(self, function: Callable[..., Any], name: str | None = None) -> ToolSchema:
         """Return the schema of a function. Raises ``InvalidTool``."""
@@ -74,22 +70,22 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         raise InvalidTool("it is not a function")
     documentation = inspect.getdoc(function) or ""
     if not documentation.strip():
-        raise InvalidTool("it has no docstring, and models go by that")
+        raise InvalidTool("it has no docstring; add one, because models choose tools by their descriptions")
     signature, hints = _typed_signature(function)
-    # In the style that describes most of the parameters.
+    # Use the style that finds the most parameters.
     docstring = max(
         (parse(documentation, style) for style in _STYLES),
         key=lambda parsed: sum(p.arg_name in signature.parameters for p in parsed.params),
     )
-    described = {parameter.arg_name.lstrip("*"): parameter.description or "" for parameter in docstring.params}
+    descriptions = {parameter.arg_name.lstrip("*"): parameter.description or "" for parameter in docstring.params}
     adapter = _adapter(signature, hints)
     parts = (docstring.short_description, docstring.long_description)
     return ToolSchema(
         name=name,
         description="\n\n".join(part.strip() for part in parts if part and part.strip()) or documentation.strip(),
-        parameters=for_models(inlined(adapter.json_schema()), described),
+        parameters=supported_schema(inline_references(adapter.json_schema()), descriptions),
         overview={
-            parameter: {"type": type_name(hints[parameter]), "description": _flat(described.get(parameter, ""))}
+            parameter: {"type": type_name(hints[parameter]), "description": _one_line(descriptions.get(parameter, ""))}
             for parameter in signature.parameters
         },
         bind=partial(_bind, signature, adapter),
@@ -109,7 +105,7 @@ def _bind(
 
 
 def type_name(annotation: object) -> str:
-    """Return a type in Python notation: ``float``, ``list[str]``, ``int | None``."""
+    """Return a type in Python notation, such as ``float``, ``list[str]`` or ``int | None``."""
     if annotation is type(None):
         return "None"
     origin = typing.get_origin(annotation)
@@ -130,15 +126,15 @@ def _typed_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, d
         signature = inspect.signature(function)
         annotated = function if hasattr(function, "__annotations__") else getattr(function, "func", function)
         hints = typing.get_type_hints(annotated, include_extras=True)
-    except Exception as error:  # annotations are the author's code
+    except Exception as error:  # annotations are user code
         raise InvalidTool(f"its annotations cannot be read: {error}") from error
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise InvalidTool(f"it takes {parameter}, and a model must know each parameter")
+            raise InvalidTool(f"it takes {parameter}; declare each parameter by name, because models need a fixed list")
         if parameter.name not in hints:
-            raise InvalidTool(f"its parameter {parameter.name!r} has no type")
+            raise InvalidTool(f"its parameter {parameter.name!r} has no type; annotate it")
     if "return" not in hints:
-        raise InvalidTool("it does not say what it returns")
+        raise InvalidTool("its return type is missing; annotate it")
     return signature, hints
 
 
@@ -150,61 +146,58 @@ def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> TypeAdap
         parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY)
         for name, parameter in signature.parameters.items()
     ]
-    collect.__signature__ = inspect.Signature(parameters, return_annotation=dict)  # type: ignore[attr-defined]  # what inspect reads
+    collect.__signature__ = inspect.Signature(parameters, return_annotation=dict)  # type: ignore[attr-defined]
     collect.__annotations__ = {**{p.name: p.annotation for p in parameters}, "return": dict}
     try:
         return TypeAdapter(cast("Any", collect))
     except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
-        raise InvalidTool(f"one of its types cannot come from JSON: {str(error).splitlines()[0]}") from error
+        raise InvalidTool(f"one of its types cannot be read from JSON: {str(error).splitlines()[0]}") from error
 
 
-def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema with its references replaced by what they refer to; a recursive one becomes any object.
-
-    Raises ``InvalidTool`` for a schema that becomes too large.
-    """
+def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON schema with its references inlined. Raises ``InvalidTool`` if the result is too large."""
     nodes = count()
 
-    def inline(node: Any, inside: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
+    def inline(node: Any, parents: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
         if next(nodes) > _MAX_NODES or depth > _MAX_DEPTH:
             raise InvalidTool("its schema is too large")
-        if not isinstance(node, dict):  # true or false
+        if not isinstance(node, dict):  # ``true`` and ``false`` are valid schemas
             return {}
         pointer = node.get("$ref")
-        if pointer in inside:
+        if pointer in parents:  # a recursive reference
             return {"type": "object"}
         if isinstance(pointer, str):
             rest = {key: value for key, value in node.items() if key != "$ref"}
-            return inline({**_resolved(schema, pointer), **rest}, (*inside, pointer), depth + 1)
+            return inline({**_resolve(schema, pointer), **rest}, (*parents, pointer), depth + 1)
         result = dict(node)
         for key in {"anyOf", "oneOf", "prefixItems"} & node.keys():
-            result[key] = [inline(each, inside, depth + 1) for each in node[key]]
+            result[key] = [inline(each, parents, depth + 1) for each in node[key]]
         if "items" in node:
-            result["items"] = inline(node["items"], inside, depth + 1)
+            result["items"] = inline(node["items"], parents, depth + 1)
         if "properties" in node:
-            result["properties"] = {name: inline(each, inside, depth + 1) for name, each in node["properties"].items()}
+            result["properties"] = {name: inline(each, parents, depth + 1) for name, each in node["properties"].items()}
         return result
 
     return inline(schema)
 
 
-def _resolved(schema: Any, pointer: str) -> dict[str, Any]:
-    """Return the target of a reference within the schema. Other references are never followed."""
+def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
+    """Return the target of a reference within the schema, or an empty schema for any other reference."""
     for part in pointer.split("/")[1:]:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
         schema = schema.get(key) if isinstance(schema, dict) else None
     return schema if isinstance(schema, dict) and pointer.startswith("#") else {}
 
 
-def for_models(schema: dict[str, Any], described: Mapping[str, str]) -> dict[str, Any]:
-    """Return what Ollama passes on of an inlined schema. Defaults become part of the descriptions."""
+def supported_schema(schema: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
+    """Return an inlined schema with only the keywords that Ollama supports. Defaults move to the descriptions."""
     properties = {}
     for name, node in schema.get("properties", {}).items():
-        kept, default = _allowed_keywords(node), node.get("default")
-        text = _flat(described.get(name) or kept.get("description", ""))
+        result, default = _allowed_keywords(node), node.get("default")
+        text = _one_line(descriptions.get(name) or result.get("description", ""))
         if default not in (None, "", [], {}):
             text = f"{text} (default: {default})".strip()
-        properties[name] = ({**kept, "description": text}) if text else kept
+        properties[name] = ({**result, "description": text}) if text else result
     required = {"required": schema["required"]} if schema.get("required") else {}
     return {"type": "object", "properties": properties, **required}
 
@@ -212,8 +205,8 @@ def for_models(schema: dict[str, Any], described: Mapping[str, str]) -> dict[str
 def _allowed_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
     choices = [choice for choice in node.get("anyOf", node.get("oneOf", ())) if choice.get("type") != "null"]
     if len(choices) == 1:
-        return _allowed_keywords({**choices[0], **{key: node[key] for key in _KEPT if key in node}})
-    result = {key: node[key] for key in _KEPT if key in node}
+        return _allowed_keywords({**choices[0], **{key: node[key] for key in _KEYWORDS if key in node}})
+    result = {key: node[key] for key in _KEYWORDS if key in node}
     if "const" in node:
         result["enum"] = [node["const"]]
     if choices:
@@ -226,11 +219,11 @@ def _allowed_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _flat(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
 def explain(error: ValidationError) -> str:
-    """Return the problems of a validation in words, without values."""
+    """Return validation errors as one line of text, without the invalid values."""
     problems = error.errors(include_url=False, include_input=False)
     return "; ".join(": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"]))) for item in problems)

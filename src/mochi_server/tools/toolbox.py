@@ -1,7 +1,4 @@
-"""Toolboxes: what a model may call in a turn, and the policy under which it runs.
-
-A toolbox knows no session, store or wire format.
-"""
+"""Toolboxes: the tools that a model may call in a turn, and the policy under which they run."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,29 +19,29 @@ DecidedBy = Literal["policy", "user", "timeout"]
 
 @dataclass(slots=True)
 class CallProgress:
-    """Progress of a call. It decides what is stored when the turn ends before the call does."""
+    """Progress of a tool call. It determines what is stored if the turn ends before the call."""
 
     decided_by: DecidedBy = "policy"
     running: "ToolInvocation | None" = None
-    """The call as it runs, with the arguments that the user may have edited; None before it starts."""
+    """The running call, with the arguments that the user may have edited; None before it starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolInvocation:
-    """One tool call of a model. ``index`` counts the calls of a turn."""
+    """One tool call of a model. ``index`` is its position among the calls of the turn."""
 
     index: int
     id: str
     name: str
     arguments: dict[str, Any]
     defect: str | None = None
-    """The fault of a call that the model wrote badly."""
+    """The error in a malformed call, worded for the model; None for a valid call."""
     progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """How a call ended. ``content`` is the text for the model; ``execution_time`` is in seconds."""
+    """Outcome of a tool call. ``content`` is the text for the model; ``execution_time`` is in seconds."""
 
     call: ToolInvocation
     content: str
@@ -53,11 +50,11 @@ class ToolOutcome:
     execution_time: float = 0.0
     decided_by: DecidedBy = "policy"
     has_own_events: bool = False
-    """Whether other events have shown the outcome to clients, so that it needs no ``tool_result``."""
+    """Whether other events already reported the outcome, so that no ``tool_result`` event is needed."""
     result: str | None = None
-    """The result of the tool, where ``content`` says more than that."""
+    """Result of the tool, without the notes in ``content``; None if ``content`` is the result."""
     handed_back: bool = False
-    """Whether the client runs the call: it has no result yet, and the turn ends."""
+    """Whether the client runs the call. The call then has no result yet, and the turn ends."""
 
     def event(self) -> ToolResult:
         """Return the ``tool_result`` event."""
@@ -71,13 +68,13 @@ class ToolOutcome:
         )
 
     def executed(self) -> dict[str, Any]:
-        """Return the entry of ``tool_calls_executed``; ``execution_time`` is in seconds."""
+        """Return the outcome as an entry of the response field ``tool_calls_executed``."""
         return asdict(self.event()) | {"arguments": self.call.arguments, "execution_time": self.execution_time}
 
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """A call with its tool and its validated arguments, or with the outcome of a call that cannot run."""
+    """A tool call with its tool and validated arguments, or with a ``refusal`` if it cannot run."""
 
     call: ToolInvocation
     tool: Tool | None = None
@@ -91,24 +88,22 @@ class BoundCall:
             return cls(call, tool, refusal=failed(call, call.defect))
         try:
             return cls(call, tool, tool.schema.check(call.arguments))
-        except InvalidArguments as wrong:
-            return cls(call, tool, refusal=failed(call, f"Wrong arguments for {call.name}: {wrong}"))
+        except InvalidArguments as error:
+            return cls(call, tool, refusal=failed(call, f"Wrong arguments for {call.name}: {error}"))
 
 
 class Toolbox(Protocol):
     """Set of tools offered to a model."""
 
     def schemas(self) -> list[dict[str, Any]]:
-        """Return the tools as Ollama takes them; empty when there are none."""
-        ...
+        """Return the schemas of the tools in Ollama's format."""
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        """Run a call and publish the events that show it. Faults of the model, the user or the tool never raise."""
-        ...
+        """Run a call and publish its events. Errors of the model, the user or the tool are returned, not raised."""
 
 
 class JoinedToolbox:
-    """Several toolboxes as one. Of tools with the same name the first one is used; others cannot be called."""
+    """Several toolboxes as one. Among tools with the same name, only the first can be called."""
 
     def __init__(self, *toolboxes: Toolbox) -> None:
         self._toolboxes = toolboxes
@@ -120,13 +115,13 @@ class JoinedToolbox:
         return list(named.values())
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        """Run a call. The last toolbox refuses a name that none of them offers."""
-        offering = (t for t in self._toolboxes if any(s["function"]["name"] == call.name for s in t.schemas()))
-        return await next(offering, self._toolboxes[-1]).run(call, publish)
+        """Run a call in the first toolbox with that tool. The last toolbox refuses unknown names."""
+        matching = (t for t in self._toolboxes if any(s["function"]["name"] == call.name for s in t.schemas()))
+        return await next(matching, self._toolboxes[-1]).run(call, publish)
 
 
 class ClientToolbox:
-    """Tools that the client runs: their calls are handed back to it. ``schemas`` are as Ollama takes them."""
+    """Tools that the client runs: calls are handed back to the client. ``schemas`` are in Ollama's format."""
 
     def __init__(self, schemas: Sequence[dict[str, Any]]) -> None:
         self._schemas = list(schemas)
@@ -139,18 +134,18 @@ class ClientToolbox:
 
 
 class ClosedToolbox:
-    """No tools: each call is refused."""
+    """Toolbox without tools. It refuses every call."""
 
     def schemas(self) -> list[dict[str, Any]]:
         return []
 
     async def run(self, call: ToolInvocation, _: Publish) -> ToolOutcome:
-        return failed(call, "No tools may be called now.", ToolNotFound.code)
+        return failed(call, "No tools may be called now. Answer without tools.", ToolNotFound.code)
 
 
 @dataclass
 class FunctionToolbox:
-    """Functions. ``current`` returns those that are enabled now."""
+    """Toolbox of Python functions. ``current`` returns the tools that are enabled now."""
 
     tools: Mapping[str, Tool]
     execution: ToolExecutionService
@@ -160,21 +155,21 @@ class FunctionToolbox:
         return [tool.schema.definition() for tool in self.tools.values()]
 
     async def bind(self, call: ToolInvocation) -> BoundCall:
-        """Look the tool of a call up among those that are enabled now, and validate the arguments."""
+        """Find the tool of a call among the tools that are enabled now, and validate the arguments."""
         await self._refresh()
         if (tool := self.tools.get(call.name)) is not None:
             return BoundCall.of(call, tool)
-        known = ", ".join(self.tools) or "none"
-        refusal = failed(call, f"There is no tool named {call.name!r}; there are: {known}.", ToolNotFound.code)
+        names = ", ".join(self.tools) or "none"
+        refusal = failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)
         return BoundCall(call, refusal=refusal)
 
     async def is_current(self, bound: BoundCall) -> bool:
-        """Return whether the tool of a call is still enabled and the same."""
+        """Return whether the tool of a call is still enabled and unchanged."""
         await self._refresh()
         return bound.tool is not None and self.tools.get(bound.call.name) is bound.tool
 
     async def execute(self, bound: BoundCall) -> ToolOutcome:
-        """Run a validated call; return the refusal of one that cannot run."""
+        """Run a validated call, or return its refusal."""
         call = bound.call
         if bound.refusal is not None or bound.tool is None or bound.arguments is None:
             return bound.refusal or failed(call, "The call cannot run.")
@@ -195,7 +190,7 @@ class FunctionToolbox:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision about a call. ``arguments`` are edited ones; ``reason`` is passed to the model."""
+    """A decision about a tool call. ``arguments`` replace those of the call; ``reason`` is passed to the model."""
 
     approved: bool
     arguments: dict[str, Any] | None = None
@@ -204,35 +199,30 @@ class Decision:
 
 
 class PendingApproval(Protocol):
-    """A call that waits for a decision."""
+    """A tool call that waits for a decision."""
 
     confirmation_id: str
     bound: BoundCall
     """The call to run, with the arguments that the user may have edited."""
 
     async def decision(self) -> Decision | None:
-        """Wait for the decision; None after the timeout."""
-        ...
+        """Wait for the decision. Return None after the timeout."""
 
     def close(self) -> None:
         """Stop waiting for the decision."""
-        ...
 
 
 class Approver(Protocol):
-    """Decides which calls need approval, and obtains it."""
+    """Interface to approvals: which tools need approval, and the decisions of the user."""
 
     def request(self, bound: BoundCall) -> PendingApproval | None:
-        """Request approval of a call; None when no client can decide."""
-        ...
+        """Request approval of a call. Return None if no client can decide."""
 
     async def requires_approval(self, tool: Tool) -> bool:
-        """Return whether a call of this tool needs approval by the current settings."""
-        ...
+        """Return whether the current settings require approval for a tool."""
 
     async def approve_for_session(self, tool: Tool) -> None:
         """Approve a tool for the rest of the session."""
-        ...
 
 
 def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
@@ -244,10 +234,7 @@ def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
 
 @dataclass
 class ConfirmingToolbox:
-    """Tools under a policy: each call runs at once or waits for approval.
-
-    Tools, policy and approvals are read before each call, so a change applies to the next call of the same turn.
-    """
+    """Toolbox with an approval policy. Tools, policy and approvals are read again before each call."""
 
     tools: FunctionToolbox
     approver: Approver
@@ -272,11 +259,11 @@ class ConfirmingToolbox:
             return failed(call, _TIMED_OUT, ConfirmationTimeout.code, "timeout")
         if not decision.approved:
             reason = f" Reason: {decision.reason}" if decision.reason else ""
-            return failed(call, f"The user did not approve of this call.{reason}", ToolExecutionDenied.code, "user")
+            return failed(call, f"The user denied this call.{reason}", ToolExecutionDenied.code, "user")
         return await self._run_approved(pending.bound, decision, edited=pending.bound.call != call)
 
     async def _run_approved(self, bound: BoundCall, decision: Decision, *, edited: bool) -> ToolOutcome:
-        if not await self.tools.is_current(bound):  # the settings or the file changed while the call waited
+        if not await self.tools.is_current(bound):  # settings or files changed while the call was pending
             bound = await self.tools.bind(bound.call)
         if decision.remember == "session" and bound.tool is not None:
             await self.approver.approve_for_session(bound.tool)
@@ -285,7 +272,7 @@ class ConfirmingToolbox:
         if edited:
             notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")
         if decision.reason:
-            notes.append(f"The user said: {decision.reason}")
+            notes.append(f"Comment of the user: {decision.reason}")
         content = "\n".join([*notes, outcome.content])
         return replace(outcome, decided_by="user", content=content, result=outcome.content)
 
@@ -293,13 +280,13 @@ class ConfirmingToolbox:
 def failed(
     call: ToolInvocation, content: str, error_code: str = ToolExecutionFailed.code, decided_by: DecidedBy = "policy"
 ) -> ToolOutcome:
-    """Return the outcome of a call that did not run, or failed."""
+    """Return the outcome of a call that failed or did not run."""
     return ToolOutcome(call, content, success=False, error_code=error_code, decided_by=decided_by)
 
 
 _NOT_INTERACTIVE = (
-    "This call needs the user's approval, and this request cannot ask the user: it was denied. To decide about such "
+    "This call was denied: it needs the user's approval, and this request cannot ask the user. To approve such "
     "calls, stream the answer from /api/v1/chat/{session_id}/stream, or send wait_for_confirmation to "
     "/api/v1/chat/{session_id}."
 )
-_TIMED_OUT = "The user did not decide about this call in time: it was denied."
+_TIMED_OUT = "This call was denied: the user did not decide in time."
