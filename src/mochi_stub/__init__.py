@@ -1,7 +1,4 @@
-"""Deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini.
-
-The package imports its modules lazily, when one of the names below is first used.
-"""
+"""Deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini. Names are imported lazily."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Application of the stub: route a request to its handler and send the result.
-
-It does not depend on a provider. The packages of the wires provide routes, responses and encoders.
-"""
+"""Application of the stub: route a request to its handler and send the result. It does not depend on a provider."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ from mochi_stub.wire.routes import preflight, route
 logger = logging.getLogger("mochi_stub")
 
 OPEN_CORS = ((b"access-control-allow-origin", b"*"),)
-MAX_DECLARED_BYTES = 2048
-"""Longest body with a `content-length` header. Go's server sends longer bodies in chunks."""
+MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without content-length
 
 
 @dataclass(frozen=True)
@@ -57,10 +53,7 @@ class App:
 
 @dataclass
 class ExchangeHandler:
-    """Handler of one exchange. It sends the result, and updates the journal and the response cache.
-
-    `cache_key` are the values that a cached reply depends on, besides the request. `parts` is the body sent so far.
-    """
+    """Sender of one result. `cache_key` has the values on which a cached reply depends, besides the request."""
 
     writer: ResponseWriter
     record: JournalEntry
@@ -87,10 +80,9 @@ class ExchangeHandler:
             self._close("cancelled")
 
     async def _after_load(self, scheduled: ScheduledResult) -> HttpResponse | Generation | CachedReply:
-        """Return the result as soon as its model is loaded and has a free slot."""
-        scheduler, need = scheduled.scheduler, scheduled.load_request
+        scheduler, load_request = scheduled.scheduler, scheduled.load_request
         try:
-            self.lease = lease = scheduler.try_acquire(need) or await scheduler.acquire(need)
+            self.lease = lease = scheduler.try_acquire(load_request) or await scheduler.acquire(load_request)
             self.journal.update(self.record, num_ctx=lease.context, reload=lease.reload)
             if self.entries is None:
                 return scheduled.then(lease)

@@ -24,8 +24,7 @@ Outcome = Literal["running", "finished", "cancelled", "failed"]
 MAX_EXCHANGES = 1000
 MAX_BYTES = 64 * 1024 * 1024
 
-STUB_ROUTES = "/stub/"
-"""Prefix of the paths whose requests are not recorded."""
+STUB_ROUTES = "/stub/"  # their requests are not recorded
 
 MASK = "***"
 _SECRET_HEADER = re.compile(rb"auth|cookie|credential|api-?key|token|secret|passw|(?<!idempotency)-key$")
@@ -49,12 +48,11 @@ class Exchange:
         outcome: "cancelled" if the client disconnected or the server stopped, "failed" if the reply has an error.
         chunks: Number of streamed pieces of content.
         size: Bytes of the request body.
-        rule: Rule that made the reply, for example a trigger.
+        rule: Rule that made the reply, for example a trigger of the configuration.
         passed_over: Earlier rules, each with the reason why it did not apply.
         num_ctx: Context of the model in tokens, None if no model was loaded for the request.
         reload: Whether the model was loaded again with other settings.
         truncated: Whether the prompt was shortened to fit the context.
-        dropped_messages: Number of messages that were removed from the prompt.
         prompt_tokens: Tokens of the prompt after truncation.
         duration: Seconds from the request to its end.
         images: SHA-256 of each image in the request, in hexadecimal.

@@ -41,10 +41,9 @@ class Prompt:
     """Request for one reply. An embedding request has its text as the only message.
 
     Attributes:
-        model: Model name as sent by the client.
         think: The `think` field of the request, None if it was not sent.
         thinks: Whether the reply has reasoning, which also depends on the model.
-        options: Generation options in effect.
+        options: Generation options of the request and the model.
         choices: Whether the API allows several choices in one reply.
         request: Request body as sent.
     """

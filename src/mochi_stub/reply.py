@@ -101,7 +101,6 @@ class Pace:
         characters: Characters per chunk. None means five words.
         characters_per_second: Speed. With infinity, only pauses take time.
         jitter: From 0 to 1. A chunk is sent earlier by at most this share of its delay; the last one is on time.
-        seed: Seed of the jitter.
     """
 
     characters: int | None = None
@@ -112,10 +111,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Frames:
-    """Bytes of a recorded response, for requests to the same API in the same mode (streamed or not).
-
-    `frames` are the objects of a stream, or one body. `due` are their times, in nanoseconds after the start.
-    """
+    """Bytes of a recorded stream or body. `due` has the time of each frame, in nanoseconds after the start."""
 
     wire: str
     stream: bool
@@ -156,7 +152,6 @@ class Reply:
         embedding: Vector of an embedding request.
         stop_sequence: Stop sequence of the request that ended the text.
         unasked: Send tool calls even if the request offers no tools.
-        frames: Recorded bytes of the reply.
         rule: Rule that made the reply.
         passed_over: Earlier rules, each with the reason why it did not apply.
     """

@@ -44,7 +44,6 @@ class StubServer:
 
     Args:
         port: Port to listen on; 0 selects a free port.
-        fall_back_to_free_port: Use a free port if `port` is taken.
         models: Models to serve. Without `models` and `config`, the default models are served.
         config: YAML file of models and their replies.
         resolve: Function from prompt to reply. If it returns None, the configuration or the default behavior replies.

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from mochi_stub.config.loader import ConfigError, check, load
+from mochi_stub.config.loader import check, load
+from mochi_stub.config.yaml_source import ConfigError
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"

@@ -11,7 +11,8 @@ import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.config import yaml_source
-from mochi_stub.config.loader import ConfigError, check, load
+from mochi_stub.config.loader import check, load
+from mochi_stub.config.yaml_source import ConfigError
 from tests.stub.requests import send_message, send_request
 
 ENTRY = "models:\n  a:\n    - _default: "

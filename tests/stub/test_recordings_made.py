@@ -335,7 +335,7 @@ def test_path_prefix_and_key_order_are_not_compared() -> None:
     other = request_key("POST", "/api/chat", "", b'{"messages":[],  "model":"m"}')
     assert one.digest == other.digest
     whole = request_key("POST", "/api/chat", "", b'{"messages":[],"model":"m","stream":false}')
-    assert replace(one, stream=False).digest == whole.stamp
+    assert replace(one, stream=False).digest == whole.digest
 
 
 def test_miss_without_any_recording_says_so() -> None:

@@ -16,15 +16,12 @@ import httpx
 from mochi_stub.models.catalogue import Habit, Model
 from mochi_stub.server import StubServer
 
-TIMEOUT = 600.0
-"""Timeout of a response in seconds, which includes the load of a real model."""
-MAX_SHOWN = 300
-"""Maximum length of an error message."""
+TIMEOUT = 600.0  # seconds, which include the load of a real model
+MAX_ERROR_LENGTH = 300
 UNKNOWN_MODEL = "mochi-stub-probe-that-does-not-exist"
 HELLO = [{"role": "user", "content": "Say hello."}]
 REASON = [{"role": "user", "content": "Say hello.\nReason: it is polite."}]
-"""Messages for which the stub reasons, too."""
-CALL_TOOL = [
+CALL_TOOL = [  # a sentence for a real model, an instruction block for the stub
     {
         "role": "user",
         "content": "What is the weather in Oslo? Call the tool get_weather.\n"
@@ -32,7 +29,6 @@ CALL_TOOL = [
         "<|instruction_end|>",
     }
 ]
-"""Messages with a sentence for a real model and an instruction block for the stub."""
 SHORT = {"num_predict": 8, "temperature": 0, "seed": 1}
 LONG = {**SHORT, "num_predict": 256}
 TOOL = {
@@ -65,7 +61,7 @@ def verify(url: str, model: str) -> int:
         differences = list(_differences(url, model))
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         problem = " ".join(f"cannot compare {url} with the stub: {error}".split())
-        sys.stderr.write(f"mochi-stub: {problem[:MAX_SHOWN]}\n")
+        sys.stderr.write(f"mochi-stub: {problem[:MAX_ERROR_LENGTH]}\n")
         return 2
     for line in [*differences, f"{len(differences)} differences between {url} and the stub, model {model}"]:
         sys.stdout.write(f"{line}\n")
@@ -87,7 +83,7 @@ def _differences(url: str, name: str) -> Iterator[str]:
 
 
 def model_of(client: httpx.Client, name: str) -> Model:
-    """Return a model for the stub with the properties of the server's model. Raises ValueError."""
+    """Return a model for the stub with the properties of the server's model. Raises ValueError for bad responses."""
     response = client.post("/api/show", json={"model": name})
     if response.status_code != 200:
         raise ValueError(f"/api/show failed for the model {name}: {response.text}")

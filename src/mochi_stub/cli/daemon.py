@@ -1,7 +1,6 @@
 """Servers in the background: start, find by PID file, and stop. The text of each OSError is for the user.
 
-A server locks its PID file until its process ends. A stale file, or a new process with the same ID, is therefore
-never mistaken for a server.
+A server locks its PID file until its process ends, so that stale files and reused process IDs are detected.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from threading import Thread
 with suppress(ImportError):  # Windows: all functions that need it raise OSError
     import fcntl
 
-STOP_TIMEOUT = 10.0
-"""Seconds after which a server that does not stop is killed."""
+STOP_TIMEOUT = 10.0  # seconds until a server that does not stop is killed
 NO_POSIX = "servers in the background need a POSIX system; use `mochi-stub run` instead"
 
 
@@ -54,10 +52,7 @@ def running(path: Path) -> Running | None:
 
 
 def start(arguments: Sequence[str], path: Path | None) -> str:
-    """Run `mochi-stub run` in the background and return the line that it prints when it is ready. Raises OSError.
-
-    The line arrives through a pipe, which also closes when the process ends. The log is written to a file.
-    """
+    """Run `mochi-stub run` in the background and return the line that it prints when it is ready. Raises OSError."""
     if path and (server := running(path)):
         raise OSError(f"already running on {server.url} (process {server.process}); use restart to replace it")
     log = _log_of(path or _runtime_folder() / f"starting-{os.getpid()}.pid")
@@ -71,7 +66,7 @@ def start(arguments: Sequence[str], path: Path | None) -> str:
             start_new_session=True,
         )
         os.close(writer)
-        line = output.readline().strip()
+        line = output.readline().strip()  # empty if the process ends, because that closes the pipe
     if not line:
         process.wait()
         lines = log.read_text(errors="replace").strip().splitlines()

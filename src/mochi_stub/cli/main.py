@@ -13,8 +13,7 @@ from typing import NoReturn
 
 from mochi_stub.cli import daemon
 
-GRACE = 5.0
-"""Seconds for running replies to end after the first signal. A second signal ends the server at once."""
+GRACE = 5.0  # seconds for running replies to end after a signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM."""
     import logging
 
     from mochi_stub.models.scheduler import Machine

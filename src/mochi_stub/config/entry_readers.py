@@ -29,7 +29,6 @@ MIN_EMBEDDING_LENGTH = 256
 LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
 MAX_SECONDS = 24 * 3600
 SERVER_HEADERS = ("connection", "content-length", "content-type", "transfer-encoding")
-"""Headers that a configuration cannot set, because the server sets them."""
 TYPES = (*KINDS, "embedding", "error", "file")
 
 
@@ -168,7 +167,7 @@ _MESSAGE: Readers = {
     "finish": lambda item: item.choice("stop", "length", "content_filter"),
     "think_tags": Item.flag,
 }
-STREAM: Readers = {
+STREAM: Readers = {  # the fields of ReplySettings
     "profile": lambda item: item.choice(*CHUNK_SIZES),
     "tokens_per_second": lambda item: item.number(0, above=True),
     "jitter": lambda item: item.number(0, 1),
@@ -176,8 +175,7 @@ STREAM: Readers = {
     "fail": _fail,
     "cut_after": _count,
 }
-"""Readers for the fields of `ReplySettings`."""
-MODEL: Readers = {
+MODEL: Readers = {  # the fields of Model that a configuration can declare
     "capabilities": lambda item: tuple(name.choice(*CAPABILITIES) for name in item.items("a list of capabilities")),
     "context_length": lambda item: item.whole(4),
     "embedding_length": lambda item: item.whole(MIN_EMBEDDING_LENGTH, 65536),
@@ -197,4 +195,3 @@ MODEL: Readers = {
     "load_time": lambda item: item.number(0, 3600),
     "out_of_memory_above": lambda item: item.whole(1),
 }
-"""Readers for the fields of `Model` that a configuration can declare."""

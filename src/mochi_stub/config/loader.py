@@ -17,8 +17,6 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.recording.files import recorded, recordings_below
 from mochi_stub.recording.translation import wire_of
 
-__all__ = ["Config", "ConfigError", "ConfiguredModel", "Script", "check", "load", "packaged_config"]
-
 PACKAGED = Path(__file__).parent / "default.yaml"
 
 

@@ -1,4 +1,4 @@
-"""Registry of the models that the server has."""
+"""Registry of models that follows the configuration and the requests of clients."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from mochi_stub.models.catalogue import Model
 
 
 class ModelRegistry:
-    """The models by name, and the digests of the stored blobs. Not thread-safe: use it from the event loop only.
+    """Registry of models and blobs. It is not thread-safe: use it from the event loop only.
 
-    Attributes:
-        declared: The fixed models and those of the configuration. They can be pulled again after they were deleted.
-        changes: Number of changes to the models.
+    `declared` are the fixed and the configured models. They can be pulled again after they were deleted.
     """
 
     def __init__(self, fixed: Iterable[Model], config: Callable[[], Config | None] = lambda: None) -> None:

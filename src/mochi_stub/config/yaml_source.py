@@ -15,8 +15,7 @@ import yaml
 
 MAX_VALUES = 1_000_000
 MAX_DEPTH = 100
-MTIME_RESOLUTION = 100_000_000
-"""Nanoseconds. Two changes within this time can leave the same modification time."""
+MTIME_RESOLUTION = 100_000_000  # nanoseconds in which two changes can leave the same modification time
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -45,7 +44,6 @@ class Item:
         return ConfigError(f"{self.file}:{self.line}: expected {expected}")
 
     def key_error(self, expected: str) -> ConfigError:
-        """Return an error about the key of this value."""
         return ConfigError(f"{self.file}:{self.key_line or self.line}: expected {expected}")
 
     def mapping(self, expected: str = "a mapping") -> dict[str, Item]:

@@ -25,8 +25,7 @@ LOAD_OPTIONS: Mapping[str, Any] = {
     "draft_num_predict": 4,
 }
 """Load options besides `num_ctx`, with their defaults. A change of one of them reloads the model."""
-PLAIN_TEMPLATE = "{{ .Prompt }}"
-"""Template of Ollama for a Modelfile without `TEMPLATE`."""
+PLAIN_TEMPLATE = "{{ .Prompt }}"  # Ollama's default for a Modelfile without TEMPLATE
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,9 @@ class Remote:
 
 @dataclass(frozen=True)
 class Model:
-    """Declared model.
-
-    `info`, `tensors`, `listed_quantization`, `weights` (a digest) and `manifest` (a digest) override generated values.
-    `parent` is the model from which this one was created.
+    """Declared model. `info`, `tensors`, `listed_quantization`, `weights` and `manifest` override generated values.
 
     Attributes:
-        name: Name of the model.
         capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`, `vision`, `insert`,
             `embedding`, `audio`, `image`.
         context_length: Context length of the model in tokens.
@@ -62,6 +57,7 @@ class Model:
         system: System prompt of the Modelfile.
         template: Template of the Modelfile.
         license: Text of the license.
+        parent: Name of the model from which this one was created.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
         load_time: Seconds to load the model. With 0 there is no delay, but a reload reports 100 ms.
         out_of_memory_above: Tokens of context above which loading fails because of missing memory.

@@ -1,7 +1,6 @@
-"""Simulation of Ollama's scheduler: it loads and unloads models, and queues requests. Nothing is really loaded.
+"""Simulation of Ollama's scheduler, without real loads. It is not thread-safe: use it from the event loop only.
 
-Requests that need a load wait in one queue of bounded length. Other requests wait for a slot of their model. The
-scheduler is not thread-safe: use it from the event loop only.
+Requests that need a load wait in one queue of bounded length. Other requests wait for a slot of their model.
 """
 
 from __future__ import annotations
@@ -77,14 +76,10 @@ class LoadSettings:
 
 @dataclass
 class LoadedModel:
-    """Model in memory.
+    """Model in memory. `users` counts its running and waiting requests, `slots` limits the running ones.
 
-    Attributes:
-        slots: Maximum number of parallel requests.
-        load_report: For the first lease: whether the load was a reload, and its duration in nanoseconds.
-        users: Number of running and waiting requests.
-        ready: Set when the model is loaded.
-        queue: One event for each request that waits for a slot.
+    `load_report` is for the first lease: whether the load was a reload, and its duration in nanoseconds. `ready` is
+    set when the model is loaded. `queue` has one event for each request that waits for a slot.
     """
 
     model: Model
@@ -117,8 +112,7 @@ class LoadedModel:
 class Lease:
     """Slot of a loaded model, until `release` is called.
 
-    `limit` is the context to which the prompt is truncated, None for no truncation. `reload` is true if the model was
-    loaded with other settings before. `load_duration` is in nanoseconds.
+    `limit` is the context to which the prompt is truncated, None for no truncation. `load_duration` is in nanoseconds.
     """
 
     context: int
@@ -129,10 +123,7 @@ class Lease:
 
 
 class Scheduler:
-    """Scheduler of the loaded models. `now` returns seconds since 1970. `wait` sleeps for the seconds of a load.
-
-    `queued` is the number of requests that wait for a load.
-    """
+    """Scheduler of the loaded models. `now` returns seconds since 1970. `wait` sleeps for the seconds of a load."""
 
     def __init__(
         self,
@@ -143,7 +134,7 @@ class Scheduler:
     ) -> None:
         self.machine = machine or Machine()
         self.now = now
-        self.loads = self.reloads = self.truncations = self.queued = 0
+        self.loads = self.reloads = self.truncations = self.queued = 0  # queued: requests that wait for a load
         self._wait = wait
         self._loaded: dict[str, LoadedModel] = {}
         self._loading = asyncio.Lock()

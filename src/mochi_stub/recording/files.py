@@ -1,8 +1,4 @@
-"""Recorded files: each has one request and its response.
-
-The body of a stream is the list of its objects. `done: true` stands for OpenAI's `[DONE]`. `response.at_ms` has the
-times of the objects, in milliseconds after the request. Without it, the objects are spread evenly over `duration_ms`.
-"""
+"""Recorded files: each has one request and its response. `docs/stub/configuration.md` describes their format."""
 
 from __future__ import annotations
 
@@ -29,8 +25,7 @@ from mochi_stub.wire.ollama import go_json
 MILLISECOND = 1_000_000
 ENDINGS = (".yaml", ".yml", ".json")
 PREFIX = "/ollama"
-STUB_ROUTES = ("/health", "/stub/")
-"""Prefixes of the paths whose requests are neither recorded nor replayed."""
+STUB_ROUTES = ("/health", "/stub/")  # their requests are neither recorded nor replayed
 _STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
     *(b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"connection", b"keep-alive"),
@@ -76,10 +71,9 @@ def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
 
 @dataclass(frozen=True)
 class Recording:
-    """Recorded request and response. The `body` of a stream is a list of objects.
+    """Recorded request and response. The `body` of a stream is a list of objects, with their times `at` in nanoseconds.
 
-    `at` are the times of the objects in nanoseconds. `request_path` is set if the path of the client's request differs
-    from the path in the URL.
+    `request_path` is the path of the client's request, if it differs from the path in the URL.
     """
 
     file: Path

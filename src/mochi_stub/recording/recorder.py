@@ -1,7 +1,6 @@
 """Recorder: forward each request to a real server and write its response to a file.
 
-A file is named after its request, so that a repeated request replaces its recording. The `config.yaml` in the same
-folder replays the files.
+A file is named after its request, so that a repeated request replaces its recording. `config.yaml` replays the files.
 """
 
 from __future__ import annotations
@@ -34,18 +33,12 @@ _HOP = {
     *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer", b"upgrade"),
     *(b"transfer-encoding", b"host", b"content-length", b"content-encoding", b"accept-encoding", b"date", b"server"),
 }
-_ssl_context = cache(ssl.create_default_context)
-"""SSL context of all requests. Its creation takes longer than most requests."""
+_ssl_context = cache(ssl.create_default_context)  # its creation takes longer than most requests
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def record(upstream: str, folder: Path) -> Recorder:
-    """Return a recorder for the server at the URL `upstream`, and create the folder of the recordings.
-
-    Raises:
-        ValueError: The URL is invalid.
-        OSError: The folder cannot be written.
-    """
+    """Create the folder and return a recorder for the server at `upstream`. Raises ValueError for an invalid URL."""
     url = httpx.URL(upstream)
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"expected an http or https URL of the server to record, found {upstream!r}")
@@ -58,7 +51,7 @@ def record(upstream: str, folder: Path) -> Recorder:
 
 @dataclass(frozen=True)
 class Recorder:
-    """Recorder of the server at the URL `upstream`. The recordings are written to `folder`."""
+    """Recorder of the server at the URL `upstream`."""
 
     upstream: str
     folder: Path
@@ -201,13 +194,10 @@ class ResponseCapture:
 
 
 def _read(data: bytes) -> Any:
-    """Return value JSON, or the text if it is not JSON or is a JSON string. Return None for no data.
-
-    Lone surrogates, which truncated output can contain, are replaced, because a file cannot contain them.
-    """
+    """Return parsed JSON, but invalid JSON and JSON strings as text. Return None for no data."""
     try:
         value = json.loads(data) if data else None
-        if value is not None and not isinstance(value, str):
+        if value is not None and not isinstance(value, str):  # a file cannot contain lone surrogates
             return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         pass

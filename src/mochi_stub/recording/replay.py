@@ -22,10 +22,9 @@ _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
 def replay(config: Config | None, stub: Stub, request: Request) -> Result | None:
-    """Return the recorded response to a request. Return None if the configured models reply.
+    """Return the recorded response to a request, an error 404, or None if the configured models reply.
 
-    If only the other mode (streamed or not) was recorded, the reply is translated. Without a recording and without
-    configured models, the result is an error 404.
+    If only the other mode (streamed or not) was recorded, the reply is translated.
     """
     if config is None or config.recordings is None or request.path.startswith(STUB_ROUTES):
         return None
@@ -106,7 +105,6 @@ def recorded_playback(generation: Generation, request: Request) -> Generation:
 
 
 def _frame_playback(frames: Frames, reply: Reply, noted: Mapping[str, Any]) -> Generation:
-    """Return a generation that sends the frames at their times."""
     parts: list[Part] = []
     before = 0
     for frame, due in zip(frames.frames, frames.due, strict=True):

@@ -46,10 +46,7 @@ _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
 
 
 def translate(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply:
-    """Translate the body of a response to a reply. The body of a stream is a list of objects.
-
-    `path` is the path of the request. `at` are the times of the objects in nanoseconds.
-    """
+    """Translate the body of a response to a reply. `at` has the times of the streamed objects in nanoseconds."""
     _, read = next(reader for end, reader in _READERS.items() if path.endswith(end))
     builder = _ReplyBuilder()
     objects = body if isinstance(body, list) else [body]  # Gemini streams a list if no events are requested
@@ -226,7 +223,6 @@ def _response_call(item: Any, builder: _ReplyBuilder) -> None:
 
 
 def _anthropic(body: Any, builder: _ReplyBuilder) -> None:
-    """Read an event of a stream or a whole message."""
     for index, block in [(get(body, "index"), get(body, "content_block")), *enumerate(_listed(body, "content"))]:
         builder.add(Text, get(block, "text"))
         builder.add(Reasoning, get(block, "thinking"))

@@ -59,7 +59,6 @@ def has_interruptions(reply: Reply) -> bool:
 
 
 def chunked(content: Content, pace: Pace | None) -> list[str]:
-    """Divide a text into chunks."""
     return [chunk for chunk, _ in _Timing(pace).split(content)]
 
 

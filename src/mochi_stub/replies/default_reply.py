@@ -1,7 +1,4 @@
-"""Default replies: JSON for a `format`, a summary, a tool result, or filler text followed by an echo.
-
-Also replies to the tasks of Open WebUI, whose prompts show the JSON to return (`JSON format: {…}`).
-"""
+"""Default replies (JSON, a summary, a tool result, or filler text and an echo) and replies to tasks of Open WebUI."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ AUTOCOMPLETE = {"9+10=": "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM.
 EMOJI = ("😀", "😂", "😊", "🤔", "😢", "😡", "😱", "👍")
 TITLE_WORDS = 5
 
-_JSON_FORMAT = re.compile(r"JSON format:\s*(?=\{)", re.IGNORECASE)
+_JSON_FORMAT = re.compile(r"JSON format:\s*(?=\{)", re.IGNORECASE)  # followed by an example of the reply
 _HISTORY = re.compile(r"<chat_history>(.*?)</chat_history>", re.DOTALL)
 _USER_LINE = re.compile(r"^\s*USER:\s*(.+?)\s*(?=^\s*[A-Z]+:|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 _TEXT = re.compile(r"<text>(?!\{)(.*?)</text>", re.DOTALL)
@@ -85,7 +82,6 @@ def _format_sample(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any
 
 
 def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
-    """Return a summary and its topics, or None if the prompt requests no summary or has no conversation."""
     turns = _turns(prompt) if _requests_summary(prompt, _instructions(prompt)) else []
     if not turns:
         return None

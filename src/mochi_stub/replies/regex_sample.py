@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-Pick = Callable[[int], int]
-"""Function that returns a number from 0 up to, but not including, its argument."""
+Pick = Callable[[int], int]  # returns a number from 0 to below its argument
 
 _READABLE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_ .,:;/@+*#=%&!?()[]{}<>|\\\"'`~^$"
 _MAX_REPEATS = 10_000

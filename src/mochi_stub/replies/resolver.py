@@ -46,10 +46,7 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
 def resolver(
     config: Callable[[], Config | None], script: Callable[[Prompt], Reply | str | None] | None
 ) -> Callable[[Prompt], Reply]:
-    """Return a function from prompt to reply. It calls the script first and then, for None, uses the configuration.
-
-    An exception in the script becomes a `Failure`.
-    """
+    """Return a function from prompt to reply. If the script returns None, the configuration replies."""
 
     def resolve_reply(prompt: Prompt) -> Reply:
         try:

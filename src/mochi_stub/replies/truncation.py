@@ -1,7 +1,6 @@
 """Truncation of prompts to the context, as in Ollama, and of replies to `stop` and `num_predict`.
 
-The oldest messages are removed first. System messages and the last message remain. If the last message is still too
-long, text is removed from it, or the request fails.
+The oldest messages are removed first, except system messages. If the last message is too long, it is shortened.
 """
 
 from __future__ import annotations
