@@ -53,7 +53,7 @@ class App:
 
 @dataclass
 class ExchangeHandler:
-    """Sender of one result. `cache_key` has the values on which a cached reply depends, besides the request."""
+    """Handler of one exchange. Cached replies are found by the request and `cache_key`."""
 
     writer: ResponseWriter
     record: JournalEntry

@@ -33,7 +33,7 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class Text:
-    """Text of the answer, split like `Reasoning`. Without `logprobs`, one for each chunk, they are generated."""
+    """Text of the answer, split like `Reasoning`. `logprobs` has one entry per chunk; empty means generated ones."""
 
     content: Content
     logprobs: tuple[Logprob, ...] = ()
@@ -57,7 +57,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cut:
-    """Break of the stream, without an error and without its last object."""
+    """Disconnect in the middle of the stream, without an error and without the last object."""
 
 
 @dataclass(frozen=True)

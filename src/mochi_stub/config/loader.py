@@ -145,16 +145,16 @@ def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script
 
 def _script(name: str, item: Item, folder: Path, problems: list[ConfigError]) -> Script:
     script = Script(name, item)
-    seen: set[str] = set()
+    triggers: set[str] = set()
     with _collected(problems):
         if not name or len(name) > 500:
             raise item.error("a model name of 1 to 500 characters")
         for entry in item.items("a list of triggers") if item.value is not None else ():
             with _collected(problems):
                 for trigger, reply in entry.mapping('an entry like - "hello": "Hi there!"').items():
-                    if trigger in seen:
+                    if trigger in triggers:
                         raise reply.key_error(f"unique triggers, found {trigger!r} again")
-                    seen.add(trigger)
+                    triggers.add(trigger)
                     _add_entry(script, trigger, reply, folder)
     return script
 

@@ -52,12 +52,12 @@ class Item:
     def items(self, expected: str) -> list[Item]:
         return self._checked(list, expected)  # type: ignore[no-any-return]
 
-    def fields(self, readers: Readers, what: str, **required: str) -> dict[str, Any]:
+    def fields(self, readers: Readers, label: str, **required: str) -> dict[str, Any]:
         """Read a mapping with these keys only. `required` has an error text for each required key."""
-        entries = self.mapping(f"{what} as a mapping")
+        entries = self.mapping(f"{label} as a mapping")
         for key, item in entries.items():
             if key not in readers:
-                raise item.key_error(f"one of {', '.join(readers)} in {what}, found {key!r}")
+                raise item.key_error(f"one of {', '.join(readers)} in {label}, found {key!r}")
         for key, expected in required.items():
             if key not in entries:
                 raise self.error(expected)
@@ -112,13 +112,13 @@ class Item:
             raise self.error(f"{expected}, found {self.found}")
         return self.value
 
-    def _within(self, kinds: tuple[type, ...], what: str, low: float, high: float, above: bool = False) -> Any:
+    def _within(self, kinds: tuple[type, ...], label: str, low: float, high: float, above: bool = False) -> Any:
         value: Any = self.value
         fits = type(value) in kinds and abs(value) < math.inf
         if not fits or not low <= value <= high or (above and value == low):
             least = f"{'above' if above else 'of at least'} {low:g}"
             most = "" if math.isinf(high) else f" and at most {high:g}"
-            raise self.error(f"{what} {least}{most}, found {self.found}")
+            raise self.error(f"{label} {least}{most}, found {self.found}")
         return value
 
 
@@ -210,7 +210,7 @@ class _Reader:
         line = node.start_mark.line + 1
         self.count += 1
         if self.count > MAX_VALUES:
-            raise ConfigError(f"{self.file}:{line}: expected at most {MAX_VALUES} values, with those of aliases")
+            raise ConfigError(f"{self.file}:{line}: expected at most {MAX_VALUES} values, including those of aliases")
         if id(node) in parents:
             raise ConfigError(f"{self.file}:{line}: expected an anchor that does not contain itself")
         if isinstance(node, yaml.MappingNode):

@@ -89,7 +89,7 @@ class Recorder:
         url = self.upstream + _target(request)
         headers = [(name, value) for name, value in request.raw_headers if name not in _HOP]
         headers.append((b"accept-encoding", b"identity"))
-        started, start = datetime.now(timezone.utc), monotonic()  # Ollama sends its headers with the first token
+        started, start = datetime.now(timezone.utc), monotonic()  # before the headers, which come with the first token
         async with (
             httpx.AsyncClient(timeout=None, verify=_ssl_context()) as client,  # noqa: S113 - models take their time
             client.stream(request.method, url, headers=headers, content=request.body) as response,

@@ -260,4 +260,4 @@ _READERS: Mapping[str, tuple[str, Callable[[Any, _ReplyBuilder], None]]] = {
     ":generateContent": ("gemini", _gemini),
     ":streamGenerateContent": ("gemini", _gemini),
 }
-"""End of a path → name of its wire, and the reader of a whole body or of one object of a stream."""
+"""Wire and reader for each end of a path. A reader takes a whole body or one object of a stream."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from math import sqrt
 
-FIRST_NUMBERS, VERY_FIRST_NUMBERS = 64, 8
-"""Each feature also has small values in the first numbers, so that a shortened vector remains useful."""
+PREFIX_LENGTH, SHORT_PREFIX_LENGTH = 64, 8
+"""Each feature also has a small value in these prefixes of the vector, so that a shortened vector remains useful."""
 
 
 def embed(text: str, length: int) -> list[float]:
@@ -16,8 +16,8 @@ def embed(text: str, length: int) -> list[float]:
         bits, index = divmod(zlib.crc32(feature.encode(errors="replace")), length)
         vector[index] += 1.0 if bits & 1 else -1.0
         small = 0.2 + (bits >> 1 & 7) / 80  # different values, because equal ones would cancel out
-        vector[(bits >> 4) % min(FIRST_NUMBERS, length)] += small if bits & 2 else -small
-        vector[(bits >> 10) % min(VERY_FIRST_NUMBERS, length)] += small if bits & 4 else -small
+        vector[(bits >> 4) % min(PREFIX_LENGTH, length)] += small if bits & 2 else -small
+        vector[(bits >> 10) % min(SHORT_PREFIX_LENGTH, length)] += small if bits & 4 else -small
     return normalised(vector)
 
 

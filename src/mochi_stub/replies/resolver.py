@@ -59,7 +59,7 @@ def resolver(
                 raise TypeError(f"resolve must return a Reply, a str or None, not {reply!r}")
             return replace(reply, rule=reply.rule or "script")
         except Exception as error:
-            logger.exception("script failed: model=%s", prompt.model)
+            logger.exception("reply failed: model=%s", prompt.model)
             return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
 
     return resolve_reply
