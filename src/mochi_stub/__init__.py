@@ -1,7 +1,4 @@
-"""A deterministic LLM server, true to Ollama's wire.
-
-Importing this package loads nothing; the names below are loaded when they are first used.
-"""
+"""Deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini. Names are imported lazily."""
 
 from __future__ import annotations
 
@@ -34,14 +31,12 @@ if TYPE_CHECKING:
 _MODULES = {
     **dict.fromkeys(("DEFAULT_MODELS", "Model", "Remote"), "models.catalogue"),
     **dict.fromkeys(("Message", "Prompt", "ToolCall"), "prompt"),
-    **{
-        "ConfigError": "config.yaml_source",
-        "Exchange": "journal",
-        "Machine": "models.scheduler",
-        "StubServer": "server",
-    },
+    "ConfigError": "config.yaml_source",
+    "Exchange": "journal",
+    "Machine": "models.scheduler",
+    "StubServer": "server",
 }
-"""The modules of the names that are not in `reply`."""
+"""Modules of the exported names that are not in `reply`."""
 
 __all__ = ["DEFAULT_MODELS", "ConfigError", "Exchange", "Machine", "Message", "Model", "Prompt", "Remote", "StubServer"]
 __all__ += ["Choice", "Cut", "Durations", "Failure", "Gate", "Logprob", "Pace", "Pause", "Reasoning", "Reply", "Text"]

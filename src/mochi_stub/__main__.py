@@ -1,4 +1,4 @@
-"""The `mochi-stub` command: `python -m mochi_stub`."""
+"""Entry point of the `mochi-stub` command and of `python -m mochi_stub`."""
 
 import sys
 

@@ -1,7 +1,4 @@
-"""The application: it finds the handler of a request and plays the result.
-
-It knows no provider: the wires give it routes, answers, and generations with their encoders.
-"""
+"""Application of the stub: route a request to its handler and send the result. It does not depend on a provider."""
 
 from __future__ import annotations
 
@@ -24,13 +21,12 @@ from mochi_stub.wire.routes import preflight, route
 logger = logging.getLogger("mochi_stub")
 
 OPEN_CORS = ((b"access-control-allow-origin", b"*"),)
-DECLARED_UP_TO = 2048
-"""Bytes. Go's server declares the length of bodies that fit its buffer, and sends longer ones in chunks."""
+MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without content-length
 
 
 @dataclass(frozen=True)
 class App:
-    """The server without its socket. `replay` goes before the routes. `speed` scales the waiting; 0 removes it."""
+    """Application without a socket. `replay` is tried before the routes. `speed` scales all delays; 0 removes them."""
 
     stub: Stub
     replay: Callable[[Stub, Request], Result | None]
@@ -40,12 +36,12 @@ class App:
     async def __call__(self, writer: ResponseWriter) -> None:
         request, journal = writer.request, self.stub.journal
         record = journal.open(request)
-        memory = self.cache.entries_of(request)
+        entries = self.cache.entries_of(request)
         try:
-            result = (memory and memory.get()) or self._handle(request)
-            await ExchangeHandler(writer, record, journal, self.speed, memory).send(result)
+            result = (entries and entries.get()) or self._handle(request)
+            await ExchangeHandler(writer, record, journal, self.speed, entries).send(result)
         finally:
-            line = "%s %s %d %s, %d chunks"
+            line = "%s %s status=%d outcome=%s chunks=%d"
             logger.info(line, request.method, request.path, record.status, record.outcome, record.chunks)
 
     def _handle(self, request: Request) -> Result:
@@ -57,14 +53,14 @@ class App:
 
 @dataclass
 class ExchangeHandler:
-    """One request being answered. `speed` scales the waiting; 0 removes it."""
+    """Handler of one exchange. Cached replies are found by the request and `cache_key`."""
 
     writer: ResponseWriter
     record: JournalEntry
     journal: Journal
     speed: float = 0.0
     entries: RequestEntries | None = None
-    facts: tuple[Hashable, ...] = ()
+    cache_key: tuple[Hashable, ...] = ()
     parts: list[bytes] = field(default_factory=list)
     lease: Lease | None = None
 
@@ -76,7 +72,7 @@ class ExchangeHandler:
             if isinstance(result, CachedReply):
                 noted = dict(result.noted)
                 if result.evaluation is not None and self.lease is not None:
-                    noted["evaluated_tokens"] = result.evaluation.run(self.lease.slots)
+                    noted["evaluated_tokens"] = result.evaluation.run(self.lease.prompt_cache)
                 self.journal.update(self.record, chunks=result.chunks, **noted)
                 result = result.answer
             if isinstance(result, HttpResponse):
@@ -84,20 +80,19 @@ class ExchangeHandler:
             else:
                 await self._generate(recorded_playback(result, self.writer.request))
         finally:
-            self._settle("cancelled")
+            self._close("cancelled")
 
     async def _after_load(self, scheduled: ScheduledResult) -> HttpResponse | Generation | CachedReply:
-        """Return the result when its model is loaded and has a place."""
-        scheduler, need = scheduled.scheduler, scheduled.load_request
+        scheduler, load_request = scheduled.scheduler, scheduled.load_request
         try:
-            self.lease = lease = scheduler.try_acquire(need) or await scheduler.acquire(need)
+            self.lease = lease = scheduler.try_acquire(load_request) or await scheduler.acquire(load_request)
             self.journal.update(self.record, num_ctx=lease.context, reload=lease.reload)
             if self.entries is None:
                 return scheduled.then(lease)
             self.entries.add(scheduled)
-            self.facts = (lease.context, lease.limit, lease.load_duration)
-            known = self.entries.get(*self.facts)
-            return known if isinstance(known, CachedReply) else scheduled.then(lease)
+            self.cache_key = (lease.context, lease.limit, lease.load_duration)
+            cached = self.entries.get(*self.cache_key)
+            return cached if isinstance(cached, CachedReply) else scheduled.then(lease)
         except NotLoaded as error:
             return scheduled.failed(error)
         except Exception as error:
@@ -105,24 +100,24 @@ class ExchangeHandler:
 
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
-        noted = {"rule": reply.rule, "passed_over": reply.passed_over, **generation.noted}
-        self.journal.update(self.record, **noted)
+        fields = {"rule": reply.rule, "passed_over": reply.passed_over, **generation.noted}
+        self.journal.update(self.record, **fields)
         if self.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.speed)
-        at_once = not self.speed and not has_interruptions(reply)
-        if not at_once or noted.get("truncated"):
+        immediate = not self.speed and not has_interruptions(reply)
+        if not immediate or fields.get("truncated"):
             self.entries = None
-        if at_once and not generation.stream:
+        if immediate and not generation.stream:
             answer = encoder.whole()
             await self._answer(answer)
         else:
             await self._play(generation)
             answer = HttpResponse(200, b"".join(self.parts), encoder.content_type, declared=False)
         if self.entries is not None:
-            self.entries.add(CachedReply(answer, noted, self.record.chunks, generation.evaluation), *self.facts)
+            self.entries.add(CachedReply(answer, fields, self.record.chunks, generation.evaluation), *self.cache_key)
 
     async def _play(self, generation: Generation) -> None:
-        """Play the reply over time; a whole reply is waited for and then sent in one piece."""
+        """Send the reply in real time. A reply that is not streamed is sent as one body at its end."""
         encoder, stream = generation.encoder, generation.stream
         end = planned_end(generation.reply) if self.speed else 0
         async with aclosing(paced(pieces(generation.reply), self.speed, end)) as batches:
@@ -145,7 +140,7 @@ class ExchangeHandler:
         return await self._end(encoder.end(), "finished")
 
     async def _answer(self, answer: HttpResponse) -> None:
-        declared = answer.declared and len(answer.body) <= DECLARED_UP_TO
+        declared = answer.declared and len(answer.body) <= MAX_DECLARED_BYTES
         length = ((b"content-length", b"%d" % len(answer.body)),) if declared else ()
         await self._start(answer.status, answer.content_type, *answer.headers, *length)
         await self._end(answer.body, "finished" if answer.status < 400 else "failed")
@@ -169,11 +164,10 @@ class ExchangeHandler:
         await self.writer.write(body, last=last)
 
     async def _end(self, body: bytes, outcome: Outcome) -> None:
-        """Send the last bytes. A client that has read them finds the exchange settled."""
-        self._settle(outcome)
+        self._close(outcome)  # first, so that a client with the whole body finds the exchange ended
         await self._write(body, last=True)
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _close(self, outcome: Outcome) -> None:
         if self.record.outcome == "running":
             self.journal.close(self.record, outcome)
             if self.lease is not None:
@@ -181,5 +175,5 @@ class ExchangeHandler:
 
 
 def _crashed(request: Request, error: Exception) -> HttpResponse:
-    logger.exception("%s %s", request.method, request.path)
+    logger.exception("request failed: method=%s path=%s", request.method, request.path)
     return HttpResponse(500, f"the stub failed: {error!r}".encode(errors="replace"), b"text/plain; charset=utf-8")

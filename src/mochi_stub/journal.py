@@ -1,4 +1,4 @@
-"""The journal: requests and their outcomes. Bounded, safe to read from any thread, free of secrets."""
+"""Journal of requests and their outcomes, without secrets. It is thread-safe and bounded."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ Outcome = Literal["running", "finished", "cancelled", "failed"]
 MAX_EXCHANGES = 1000
 MAX_BYTES = 64 * 1024 * 1024
 
-UNSEEN = "/stub/"
-"""Requests to these paths are not recorded."""
+STUB_ROUTES = "/stub/"  # their requests are not recorded
 
 MASK = "***"
 _SECRET_HEADER = re.compile(rb"auth|cookie|credential|api-?key|token|secret|passw|(?<!idempotency)-key$")
@@ -44,18 +43,20 @@ class Exchange:
     """One request and its outcome.
 
     Attributes:
-        body: The parsed JSON, None if there is none or it cannot be parsed.
-        status: The HTTP status, 0 until it is sent.
+        body: Parsed JSON body. None if there is no body or it is not JSON.
+        status: HTTP status, 0 until it is sent.
         outcome: "cancelled" if the client disconnected or the server stopped, "failed" if the reply has an error.
-        chunks: Number of pieces of content that were streamed.
-        size: Bytes of the request's body.
-        rule: What made the reply. `passed_over` says why the rules before it did not.
-        num_ctx: The context in effect, None if no model was loaded for the request.
+        chunks: Number of streamed pieces of content.
+        size: Bytes of the request body.
+        rule: Rule that made the reply, for example a trigger of the configuration.
+        passed_over: Earlier rules, each with the reason why it did not apply.
+        num_ctx: Context of the model in tokens, None if no model was loaded for the request.
         reload: Whether the model was loaded again with other settings.
-        truncated: Whether the prompt was cut to the context, by `dropped_messages`, to `prompt_tokens`.
-        evaluated_tokens: Tokens of the prompt that were not in the prompt cache of the model.
+        truncated: Whether the prompt was shortened to fit the context.
+        prompt_tokens: Tokens of the prompt after truncation.
+        evaluated_tokens: Tokens of the prompt that the model had not evaluated before, None on other APIs.
         duration: Seconds from the request to its end.
-        images: The SHA-256 in hex of each image in the request.
+        images: SHA-256 of each image in the request, in hexadecimal.
     """
 
     method: str
@@ -82,24 +83,23 @@ class Exchange:
 
 @dataclass
 class JournalEntry:
-    """An exchange in the making. Its request is parsed only when the journal is read."""
+    """Journal entry of a running or ended exchange. The request is parsed only when the journal is read."""
 
     request: Request
     status: int = 0
     outcome: Outcome = "running"
     chunks: int = 0
-    noted: dict[str, Any] = field(default_factory=dict)
-    begun: float = field(default_factory=time.monotonic)
+    fields: dict[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
     duration: float | None = None
 
     def exchange(self) -> Exchange:
-        """Return a snapshot."""
         return Exchange(
             status=self.status,
             outcome=self.outcome,
             chunks=self.chunks,
-            duration=time.monotonic() - self.begun if self.duration is None else self.duration,
-            **{**self._request_fields, **self.noted},
+            duration=time.monotonic() - self.started if self.duration is None else self.duration,
+            **{**self._request_fields, **self.fields},
         )
 
     @cached_property
@@ -119,7 +119,7 @@ class JournalEntry:
 
 
 class Journal:
-    """The latest exchanges, oldest first: at most 1000, with bodies of at most 64 MiB in total."""
+    """The latest exchanges, oldest first. At most 1000 are kept, with bodies of at most 64 MiB in total."""
 
     def __init__(self) -> None:
         self._records: deque[JournalEntry] = deque()
@@ -128,9 +128,8 @@ class Journal:
         self.running = 0
 
     def open(self, request: Request) -> JournalEntry:
-        """Begin an exchange."""
         record = JournalEntry(request)
-        if request.path.startswith(UNSEEN):
+        if request.path.startswith(STUB_ROUTES):
             return record
         with self._changed:
             self.running += 1
@@ -141,45 +140,44 @@ class Journal:
             self._changed.notify_all()
         return record
 
-    def update(self, record: JournalEntry, *, status: int = 0, chunks: int = 0, **noted: Any) -> None:
-        """Set the status and other fields of the exchange, and count chunks."""
+    def update(self, record: JournalEntry, *, status: int = 0, chunks: int = 0, **fields: Any) -> None:
+        """Set the status and other fields of an exchange, and add `chunks` to its count."""
         with self._changed:
             record.status = status or record.status
             record.chunks += chunks
-            record.noted |= noted
+            record.fields |= fields
             self._changed.notify_all()
 
     def close(self, record: JournalEntry, outcome: Outcome) -> None:
         with self._changed:
             record.outcome = outcome
-            record.duration = time.monotonic() - record.begun
-            self.running -= not record.request.path.startswith(UNSEEN)
+            record.duration = time.monotonic() - record.started
+            self.running -= not record.request.path.startswith(STUB_ROUTES)
             self._changed.notify_all()
 
     def clear(self) -> None:
-        """Remove every exchange, also those that still run."""
+        """Delete all exchanges, including running ones."""
         with self._changed:
             self._records.clear()
             self._bytes = 0
             self._changed.notify_all()
 
     def exchanges(self) -> list[Exchange]:
-        """Return a snapshot."""
         with self._changed:
             return [record.exchange() for record in self._records]
 
     def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float) -> list[Exchange]:
-        """Block until `condition` holds for the exchanges. Raises TimeoutError, whose text has the last exchanges."""
+        """Block until `condition` holds for the exchanges. Raises TimeoutError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         with self._changed:
             while not condition(found := [record.exchange() for record in self._records]):
                 if not self._changed.wait(deadline - time.monotonic()):
-                    raise TimeoutError(f"not within {timeout} s; the last exchanges: {found[-5:]}")
+                    raise TimeoutError(f"the condition did not hold within {timeout} s; last exchanges: {found[-5:]}")
             return found
 
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the headers by name in lower case, without keys and passwords."""
+    """Return the headers as text. Values that can contain a secret are replaced by `***`."""
     return {
         name.decode("latin-1"): MASK if _SECRET_HEADER.search(name) else value.decode("latin-1")
         for name, value in headers
@@ -187,7 +185,7 @@ def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def masked_query(query: bytes) -> str:
-    """Return the query string without keys and passwords."""
+    """Return the query string. Values that can contain a secret are replaced by `***`."""
     pairs = [pair.partition("=") for pair in query.decode("latin-1").split("&")]
     return "&".join(
         f"{name}={MASK}" if value and _SECRET_QUERY.search(unquote_plus(name)) else name + equals + value
@@ -196,7 +194,7 @@ def masked_query(query: bytes) -> str:
 
 
 def parsed_body(data: bytes) -> Any:
-    """Return the body as JSON, None if there is none; texts in fields that are named like a secret are replaced."""
+    """Return the parsed JSON body with masked secrets. Return None if there is no body or it is not JSON."""
     try:
         parsed = orjson.loads(data) if data else None
         return _masked(parsed) if _SECRET_BODY.search(data) else parsed
@@ -204,17 +202,16 @@ def parsed_body(data: bytes) -> Any:
         return None
 
 
-def _masked(value: Any, hidden: bool = False) -> Any:
-    """Replace the texts of secret fields; `hidden`: the value is one of them."""
+def _masked(value: Any, secret: bool = False) -> Any:
     if isinstance(value, dict):
         return {key: _masked(item, bool(_SECRET_FIELD.search(key))) for key, item in value.items()}
     if isinstance(value, list):
-        return [_masked(item, hidden) for item in value]
-    return MASK if hidden and isinstance(value, str) else value
+        return [_masked(item, secret) for item in value]
+    return MASK if secret and isinstance(value, str) else value
 
 
 def _digests(value: Any) -> Iterator[str]:
-    """Yield the SHA-256 of each image in a body, on any wire, in order; invalid base64 is skipped."""
+    """Yield the SHA-256 of each image in a request body of any provider. Invalid base64 is skipped."""
     if isinstance(value, list):
         for item in value:
             yield from _digests(item)

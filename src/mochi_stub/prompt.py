@@ -1,4 +1,4 @@
-"""Prompt of a request on any wire."""
+"""Prompt of a request to a model, independent of the provider."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IMAGE_TOKENS = 768
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of one function; `id` is made up where it is None and the wire wants one."""
+    """Call of a tool. If `id` is None, APIs with call IDs get a generated one."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """One message of the conversation; `images` counts them, their bytes are of no use to a stub."""
+    """Message of a conversation. `images` is the number of its images."""
 
     role: str
     content: str = ""
@@ -38,11 +38,14 @@ class Message:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A request for one reply.
+    """Request for one reply. An embedding request has its text as the only message.
 
-    `model` is the name as the client typed it. `think` is the wish as sent (None: not sent), `thinks` what comes of
-    it on this model. `options` are the sampling options in effect. An embedding request carries its one text as the
-    only message. `choices`: the wire has room for several messages in one reply. `request` is the body as it came.
+    Attributes:
+        think: The `think` field of the request, None if it was not sent.
+        thinks: Whether the reply has reasoning, which also depends on the model.
+        options: Generation options of the request and the model.
+        choices: Whether the API allows several choices in one reply.
+        request: Request body as sent.
     """
 
     model: str
@@ -60,22 +63,22 @@ class Prompt:
 
     @cached_property
     def last_user(self) -> int:
-        """The index of the latest user message, -1 where there is none."""
+        """Index of the latest user message, -1 if there is none."""
         return max((index for index, message in enumerate(self.messages) if message.role == "user"), default=-1)
 
     @property
     def after_tools(self) -> bool:
-        """Whether the last message is the result of a tool."""
+        """Whether the last message is a tool result."""
         return bool(self.messages) and self.messages[-1].role == "tool"
 
     @property
     def user_text(self) -> str:
-        """The text of the latest user message, "" where there is none."""
+        """Text of the latest user message, "" if there is none."""
         return self.messages[self.last_user].content if self.last_user >= 0 else ""
 
 
 def render(prompt: Prompt) -> str:
-    """Return the prompt as one text: tools as JSON, then `role: content` lines, without earlier thinking."""
+    """Return the prompt as text: the tools as JSON, then a line `role: content` for each message."""
     if prompt.raw:
         return prompt.user_text
     lines = [f"tools: {dumps(list(prompt.tools))}"] if prompt.tools else []
@@ -89,7 +92,7 @@ def render_message(message: Message) -> str:
 
 
 def counted_text(prompt: Prompt) -> str:
-    """Return all that counts as prompt: tools as JSON, contents and calls, without roles and earlier thinking."""
+    """Return the text whose tokens count as prompt: tools, contents and tool calls, without roles and reasoning."""
     if prompt.raw:
         return prompt.user_text
     tools = dumps(list(prompt.tools)) if prompt.tools else ""
@@ -97,16 +100,16 @@ def counted_text(prompt: Prompt) -> str:
 
 
 def counted_text_of(message: Message) -> str:
-    """Return what counts of one message: its content, and its calls as name and JSON."""
+    """Return the text of a message whose tokens count: its content, and the names and arguments of its calls."""
     return message.content + "".join(f"{call.name}{dumps(dict(call.arguments))}" for call in message.tool_calls)
 
 
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
-    """Return the number of tokens of the prompt; an image counts as 768."""
+    """Return the number of tokens of the prompt. An image counts as 768 tokens."""
     images = sum(message.images for message in prompt.messages)
     return count_tokens(len(counted_text(prompt)), chars_per_token) + IMAGE_TOKENS * images
 
 
 def count_tokens(characters: int, chars_per_token: float) -> int:
-    """Return the number of tokens of that many characters, rounded up."""
+    """Return the number of tokens for a number of characters, rounded up."""
     return characters if chars_per_token == 1 else -int(-characters // chars_per_token)

@@ -1,4 +1,4 @@
-"""The pytest fixture `mochi_stub`. Every test run loads this file, so it imports nothing until the fixture is used."""
+"""Pytest fixture `mochi_stub`. Imports are delayed until a test uses it, because every test run loads this module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def mochi_stub() -> Iterator[ScriptedStub]:
-    """A deterministic LLM server on a free port, new for each test, that does not wait."""
+    """Start a stub server on a free port, without delays. Each test gets its own."""
     from mochi_stub.server import ScriptedStub  # noqa: PLC0415 - only tests that use the fixture load the server
 
     stub = ScriptedStub()

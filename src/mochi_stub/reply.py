@@ -1,4 +1,4 @@
-"""Reply of a model on any wire: a sequence of parts, played in order."""
+"""Reply of a model, independent of the provider: a sequence of parts that are sent in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Content: TypeAlias = "str | Sequence[str]"
 
 @dataclass(frozen=True)
 class Logprob:
-    """How likely a token was, and its rivals, the most likely first."""
+    """Log probability of a token. `top` are the alternatives, the most likely first."""
 
     token: str
     logprob: float
@@ -26,14 +26,14 @@ class Logprob:
 
 @dataclass(frozen=True)
 class Reasoning:
-    """Thinking. A string is cut into chunks of five words, a sequence is sent piece by piece as it is."""
+    """Reasoning before or between texts. A string is split into chunks; the items of a sequence are the chunks."""
 
     content: Content
 
 
 @dataclass(frozen=True)
 class Text:
-    """Answer. Cut like `Reasoning`; `logprobs` are one for each piece, made up where they are empty."""
+    """Text of the answer, split like `Reasoning`. `logprobs` has one entry per chunk; empty means generated ones."""
 
     content: Content
     logprobs: tuple[Logprob, ...] = ()
@@ -41,14 +41,14 @@ class Text:
 
 @dataclass(frozen=True)
 class ToolCalls:
-    """Calls that the model makes, in order."""
+    """Tool calls of the model, in order."""
 
     calls: Sequence[ToolCall]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The model fails here: an HTTP status where nothing was sent yet, else an error inside the stream."""
+    """Error of the model. Before the first chunk it sets the HTTP status, later it is an error inside the stream."""
 
     message: str
     status: int = 500
@@ -57,31 +57,31 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cut:
-    """The stream ends here, without error and without its last object."""
+    """Disconnect in the middle of the stream, without an error and without the last object."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What follows belongs to the choice of this index; only for prompts whose wire has room for several."""
+    """Index of the choice to which the following parts belong. Only for prompts with `choices`."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Nothing comes for so many seconds, at speed 1."""
+    """Pause in seconds, at speed 1."""
 
     seconds: float
 
 
 class Gate:
-    """The reply waits here until `open()` is called, from any thread; once open it stays open."""
+    """Point at which the reply waits until a test calls `open()`, from any thread. It cannot be closed again."""
 
     def __init__(self) -> None:
         self._opened: Future[None] = Future()
 
     def open(self) -> None:
-        with suppress(InvalidStateError):  # it is open
+        with suppress(InvalidStateError):  # already open
             self._opened.set_result(None)
 
     async def wait(self) -> None:
@@ -95,11 +95,12 @@ Part: TypeAlias = "Reasoning | Text | ToolCalls | Choice | Pause | Gate | Failur
 
 @dataclass(frozen=True)
 class Pace:
-    """How a reply is cut and timed, where it is not five words at a time and fifty words a second.
+    """Chunk size and speed of a reply. The default without a `Pace` is five words per chunk, 50 words per second.
 
-    `characters` is the length of a chunk (None: five words), `characters_per_second` how fast they come, as fast as
-    the words do where it is not said; infinity leaves the time to pauses. `jitter` between 0 and 1 lets a chunk come
-    early by up to that share of its time, by how much depends on `seed`; the last chunk is on time.
+    Attributes:
+        characters: Characters per chunk. None means five words.
+        characters_per_second: Speed. With infinity, only pauses take time.
+        jitter: From 0 to 1. A chunk is sent earlier by at most this share of its delay; the last one is on time.
     """
 
     characters: int | None = None
@@ -110,11 +111,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Frames:
-    """A response as it was recorded, for requests on the wire and in the mode in which it was.
-
-    `frames` are the bytes of a stream, one for each object, or the one body; `due` says when each is sent, in
-    nanoseconds after the start.
-    """
+    """Bytes of a recorded stream or body. `due` has the time of each frame, in nanoseconds after the start."""
 
     wire: str
     stream: bool
@@ -127,7 +124,7 @@ class Frames:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens; None: counted. `output` has the `reasoning` in it."""
+    """Token counts. None means that the stub counts. `output` includes `reasoning`."""
 
     input: int | None = None
     output: int | None = None
@@ -138,7 +135,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Durations:
-    """Nanoseconds; None: planned."""
+    """Durations in nanoseconds. None means that the stub calculates them."""
 
     total: int | None = None
     load: int | None = None
@@ -148,12 +145,15 @@ class Durations:
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply.
+    """Reply of a model.
 
-    `context` are the token ids that a plain generation hands back, `embedding` is the vector of an embedding request.
-    The `stop` and `num_predict` of a request cut scripted replies too; `stop_sequence` is the one that did.
-    `unasked`: thinking and tool calls are sent also to who did not ask for them. `frames` are there where the reply was
-    recorded. `rule` names what made the reply, `passed_over` says of what stood before it why it did not.
+    Attributes:
+        context: Token IDs that `/api/generate` returns.
+        embedding: Vector of an embedding request.
+        stop_sequence: Stop sequence of the request that ended the text.
+        unasked: Send tool calls even if the request offers no tools.
+        rule: Rule that made the reply.
+        passed_over: Earlier rules, each with the reason why it did not apply.
     """
 
     parts: Sequence[Part] = ()
@@ -179,7 +179,7 @@ class Reply:
         finish: Finish = "stop",
         usage: Usage | None = None,
     ) -> Reply:
-        """The usual order: reasoning, text, tool calls; what is empty is left out."""
+        """Return a reply of reasoning, text and tool calls, in this order. Empty parts are left out."""
         parts: list[Part] = [Reasoning(reasoning)] if reasoning else []
         parts += [Text(text)] if text else []
         parts += [ToolCalls(tool_calls)] if tool_calls else []
@@ -199,5 +199,5 @@ class Reply:
 
 
 def joined(content: Content) -> str:
-    """The whole text, whether or not it came in pieces."""
+    """Return the text of a content, with its pieces joined."""
     return content if isinstance(content, str) else "".join(content)

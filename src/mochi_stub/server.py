@@ -1,4 +1,4 @@
-"""The server: the application behind a real socket, in a thread and an event loop of its own."""
+"""Stub server: the application on a socket, in its own thread and event loop."""
 
 from __future__ import annotations
 
@@ -40,13 +40,17 @@ Resolve = Callable[[Prompt], "Reply | str | None"]
 
 
 class StubServer:
-    """A deterministic LLM server.
+    """Deterministic LLM server.
 
-    `config` names a file of models and their replies; without it and without `models` the default models are served.
-    `resolve` scripts the replies; if it returns None, the configuration or the default behaviour replies. The same
-    `seed` and request give the same bytes. A `speed` of 2 halves all waiting, 0 removes it. `machine` sets the limits
-    of Ollama's scheduler; by default no request waits for another. A `record` (see
-    `mochi_stub.recording.recorder.record`) passes every request on to a real server and records its responses.
+    Args:
+        port: Port to listen on; 0 selects a free port.
+        models: Models to serve. Without `models` and `config`, the default models are served.
+        config: YAML file of models and their replies.
+        resolve: Function from prompt to reply. If it returns None, the configuration or the default behavior replies.
+        seed: The same seed and request give the same bytes.
+        speed: 2 halves all delays, 0 removes them.
+        machine: Limits of the simulated Ollama scheduler. By default, no request waits for another.
+        record: Recorder that forwards each request to a real server, see `mochi_stub.recording.recorder.record`.
 
         with StubServer(speed=0) as stub:
             ollama.Client(stub.url).chat("mochi", messages=[...])
@@ -85,29 +89,29 @@ class StubServer:
 
     @property
     def url(self) -> str:
-        """URL of the server on this machine. A server on all addresses is reached over the loopback address."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104  # not to listen on
+        """URL of the server for clients on this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104  # only compared
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def start(self) -> StubServer:
-        """Bind the socket and return when the server answers. Raises OSError if the port is taken."""
+        """Bind the socket and return when the server accepts requests. Raises OSError if the port is taken."""
         try:
-            bound = _bound(self.host, self.port)
+            listener = _bind(self.host, self.port)
         except OSError:
             if not self._fall_back:
                 raise
-            bound = _bound(self.host, 0)
-        self.port = bound.getsockname()[1]
+            listener = _bind(self.host, 0)
+        self.port = listener.getsockname()[1]
         self._loop: asyncio.AbstractEventLoop = loops.new_event_loop()
         self._grace: asyncio.Future[float] = self._loop.create_future()
         running = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(bound, running), name="mochi-stub", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(listener, running), name="mochi-stub", daemon=True)
         self._thread.start()
         running.wait()
         return self
 
     def stop(self, grace: float = 0.0) -> None:
-        """Close all connections and wait until the server has ended. Open streams have `grace` seconds to complete."""
+        """Close all connections and wait until the server has stopped. Running replies have `grace` seconds to end."""
         if self._thread is not None:
             if self._thread.is_alive():
                 self._loop.call_soon_threadsafe(self._grace.set_result, grace)
@@ -121,65 +125,65 @@ class StubServer:
         self.stop()
 
     def exchanges(self) -> list[Exchange]:
-        """Return a snapshot of all requests and their outcome, oldest first."""
+        """Return the latest requests and their outcomes, oldest first."""
         return self._journal.exchanges()
 
     def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float = 5) -> list[Exchange]:
-        """Block until the condition holds for the exchanges. Raises TimeoutError."""
+        """Block until the condition holds for the exchanges. Raises TimeoutError after `timeout` seconds."""
         return self._journal.wait_for(condition, timeout)
 
     def clear_exchanges(self) -> None:
-        """Empty the journal, so that a test that shares the stub sees only its own requests."""
+        """Delete all recorded exchanges, for tests that share a stub."""
         self._journal.clear()
 
     def _app(self) -> Application:
-        library = ModelRegistry(self._models, self._config)
+        registry = ModelRegistry(self._models, self._config)
 
         def state() -> tuple[object, int] | None:
-            """Return what replies depend on; None if equal requests may get different replies, or replies that wait."""
+            """Return the state on which cached replies depend, or None if replies cannot be cached."""
             config = self._config()
-            whole = config is None or config.is_self_contained
+            cacheable = config is None or config.is_self_contained
             varies = self._speed or self._script or self.machine.prompt_speed
-            return None if varies or not whole else (config, library.changes)
+            return None if varies or not cacheable else (config, registry.changes)
 
         async def load(seconds: float) -> None:
             if self._speed:
                 await asyncio.sleep(seconds / self._speed)
 
         scheduler = Scheduler(self.machine, wait=load)
-        stub = Stub(library, resolver(self._config, self._script), scheduler, self._journal, self._seed)
+        stub = Stub(registry, resolver(self._config, self._script), scheduler, self._journal, self._seed)
         app = App(stub, lambda stub, request: replay(self._config(), stub, request), ResponseCache(state), self._speed)
         return app if self._record is None else self._record.app(self._journal, app)
 
-    def _run(self, bound: socket.socket, running: threading.Event) -> None:
+    def _run(self, listener: socket.socket, running: threading.Event) -> None:
         try:
-            self._loop.run_until_complete(self._serve(bound, running))
+            self._loop.run_until_complete(self._serve(listener, running))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             running.set()  # also after an error, so that `start` returns
             self._loop.close()
-            bound.close()
+            listener.close()
 
-    async def _serve(self, bound: socket.socket, running: threading.Event) -> None:
+    async def _serve(self, listener: socket.socket, running: threading.Event) -> None:
         app = self._app()
         connections: set[HttpConnection] = set()
-        listener = await self._loop.create_server(lambda: HttpConnection(app, connections), sock=bound, backlog=2048)
+        server = await self._loop.create_server(lambda: HttpConnection(app, connections), sock=listener, backlog=2048)
         running.set()
         deadline = await self._grace + time.monotonic()
-        listener.close()
+        server.close()
         for connection in list(connections):
             connection.finish()
-        while connections and time.monotonic() < deadline:  # noqa: ASYNC110  # connections report nothing
+        while connections and time.monotonic() < deadline:  # noqa: ASYNC110  # connections have no event
             await asyncio.sleep(0.02)
-        answers = [connection.writers[0].task for connection in connections if connection.writers]
+        tasks = [connection.writers[0].task for connection in connections if connection.writers]
         for connection in list(connections):
             connection.transport.abort()
-        if answers:
-            await asyncio.wait(answers)
+        if tasks:
+            await asyncio.wait(tasks)
 
 
 class ScriptedStub(StubServer):
-    """A server that does not wait, with a queue of replies. Other requests get the default behaviour."""
+    """Server without delays that replies from a queue. With an empty queue it uses the default behavior."""
 
     def __init__(self) -> None:
         super().__init__(resolve=self._next, speed=0)
@@ -187,17 +191,17 @@ class ScriptedStub(StubServer):
 
     @property
     def requests(self) -> list[Exchange]:
-        """The requests and their outcomes, oldest first."""
+        """Requests and their outcomes, oldest first."""
         return self.exchanges()
 
     def script(self, *replies: Reply | str | Resolve) -> None:
-        """Queue replies, one for each request to a model: a text, a reply, or a function that makes one of the prompt.
+        """Queue replies for the next requests: a text, a `Reply`, or a function from the prompt to one of these.
 
-        A function may return None, which leaves the request to the default behaviour. Raises TypeError for all else.
+        If a function returns None, the default behavior replies. Raises TypeError for other values.
         """
         for reply in replies:
             if not isinstance(reply, (Reply, str)) and not callable(reply):
-                raise TypeError(f"a script is made of texts, replies and functions, not of {reply!r}")
+                raise TypeError(f"script() takes texts, replies and functions, not {reply!r}")
         self._queue.extend(replies)
 
     def _next(self, prompt: Prompt) -> Reply | str | None:
@@ -207,7 +211,7 @@ class ScriptedStub(StubServer):
         return scripted if isinstance(scripted, (Reply, str)) else scripted(prompt)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     if ":" not in host:
         return socket.create_server((host, port))
     dual = socket.has_dualstack_ipv6()

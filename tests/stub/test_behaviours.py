@@ -338,6 +338,6 @@ def test_journal_names_the_rule_that_answered(private_stub: StubServer) -> None:
     assert first.rule == "trigger 'hello' of map"
     assert second.rule == "built-in: lorem and echo"
     assert second.passed_over == (
-        "instruction block: none that can be read",
-        "configuration: says nothing of the model",
+        "instruction block: no valid block",
+        "configuration: the model is not configured",
     )

@@ -106,7 +106,7 @@ def test_signal_ends_the_server(number: signal.Signals) -> None:
         process.send_signal(number)
         assert process.wait(5) == 0
         assert process.stderr
-        assert process.stderr.read() == "INFO GET /api/version 200 finished, 0 chunks\n"
+        assert process.stderr.read() == "INFO GET /api/version status=200 outcome=finished chunks=0\n"
 
 
 def stream_reply(url: str, model: str, prompt: str) -> HTTPResponse:
@@ -154,7 +154,7 @@ def test_wildcard_host_prints_loopback_and_port_of_env(monkeypatch: pytest.Monke
 def test_invalid_url_to_record_prints_one_line(tmp_path: Path) -> None:
     printed = call_command("run", "--port", "0", "--record", "nowhere", "--to", str(tmp_path))
     assert (printed.returncode, printed.stdout) == (1, "")
-    assert printed.stderr == "mochi-stub: not the URL of a server: 'nowhere'\n"
+    assert printed.stderr == "mochi-stub: expected an http or https URL of the server to record, found 'nowhere'\n"
 
 
 def test_record_writes_what_a_server_answers(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from mochi_stub.config.loader import ConfigError, check, load
+from mochi_stub.config.loader import check, load
+from mochi_stub.config.yaml_source import ConfigError
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"
@@ -72,15 +73,15 @@ def test_child_triggers_win_over_inherited_ones() -> None:
         rules = [(exchange.rule, exchange.passed_over) for exchange in stub.exchanges()]
     assert rules[0] == (
         "trigger 'hello' of claude-3-opus",
-        ("instruction block: none that can be read",),
+        ("instruction block: no valid block",),
     )
     assert rules[2] == (
         "_default of base-claude",
         (
-            "instruction block: none that can be read",
-            "claude-3-opus: the message is none of its 2 triggers",
-            "base-claude: the message is none of its 1 triggers",
-            "claude-3-opus: has no _default",
+            "instruction block: no valid block",
+            "claude-3-opus: no match among its triggers (2)",
+            "base-claude: no match among its triggers (1)",
+            "claude-3-opus: no _default",
         ),
     )
 
@@ -152,7 +153,7 @@ def test_answered_tool_calls_are_not_repeated(tmp_path: Path) -> None:
         assert answer["message"]["content"].endswith(" noon")
         assert "tool_calls" not in answer["message"]
         assert stub.exchanges()[-1].rule == "built-in: tool result"
-        assert "_default of caller: its calls are answered" in stub.exchanges()[-1].passed_over
+        assert "_default of caller: its tool calls already have results" in stub.exchanges()[-1].passed_over
 
 
 def test_default_follows_a_trigger_with_only_tool_calls(tmp_path: Path) -> None:
@@ -214,5 +215,5 @@ def test_recorded_paths_are_relative_to_the_config_file(tmp_path: Path, monkeypa
 def test_invalid_config_does_not_start_a_server(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.yaml:1: expected models as a mapping"):
         configured(tmp_path, "models: 5")
-    with pytest.raises(ConfigError, match=r"none\.yaml:1: expected a file that can be read"):
+    with pytest.raises(ConfigError, match=r"none\.yaml:1: expected a readable file"):
         load(tmp_path / "none.yaml")

@@ -28,8 +28,8 @@ def test_differences_are_reported_with_their_probe(capsys: pytest.CaptureFixture
     with StubServer(models=DEFAULT_MODELS[:1], resolve=wrong, speed=0) as real:
         assert verify(real.url, "mochi") == 1
     told = capsys.readouterr().out.splitlines()
-    assert "generate, streamed: status: 503 there, 200 here" in told
-    assert any(line.startswith('generate, whole: object 1: {"error": "kaput"} there') for line in told)
+    assert "generate, streamed: status: server 503, stub 200" in told
+    assert any(line.startswith('generate, whole: object 1: server {"error": "kaput"}, stub') for line in told)
     assert not any(line.startswith("chat") for line in told)
     assert told[-1].startswith(f"{len(told) - 1} differences")
 
@@ -44,16 +44,16 @@ def test_model_is_read_from_the_server(stub: StubServer) -> None:
 
 def test_verify_fails_without_server_or_model(stub: StubServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(stub.url, "nope") == 2
-    assert "does not show the model nope" in capsys.readouterr().err
+    assert "/api/show failed for the model nope" in capsys.readouterr().err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         assert verify(f"http://127.0.0.1:{taken.getsockname()[1]}", "mochi") == 2
-    assert "cannot be probed" in capsys.readouterr().err
+    assert "cannot compare" in capsys.readouterr().err
     assert verify("nonsense", "mochi") == 2
     capsys.readouterr()
     page = b"<html>\n<p>Not\n" + b"here " * 1000
     with RawOllama(lambda _: None, show=b"[]") as strange, RawOllama(lambda _: None, show=page) as other:
         assert [verify(strange.url, "raw"), verify(other.url, "raw")] == [2, 2]
     first, second = capsys.readouterr().err.splitlines()
-    assert "is no Ollama" in first
-    assert "cannot be probed" in second
+    assert "returned no JSON object" in first
+    assert "cannot compare" in second

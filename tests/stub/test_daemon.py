@@ -95,7 +95,8 @@ def test_status_names_the_url_and_the_process(port: str) -> None:
 def test_second_start_names_the_running_server(port: str) -> None:
     again = call_command("start", "--port", port)
     assert (again.returncode, again.stdout) == (1, "")
-    assert re.fullmatch(rf"mochi-stub: already running on http://127\.0\.0\.1:{port} \(process \d+\)\n", again.stderr)
+    running = rf"mochi-stub: already running on http://127\.0\.0\.1:{port} \(process \d+\); use restart to replace it\n"
+    assert re.fullmatch(running, again.stderr)
     assert answers(port)
 
 
@@ -131,7 +132,7 @@ def test_log_is_named_after_the_port(started: Finished, port: str) -> None:
 def test_stop_without_a_server_fails(own_folder: Path) -> None:
     stopped = call_command("stop", "--port", "1")
     assert (stopped.returncode, stopped.stdout) == (1, "")
-    assert stopped.stderr == "mochi-stub: nothing to stop: no server was started on port 1\n"
+    assert stopped.stderr == "mochi-stub: nothing to stop: no server in the background on port 1\n"
 
 
 @pytest.mark.slow
@@ -185,7 +186,8 @@ def test_file_that_is_not_a_pid_file_is_not_changed(own_folder: Path, name: str)
     precious = own_folder / "notes.txt"
     precious.write_text("bread\nmilk\n")
     done = call_command(name, "--port", free_port(), "--pid-file", str(precious))
-    assert (done.returncode, done.stderr) == (1, f"mochi-stub: {precious} is no PID file of mochi-stub\n")
+    problem = f"mochi-stub: {precious} is not a PID file of mochi-stub; choose another --pid-file\n"
+    assert (done.returncode, done.stderr) == (1, problem)
     assert precious.read_text() == "bread\nmilk\n"
 
 

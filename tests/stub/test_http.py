@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from mochi_stub import Model, StubServer
-from mochi_stub.app import DECLARED_UP_TO
+from mochi_stub.app import MAX_DECLARED_BYTES
 from tests.stub.requests import raw_connection, send_request
 
 PATHS = ("/api/version", "/api/status", "/api/tags", "/api/ps")
@@ -67,7 +67,7 @@ def test_head_has_the_headers_of_get_and_no_body(stub: StubServer) -> None:
         head, get = send_request(stub, "HEAD", path), send_request(stub, "GET", path)
         assert (head.status, head.body) == (200, b"")
         assert head.headers["content-type"] == get.headers["content-type"]
-        declared = str(len(get.body)) if len(get.body) <= DECLARED_UP_TO else None
+        declared = str(len(get.body)) if len(get.body) <= MAX_DECLARED_BYTES else None
         assert head.headers.get("content-length") == get.headers.get("content-length") == declared
 
 

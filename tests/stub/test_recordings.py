@@ -297,14 +297,14 @@ def test_recorded_error_is_an_error_on_every_api(tmp_path: Path, replaying: Call
         ("request: {}\nresponse: {body: {}}", 1, "a url in request"),
         ("request: {url: http://x/api/chat}\nresponse: {status: 101, body: {}}", 2, "a whole number of at least 200"),
         ("request:\n  url: http://[::1\nresponse: {body: {}}", 2, "a url, found 'http://[::1'"),
-        ("request: {url: http://x/api/chat}\nresponse:\n  body: {}\n  headers: {a b: c}", 4, "the name of a header"),
+        ("request: {url: http://x/api/chat}\nresponse:\n  body: {}\n  headers: {a b: c}", 4, "a valid header name"),
         (
             "request: {url: http://x/api/chat}\nresponse: {body: {}, is_streaming: true}",
             2,
-            "a list, for it is a stream",
+            "a list of objects as the body of a stream",
         ),
         ("request: {url: http://x/api/chat}\nresponse: {body: {}, status: x}", 2, "a whole number"),
-        ("request: {url: http://x/api/chat}\nresponse: {body: [1], at_ms: [1, 2]}", 2, "1 moments"),
+        ("request: {url: http://x/api/chat}\nresponse: {body: [1], at_ms: [1, 2]}", 2, "1 times"),
         ("duration_ms: -1\nrequest: {url: http://x/api/chat}\nresponse: {body: {}}", 1, "a number of at least 0"),
     ],
 )

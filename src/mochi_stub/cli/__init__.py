@@ -1,1 +1,1 @@
-"""The `mochi-stub` command."""
+"""Command line of mochi-stub."""

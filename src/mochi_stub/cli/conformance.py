@@ -1,6 +1,6 @@
-"""Comparison of a real Ollama with the stub: the same requests to both, and what differs in the responses.
+"""Comparison of a real Ollama with the stub: send the same requests to both and compare the responses.
 
-The text of a model is not compared, only the form of the responses; the texts of errors are.
+The comparison includes the structure of responses and the texts of errors, but not the text of a model.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ import httpx
 from mochi_stub.models.catalogue import Habit, Model
 from mochi_stub.server import StubServer
 
-PATIENCE = 600.0
-"""Timeout of one response in seconds; a real server loads its models first."""
-MAX_SHOWN = 300
-"""Number of characters that an error shows of an unexpected response."""
-MISSING = "mochi-stub-probe-that-does-not-exist"
+TIMEOUT = 600.0  # seconds, which include the load of a real model
+MAX_ERROR_LENGTH = 300
+UNKNOWN_MODEL = "mochi-stub-probe-that-does-not-exist"
 HELLO = [{"role": "user", "content": "Say hello."}]
-REASONED = [{"role": "user", "content": "Say hello.\nReason: it is polite."}]
-"""A model that thinks does so here, and the stub's too."""
-CALLING = [
+REASON = [{"role": "user", "content": "Say hello.\nReason: it is polite."}]
+CALL_TOOL = [  # a sentence for a real model, an instruction block for the stub
     {
         "role": "user",
         "content": "What is the weather in Oslo? Call the tool get_weather.\n"
@@ -32,9 +29,8 @@ CALLING = [
         "<|instruction_end|>",
     }
 ]
-"""The stub obeys the block, a real model the sentence."""
-BRIEF = {"num_predict": 8, "temperature": 0, "seed": 1}
-ENOUGH = {**BRIEF, "num_predict": 256}
+SHORT = {"num_predict": 8, "temperature": 0, "seed": 1}
+LONG = {**SHORT, "num_predict": 256}
 TOOL = {
     "type": "function",
     "function": {
@@ -43,14 +39,14 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     },
 }
-KEPT: Set[str] = {"done", "done_reason", "role", "error", "model", "status", "object"}
-"""Fields whose values are compared, not only their kinds."""
+COMPARED_FIELDS: Set[str] = {"done", "done_reason", "role", "error", "model", "status", "object"}
+"""Fields whose values are compared. Of other fields, only the type is compared."""
 HEADERS = ("content-type", "allow", "location")
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One request, and a capability without which it is skipped."""
+    """Request that is sent to both servers. It is skipped if the model lacks the capability `needs`."""
 
     name: str
     path: str
@@ -60,41 +56,40 @@ class Probe:
 
 
 def verify(url: str, model: str) -> int:
-    """Print every difference. 0: there is none; 1: there are; 2: there was nothing to compare with."""
+    """Print all differences. Return 0 for no differences, 1 for differences, 2 if no comparison was possible."""
     try:
-        found = list(_differences(url, model))
+        differences = list(_differences(url, model))
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        problem = " ".join(f"{url} cannot be probed: {error}".split())
-        sys.stderr.write(f"mochi-stub: {problem[:MAX_SHOWN]}\n")
+        problem = " ".join(f"cannot compare {url} with the stub: {error}".split())
+        sys.stderr.write(f"mochi-stub: {problem[:MAX_ERROR_LENGTH]}\n")
         return 2
-    for line in [*found, f"{len(found)} differences between {url} and the stub, model {model}"]:
+    for line in [*differences, f"{len(differences)} differences between {url} and the stub, model {model}"]:
         sys.stdout.write(f"{line}\n")
-    return 1 if found else 0
+    return 1 if differences else 0
 
 
 def _differences(url: str, name: str) -> Iterator[str]:
-    """Yield one line for each place in which the responses differ."""
-    with httpx.Client(base_url=url, timeout=PATIENCE) as real:
+    with httpx.Client(base_url=url, timeout=TIMEOUT) as real:
         model = model_of(real, name)
-        with StubServer(models=[model], speed=0) as stub, httpx.Client(base_url=stub.url) as copy:
+        with StubServer(models=[model], speed=0) as stub, httpx.Client(base_url=stub.url) as simulated:
             for probe in _probes(name):
                 if probe.needs and not model.can(probe.needs):
                     continue
-                there, here = _send_probe(real, probe), _send_probe(copy, probe)
-                for place in there | here:
-                    if there.get(place) != here.get(place):
-                        values = f"{there.get(place, 'nothing')} there, {here.get(place, 'nothing')} here"
-                        yield f"{probe.name}: {place}: {values}"
+                real_parts, stub_parts = _send_probe(real, probe), _send_probe(simulated, probe)
+                for part in real_parts | stub_parts:
+                    if real_parts.get(part) != stub_parts.get(part):
+                        values = f"server {real_parts.get(part, 'nothing')}, stub {stub_parts.get(part, 'nothing')}"
+                        yield f"{probe.name}: {part}: {values}"
 
 
 def model_of(client: httpx.Client, name: str) -> Model:
-    """Return a declared model like the one on the server. Raises ValueError."""
+    """Return a model for the stub with the properties of the server's model. Raises ValueError for bad responses."""
     response = client.post("/api/show", json={"model": name})
     if response.status_code != 200:
-        raise ValueError(f"it does not show the model {name}: {response.text}")
+        raise ValueError(f"/api/show failed for the model {name}: {response.text}")
     shown = response.json()
     if not isinstance(shown, dict):
-        raise ValueError(f"it is no Ollama, and shows the model {name} as {response.text}")
+        raise ValueError(f"/api/show returned no JSON object for the model {name}: {response.text}")
     info, details = shown.get("model_info") or {}, shown.get("details") or {}
     sizes = {key.rpartition(".")[2]: value for key, value in reversed(info.items()) if isinstance(value, int)}
     capabilities = tuple(shown.get("capabilities") or ("completion",))
@@ -115,101 +110,101 @@ def model_of(client: httpx.Client, name: str) -> Model:
 
 
 def _habit(client: httpx.Client, name: str, capabilities: tuple[str, ...]) -> Habit:
-    """Return "native" if the model's entry in the list has fewer capabilities than its own page."""
+    """Return "native" if `/api/tags` lists fewer capabilities of the model than `/api/show`."""
     models = client.get("/api/tags").json().get("models", [])
     listed = {entry.get("name", "").removesuffix(":latest"): entry.get("capabilities") for entry in models}
-    less = listed.get(name.removesuffix(":latest")) == ["completion"] and len(capabilities) > 1
-    return "native" if less else "template"
+    fewer = listed.get(name.removesuffix(":latest")) == ["completion"] and len(capabilities) > 1
+    return "native" if fewer else "template"
 
 
 def _probes(model: str) -> Iterator[Probe]:
-    """Yield all requests for one model. None of them changes what is on the server."""
+    """Yield all requests for a model. They do not change the models on the server."""
     yield from (
         Probe("root", "/", method="GET"),
-        Probe("root, head only", "/", method="HEAD"),
+        Probe("root, HEAD", "/", method="HEAD"),
         Probe("version", "/api/version", method="GET"),
         Probe("list of models", "/api/tags", method="GET"),
-        Probe("a model", "/api/show", {"model": model}),
-        Probe("a model that is not there", "/api/show", {"model": MISSING}),
-        Probe("an unknown path", "/api/nothing", method="GET"),
-        Probe("another method", "/api/chat", method="PUT"),
-        Probe("a slash too many", "/api/tags/", method="GET"),
+        Probe("show", "/api/show", {"model": model}),
+        Probe("show, unknown model", "/api/show", {"model": UNKNOWN_MODEL}),
+        Probe("unknown path", "/api/nothing", method="GET"),
+        Probe("wrong method", "/api/chat", method="PUT"),
+        Probe("trailing slash", "/api/tags/", method="GET"),
     )
-    chat = {"model": model, "messages": HELLO, "options": BRIEF}
-    calling = {"tools": [TOOL], "think": False, "messages": CALLING, "options": ENOUGH}
+    chat = {"model": model, "messages": HELLO, "options": SHORT}
+    tool_call = {"tools": [TOOL], "think": False, "messages": CALL_TOOL, "options": LONG}
     parts = [{"role": "user", "content": [{"type": "text", "text": "x"}]}]
     for name, fields, needs in (
         ("streamed", {"think": False}, "completion"),
         ("whole", {"think": False, "stream": False}, "completion"),
-        ("thinking", {"think": True, "messages": REASONED}, "thinking"),
-        ("thinking, whole", {"think": True, "stream": False, "messages": REASONED}, "thinking"),
-        ("a wrong wish to think", {"think": "none"}, "completion"),
-        ("tools", {**calling, "stream": False}, "tools"),
-        ("tools, streamed", calling, "tools"),
+        ("thinking", {"think": True, "messages": REASON}, "thinking"),
+        ("thinking, whole", {"think": True, "stream": False, "messages": REASON}, "thinking"),
+        ("invalid think", {"think": "none"}, "completion"),
+        ("tools", {**tool_call, "stream": False}, "tools"),
+        ("tools, streamed", tool_call, "tools"),
         ("JSON", {"format": "json", "think": False, "stream": False}, "completion"),
-        ("a wrong format", {"format": "xml"}, "completion"),
+        ("invalid format", {"format": "xml"}, "completion"),
         ("log probabilities", {"logprobs": True, "top_logprobs": 2, "think": False, "stream": False}, "completion"),
         ("too many log probabilities", {"top_logprobs": 99}, "completion"),
-        ("a wrong option", {"options": {"num_ctx": "x"}}, "completion"),
-        ("a wrong keep_alive", {"keep_alive": "abc"}, "completion"),
-        ("loading only", {"messages": []}, "completion"),
+        ("invalid option", {"options": {"num_ctx": "x"}}, "completion"),
+        ("invalid keep_alive", {"keep_alive": "abc"}, "completion"),
+        ("load only", {"messages": []}, "completion"),
         ("content in parts", {"messages": parts}, "completion"),
     ):
         yield Probe(f"chat, {name}", "/api/chat", {**chat, **fields}, needs)
-    generate = {"model": model, "prompt": "Say hello.", "options": BRIEF, "think": False}
+    generate = {"model": model, "prompt": "Say hello.", "options": SHORT, "think": False}
     yield from (
         Probe("generate, streamed", "/api/generate", generate, "completion"),
         Probe("generate, whole", "/api/generate", {**generate, "stream": False}, "completion"),
         Probe("generate, raw", "/api/generate", {**generate, "raw": True, "stream": False}, "completion"),
         Probe("generate, raw with a template", "/api/generate", {**generate, "raw": True, "template": "x"}),
-        Probe("generate, loading only", "/api/generate", {"model": model}, "completion"),
+        Probe("generate, load only", "/api/generate", {"model": model}, "completion"),
         Probe("running models", "/api/ps", None, "completion", method="GET"),
-        Probe("generate, unloading", "/api/generate", {"model": model, "keep_alive": 0}, "completion"),
+        Probe("generate, unload", "/api/generate", {"model": model, "keep_alive": 0}, "completion"),
         Probe("embed, one text", "/api/embed", {"model": model, "input": "hello"}, "embedding"),
         Probe("embed, two texts", "/api/embed", {"model": model, "input": ["hello", "world"]}, "embedding"),
-        Probe("embed, the older way", "/api/embeddings", {"model": model, "prompt": "hello"}, "embedding"),
-        Probe("embed, nothing", "/api/embed", {"model": model, "input": ""}, "embedding"),
-        Probe("embed, no text", "/api/embed", {"model": model, "input": [1]}, "embedding"),
-        Probe("embed, a model that is not there", "/api/embed", {"model": MISSING, "input": "hello"}),
-        Probe("chat, a model that is not there", "/api/chat", {"model": MISSING, "messages": HELLO}),
+        Probe("embed, legacy route", "/api/embeddings", {"model": model, "prompt": "hello"}, "embedding"),
+        Probe("embed, empty text", "/api/embed", {"model": model, "input": ""}, "embedding"),
+        Probe("embed, number instead of text", "/api/embed", {"model": model, "input": [1]}, "embedding"),
+        Probe("embed, unknown model", "/api/embed", {"model": UNKNOWN_MODEL, "input": "hello"}),
+        Probe("chat, unknown model", "/api/chat", {"model": UNKNOWN_MODEL, "messages": HELLO}),
         Probe("chat, no model", "/api/chat", {"messages": HELLO}),
-        Probe("chat, no name of a model", "/api/chat", {"model": "a b", "messages": HELLO}),
+        Probe("chat, invalid model name", "/api/chat", {"model": "a b", "messages": HELLO}),
         Probe("chat, no body", "/api/chat"),
-        Probe("chat, no JSON", "/api/chat", b"xyz"),
-        Probe("chat, half a body", "/api/chat", b'{"model":'),
-        Probe("chat, a wrong type", "/api/chat", {"model": 5}),
+        Probe("chat, invalid JSON", "/api/chat", b"xyz"),
+        Probe("chat, incomplete JSON", "/api/chat", b'{"model":'),
+        Probe("chat, invalid type", "/api/chat", {"model": 5}),
         Probe("generate, no model", "/api/generate", {"prompt": "x"}),
-        Probe("copy, a model that is not there", "/api/copy", {"source": MISSING, "destination": f"{model}-x"}),
-        Probe("delete, a model that is not there", "/api/delete", {"model": MISSING}, method="DELETE"),
+        Probe("copy, unknown model", "/api/copy", {"source": UNKNOWN_MODEL, "destination": f"{model}-x"}),
+        Probe("delete, unknown model", "/api/delete", {"model": UNKNOWN_MODEL}, method="DELETE"),
         Probe("delete, no model", "/api/delete", {}, method="DELETE"),
-        Probe("pull, no name of a model", "/api/pull", {"model": "a b"}),
-        Probe("create, of nothing", "/api/create", {"model": MISSING}),
-        Probe("a blob that is no digest", "/api/blobs/abc", method="HEAD"),
+        Probe("pull, invalid model name", "/api/pull", {"model": "a b"}),
+        Probe("create, no source", "/api/create", {"model": UNKNOWN_MODEL}),
+        Probe("blob, invalid digest", "/api/blobs/abc", method="HEAD"),
     )
 
 
 def _send_probe(client: httpx.Client, probe: Probe) -> dict[str, Any]:
-    """Return what can be compared of a response: status, headers, and each kind of object in order of appearance."""
+    """Return the compared parts of a response: status, headers, and the distinct structures of its objects."""
     data = probe.body if probe.body is None or isinstance(probe.body, bytes) else json.dumps(probe.body).encode()
     response = client.request(probe.method, probe.path, content=data)
-    found: dict[str, Any] = {"status": response.status_code}
-    found |= {name: response.headers[name] for name in HEADERS if name in response.headers}
+    parts: dict[str, Any] = {"status": response.status_code}
+    parts |= {name: response.headers[name] for name in HEADERS if name in response.headers}
     try:
         objects = [json.loads(line) for line in response.content.split(b"\n") if line]
     except ValueError:
-        return {**found, "text": response.content.decode(errors="replace")}
-    kinds = dict.fromkeys(json.dumps(_shape(one)) for one in objects)
-    return {**found, **{f"object {number}": kind for number, kind in enumerate(kinds, 1)}}
+        return {**parts, "text": response.content.decode(errors="replace")}
+    structures = dict.fromkeys(json.dumps(_structure(value)) for value in objects)
+    return {**parts, **{f"object {number}": structure for number, structure in enumerate(structures, 1)}}
 
 
-def _shape(value: Any, name: str = "", kept: Set[str] = KEPT) -> Any:
-    """Replace what differs from model to model by its type."""
+def _structure(value: Any, name: str = "", compared: Set[str] = COMPARED_FIELDS) -> Any:
+    """Replace values by their types, except those of compared fields."""
     if isinstance(value, Mapping):
         if name in ("model_info", "arguments"):
             return "object"
-        return {key: _shape(item, key, kept) for key, item in value.items()}
+        return {key: _structure(item, key, compared) for key, item in value.items()}
     if isinstance(value, list):
-        return [_shape(value[0], "", kept - {"model"})] if value else []
-    if name in kept:
+        return [_structure(value[0], "", compared - {"model"})] if value else []
+    if name in compared:
         return value
     return {bool: "boolean", int: "number", float: "number", str: "text"}.get(type(value), "null")

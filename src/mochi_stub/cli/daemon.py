@@ -1,7 +1,6 @@
-"""Servers in the background: start, find by PID file, stop. Every OSError has one line for the user as its text.
+"""Servers in the background: start, find by PID file, and stop. The text of each OSError is for the user.
 
-A server holds the lock on its PID file until its process ends, so a file that was left behind is never taken for a
-server, nor a new process for an old one with the same number.
+A server locks its PID file until its process ends, so that stale files and reused process IDs are detected.
 """
 
 from __future__ import annotations
@@ -17,29 +16,28 @@ from pathlib import Path
 from tempfile import gettempdir
 from threading import Thread
 
-with suppress(ImportError):  # Windows: every function that needs it raises an error
+with suppress(ImportError):  # Windows: all functions that need it raise OSError
     import fcntl
 
-PATIENCE = 10.0
-"""Seconds that a server gets to end by itself."""
-NO_POSIX = "servers in the background need a POSIX system; here there is only `mochi-stub run`"
+STOP_TIMEOUT = 10.0  # seconds until a server that does not stop is killed
+NO_POSIX = "servers in the background need a POSIX system; use `mochi-stub run` instead"
 
 
 @dataclass(frozen=True)
 class Running:
-    """A server in the background."""
+    """Server in the background. `process` is its process ID."""
 
     process: int
     url: str
 
 
 def pid_file_of(port: int) -> Path:
-    """Return the default PID file of the server on a port, in a folder that only this user can write to."""
+    """Return the default PID file of the server on a port, in a folder that only this user can write."""
     return _runtime_folder() / f"{port}.pid"
 
 
 def running(path: Path) -> Running | None:
-    """Return the server with that PID file, or None. The file of a dead server is removed. Raises OSError."""
+    """Return the server with this PID file, or None. A stale file is removed. Raises OSError."""
     if not path.exists():
         return None
     descriptor = _lock(path)
@@ -48,87 +46,84 @@ def running(path: Path) -> Running | None:
         remove(path)
         return None
     try:
-        return Running(int(path.read_text()), _beside(path, ".url").read_text().strip())
+        return Running(int(path.read_text()), _sibling(path, ".url").read_text().strip())
     except (ValueError, FileNotFoundError):
-        raise OSError(f"{path} is in use, but is no PID file of mochi-stub") from None
+        raise OSError(f"{path} is locked by another process and is not a PID file of mochi-stub") from None
 
 
 def start(arguments: Sequence[str], path: Path | None) -> str:
-    """Run `mochi-stub run` in the background and return the line that it prints when it answers. Raises OSError.
-
-    The line comes through a pipe, which also ends when the process does. The log is written to a file.
-    """
-    if path and (there := running(path)):
-        raise OSError(f"already running on {there.url} (process {there.process})")
-    log = _log_beside(path or _runtime_folder() / f"starting-{os.getpid()}.pid")
+    """Run `mochi-stub run` in the background and return the line that it prints when it is ready. Raises OSError."""
+    if path and (server := running(path)):
+        raise OSError(f"already running on {server.url} (process {server.process}); use restart to replace it")
+    log = _log_of(path or _runtime_folder() / f"starting-{os.getpid()}.pid")
     reader, writer = os.pipe()
-    with log.open("wb") as written, os.fdopen(reader) as output:
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter, arguments that have been checked, no shell
+    with log.open("wb") as log_file, os.fdopen(reader) as output:
+        process = subprocess.Popen(  # noqa: S603 - own interpreter, parsed arguments, no shell
             [sys.executable, "-m", "mochi_stub", "run", "--in-background", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=writer,
-            stderr=written,
+            stderr=log_file,
             start_new_session=True,
         )
         os.close(writer)
-        line = output.readline().strip()
+        line = output.readline().strip()  # empty if the process ends, because that closes the pipe
     if not line:
         process.wait()
-        logged = log.read_text(errors="replace").strip().splitlines()
+        lines = log.read_text(errors="replace").strip().splitlines()
         if path is None:
             log.unlink()
-        raise OSError(logged[-1].removeprefix("mochi-stub: ") if logged else "ended before it answered")
-    process.returncode = 0  # no ResourceWarning: the server outlives this process
+        raise OSError(lines[-1].removeprefix("mochi-stub: ") if lines else "the server ended before it was ready")
+    process.returncode = 0  # prevents a ResourceWarning about the running process
     if path is None:
-        log.rename(_log_beside(pid_file_of(int(line.rpartition(":")[2]))))
+        log.rename(_log_of(pid_file_of(int(line.rpartition(":")[2]))))
     return line
 
 
 def stop(path: Path) -> Running | None:
-    """End the server and return it when it is gone; None if there is none. Raises OSError."""
+    """Stop the server, wait for its end and return it. Return None if no server runs. Raises OSError."""
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
-    there = running(path)
-    if there is None:
+    server = running(path)
+    if server is None:
         return None
-    with path.open() as held:
-        waiting = Thread(target=fcntl.flock, args=(held, fcntl.LOCK_EX), daemon=True)
-        os.kill(there.process, signal.SIGTERM)
-        waiting.start()
-        waiting.join(PATIENCE)
-        if waiting.is_alive():
-            os.kill(there.process, signal.SIGKILL)
-            waiting.join()
+    with path.open() as pid_file:
+        unlocked = Thread(target=fcntl.flock, args=(pid_file, fcntl.LOCK_EX), daemon=True)
+        os.kill(server.process, signal.SIGTERM)
+        unlocked.start()
+        unlocked.join(STOP_TIMEOUT)
+        if unlocked.is_alive():
+            os.kill(server.process, signal.SIGKILL)
+            unlocked.join()
     remove(path)
-    return there
+    return server
 
 
 def claim(path: Path, url: str) -> None:
-    """Lock the PID file for this process and write the address beside it. Raises OSError."""
+    """Lock the PID file for this process and write the server's URL to a file next to it. Raises OSError."""
     descriptor = _lock(path)
     if descriptor is None:
-        raise OSError(f"{path} belongs to a server that runs")
-    _beside(path, ".url").write_text(f"{url}\n")
+        raise OSError(f"{path} is the PID file of a running server; stop it, or choose another --pid-file")
+    _sibling(path, ".url").write_text(f"{url}\n")
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
 def remove(path: Path) -> None:
-    """Remove a PID file and the address beside it."""
+    """Delete a PID file and the file with the URL."""
     path.unlink(missing_ok=True)
-    _beside(path, ".url").unlink(missing_ok=True)
+    _sibling(path, ".url").unlink(missing_ok=True)
 
 
 def _lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock, or None while another process holds it. Raises OSError."""
+    """Lock a PID file and return its descriptor. Return None if another process has the lock. Raises OSError."""
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     content = os.read(descriptor, 100).strip()
     if content and not content.isdigit():
         os.close(descriptor)
-        raise OSError(f"{path} is no PID file of mochi-stub")
+        raise OSError(f"{path} is not a PID file of mochi-stub; choose another --pid-file")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -147,9 +142,9 @@ def _runtime_folder() -> Path:
     return folder
 
 
-def _beside(path: Path, ending: str) -> Path:
+def _sibling(path: Path, ending: str) -> Path:
     return path.with_name(f"{path.name}{ending}")
 
 
-def _log_beside(path: Path) -> Path:
-    return _beside(path, ".log") if path.suffix == ".log" else path.with_suffix(".log")
+def _log_of(path: Path) -> Path:
+    return _sibling(path, ".log") if path.suffix == ".log" else path.with_suffix(".log")

@@ -13,32 +13,30 @@ from typing import NoReturn
 
 from mochi_stub.cli import daemon
 
-GRACE = 5.0
-"""Seconds for running replies to end after the first signal. A second signal ends the server at once."""
+GRACE = 5.0  # seconds for running replies to end after a signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Return 0, 1 for a failure, or 3 for `status` without a server. Invalid arguments exit with 2."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--version")):
-        given.insert(0, "run")
-    if given[0] == "--version":
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")):
+        arguments.insert(0, "run")
+    if arguments[0] == "--version":
         from importlib.metadata import version  # imported here, because it is slow
 
         print(f"mochi-stub {version('mochi-server')}")
         return 0
-    options = _arguments(given)
+    options = _parse(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
     except (OSError, ValueError) as error:  # includes errors in the configuration and in the URL of --record
         if isinstance(error, OSError) and error.filename:
-            return _complain(f"{error.strerror}: {error.filename}")
-        return _complain(str(error).replace("\n", "; "))
+            return _fail(f"{error.strerror}: {error.filename}")
+        return _fail(str(error).replace("\n", "; "))
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM."""
     import logging
 
     from mochi_stub.models.scheduler import Machine
@@ -51,7 +49,7 @@ def _run(options: argparse.Namespace) -> int:
         from mochi_stub.recording.recorder import record
 
         recorder = record(options.record, options.to)
-    ended = _ended_by_signal()
+    stopped = _stopped_by_signal()
     stub = StubServer(
         host=options.host,
         port=options.port,
@@ -71,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
         stub.start()
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]  # without the address
-        return _complain(f"cannot listen on {options.host}:{options.port}: {reason}")
+        return _fail(f"cannot listen on {options.host}:{options.port}: {reason}")
     pid_file = options.pid_file or (daemon.pid_file_of(stub.port) if options.in_background else None)
     try:
         if pid_file:
@@ -80,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
             print(f"mochi-stub on {stub.url}", flush=True)
         except OSError:  # stdout is closed
             sys.stdout = None
-        while not ended.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
+        while not stopped.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
             pass
         if pid_file:
             daemon.remove(pid_file)
@@ -90,15 +88,15 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
-    print(daemon.start(options.given, _pid_file(options) if options.port else options.pid_file))
+    print(daemon.start(options.arguments, _pid_file(options) if options.port else options.pid_file))
     return 0
 
 
 def _stop(options: argparse.Namespace) -> int:
-    if ended := daemon.stop(_pid_file(options)):
-        print(f"mochi-stub on {ended.url} has stopped")
+    if server := daemon.stop(_pid_file(options)):
+        print(f"mochi-stub on {server.url} has stopped")
         return 0
-    return _complain(f"nothing to stop: {_place(options)}")
+    return _fail(f"nothing to stop: {_not_found(options)}")
 
 
 def _restart(options: argparse.Namespace) -> int:
@@ -111,9 +109,11 @@ def _restart(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    there = daemon.running(_pid_file(options))
-    print(f"mochi-stub on {there.url} (process {there.process})" if there else f"not running: {_place(options)}")
-    return 0 if there else 3  # the exit code that service managers expect
+    if server := daemon.running(_pid_file(options)):
+        print(f"mochi-stub on {server.url} (process {server.process})")
+        return 0
+    print(f"not running: {_not_found(options)}")
+    return 3  # the exit code of a stopped service in the Linux Standard Base
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -137,16 +137,17 @@ def _pid_file(options: argparse.Namespace) -> Path:
     return options.pid_file or daemon.pid_file_of(options.port)
 
 
-def _place(options: argparse.Namespace) -> str:
-    return f"no server with {options.pid_file}" if options.pid_file else f"no server was started on port {options.port}"
+def _not_found(options: argparse.Namespace) -> str:
+    place = f"with the PID file {options.pid_file}" if options.pid_file else f"on port {options.port}"
+    return f"no server in the background {place}"
 
 
-def _complain(message: str) -> int:
+def _fail(message: str) -> int:
     print(f"mochi-stub: {message}", file=sys.stderr)
     return 1
 
 
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(
         prog="mochi-stub",
         description="A deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini.",
@@ -158,7 +159,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *parents: _Parser) -> _Parser:
         description = f"{text[0].upper()}{text[1:]}."
         added = commands.add_parser(name, help=text, description=description, parents=parents)
-        added.set_defaults(command=command, given=argv[1:])
+        added.set_defaults(command=command, arguments=argv[1:])
         return added
 
     common = _Parser(add_help=False)
@@ -168,12 +169,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         default=os.environ.get("PORT") or 11998,
         help="port to listen on; 0 selects a free port (default: $PORT or 11998)",
     )
-    common.add_argument("--pid-file", type=Path, metavar="FILE", help="process ID file (in background: one per port)")
-    serving = _serving_options()
-    add("run", _run, "serve in the foreground", common, serving)
-    add("start", _start, "serve in the background; return when the server responds", common, serving)
+    common.add_argument("--pid-file", type=Path, metavar="FILE", help="PID file (default in background: one per port)")
+    server_options = _server_options()
+    add("run", _run, "serve in the foreground", common, server_options)
+    add("start", _start, "serve in the background; return when the server responds", common, server_options)
     add("stop", _stop, "stop the server in the background", common)
-    add("restart", _restart, "stop the server if it runs, then start it", common, serving)
+    add("restart", _restart, "stop the server if it runs, then start it", common, server_options)
     add("status", _status, "show whether the server runs (exit code 0) or not (exit code 3)", common)
     checking = add("check", _check, "check a configuration for errors")
     checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
@@ -182,11 +183,11 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     verifying.add_argument("--model", required=True, metavar="NAME", help="chat model of that server")
     options = parser.parse_args(argv)
     if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
-        parser.error("--record and --to require each other: give both")
+        parser.error("--record and --to must be used together")
     return options
 
 
-def _serving_options() -> _Parser:
+def _server_options() -> _Parser:
     parser = _Parser(add_help=False)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
@@ -218,7 +219,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], float]:
-    """Return a parser of numbers from 0 to `highest`. For others, argparse prints `invalid NAME value`."""
+    """Return a parser of numbers from 0 to `highest`. For other values, argparse prints `invalid NAME value`."""
 
     def read(text: str) -> float:
         value = kind(text)
@@ -230,17 +231,13 @@ def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], fl
     return read
 
 
-def _ended_by_signal() -> threading.Event:
-    ended = threading.Event()
+def _stopped_by_signal() -> threading.Event:
+    stopped = threading.Event()
 
-    def end(number: int, _frame: object) -> None:
+    def stop(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
-        ended.set()
+        stopped.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    return ended
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        signal.signal(number, stop)
+    return stopped

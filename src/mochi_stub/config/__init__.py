@@ -1,1 +1,1 @@
-"""The YAML configuration: models, triggers and responses."""
+"""YAML configuration: models, triggers and responses."""

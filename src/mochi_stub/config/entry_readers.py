@@ -1,4 +1,4 @@
-"""Readers for the entries of a configuration. A mistake raises a `ConfigError` with its line."""
+"""Readers for the entries of a configuration. Invalid entries raise `ConfigError`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mochi_stub.config.response_types import (
-    CHARACTERS,
+    CHUNK_SIZES,
     KINDS,
     ErrorResponse,
     FileResponse,
@@ -24,17 +24,16 @@ from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Failure, Usage
 
 CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
-EVERYTHING = CAPABILITIES[:6]
+DEFAULT_CAPABILITIES = CAPABILITIES[:6]
 MIN_EMBEDDING_LENGTH = 256
-NEWEST = datetime(2026, 1, 15, tzinfo=timezone.utc)
+LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
 MAX_SECONDS = 24 * 3600
-FRAMING = ("connection", "content-length", "content-type", "transfer-encoding")
-"""Headers that only the server can set."""
+SERVER_HEADERS = ("connection", "content-length", "content-type", "transfer-encoding")
 TYPES = (*KINDS, "embedding", "error", "file")
 
 
 def response(item: Item, folder: Path) -> Response:
-    """Read a text, or a mapping with a type. Recorded files are relative to `folder`. Raises ConfigError."""
+    """Read a text or a mapping with a type. Paths of recorded files are relative to `folder`. Raises ConfigError."""
     if not isinstance(item.value, dict):
         return MessageResponse(content=item.string("a text or a mapping with a type"))
     if "type" not in item.value:
@@ -45,36 +44,36 @@ def response(item: Item, folder: Path) -> Response:
     if kind == "embedding":
         return VectorResponse(item.fields({"type": Item.string, "vector": _vector}, "an embedding").get("vector"))
     if kind == "file":
-        given = item.fields({**_FILE, **STREAM}, "a file", path="a path to a recorded file")
-        return FileResponse(folder / given["path"], _reply_settings(given), item.value["path"])
+        fields = item.fields({**_FILE, **STREAM}, "a file", path="a path to a recorded file")
+        return FileResponse(folder / fields["path"], _reply_settings(fields), item.value["path"])
     if kind not in KINDS:
         raise item.value["type"].error(f"a type: {', '.join(TYPES)}; found {kind!r}")
     content: Readers = {"content": _content} if kind == "message" else {}
-    given = item.fields({"type": Item.string, **content, **_SAID, **STREAM}, f"a response of type {kind}")
-    return MessageResponse(given.pop("type"), settings=_reply_settings(given), **given)
+    fields = item.fields({"type": Item.string, **content, **_MESSAGE, **STREAM}, f"a response of type {kind}")
+    return MessageResponse(fields.pop("type"), settings=_reply_settings(fields), **fields)
 
 
 def model(item: Item) -> tuple[dict[str, Any], ReplySettings]:
-    """Read `_model`: the declared fields of `Model`, and how the model streams. Raises ConfigError."""
-    given = item.fields({**MODEL, **STREAM}, "_model")
-    return given, _reply_settings(given)
+    """Read `_model`: the fields of `Model` and the stream settings. Raises ConfigError."""
+    fields = item.fields({**MODEL, **STREAM}, "_model")
+    return fields, _reply_settings(fields)
 
 
-def model_from_fields(name: str, given: Mapping[str, Any], position: int) -> Model:
-    """Return a model; without declared fields it can do everything. Those that are declared first are the newest."""
+def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Model:
+    """Return a model with defaults for missing fields. The model at position 0 of the file is the newest."""
     default: dict[str, Any] = {
-        "capabilities": EVERYTHING,
+        "capabilities": DEFAULT_CAPABILITIES,
         "context_length": 131072,
         "embedding_length": 768,
-        "modified_at": (NEWEST - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "modified_at": (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    if "capabilities" not in given:  # vision that was not asked for shall not raise the least context
+    if "capabilities" not in fields:  # only declared vision raises the minimum context
         default["least_context"] = MIN_CONTEXT
-    return Model(name, **{**default, **given})
+    return Model(name, **{**default, **fields})
 
 
-def _reply_settings(given: dict[str, Any]) -> ReplySettings:
-    return ReplySettings(**{name: given.pop(name) for name in STREAM if name in given})
+def _reply_settings(fields: dict[str, Any]) -> ReplySettings:
+    return ReplySettings(**{name: fields.pop(name) for name in STREAM if name in fields})
 
 
 def _content(item: Item) -> Content:
@@ -89,25 +88,25 @@ def _arguments(item: Item) -> Any:
 
 
 def _pause(item: Item) -> tuple[int, float]:
-    given = item.fields(_PAUSE, "a pause", seconds="a pause of so many seconds")
-    return given.get("after", 0), given["seconds"]
+    fields = item.fields(_PAUSE, "a pause", seconds="seconds in a pause")
+    return fields.get("after", 0), fields["seconds"]
 
 
 def _fail(item: Item) -> tuple[int, Failure]:
-    given = item.fields({"after": _count, **_ERROR}, "an error")
-    return given.pop("after", 0), _failure(given)
+    fields = item.fields({"after": _count, **_ERROR}, "an error")
+    return fields.pop("after", 0), _failure(fields)
 
 
-def _failure(given: Mapping[str, Any]) -> Failure:
-    status = given.get("status", 500)
-    return Failure(given.get("message", f"error {status}"), status, given.get("headers", ()))
+def _failure(fields: Mapping[str, Any]) -> Failure:
+    status = fields.get("status", 500)
+    return Failure(fields.get("message", f"error {status}"), status, fields.get("headers", ()))
 
 
 def _headers(item: Item) -> tuple[tuple[str, str], ...]:
     entries = [(name.lower(), value) for name, value in item.mapping("a mapping of headers").items()]
     for name, value in entries:
-        if name in FRAMING:
-            raise value.misnamed(f"the name of a header that is not the server's own, found {name!r}")
+        if name in SERVER_HEADERS:
+            raise value.key_error(f"a header other than {', '.join(SERVER_HEADERS)}, found {name!r}")
     return tuple((name, value.header(name)) for name, value in entries)
 
 
@@ -115,16 +114,16 @@ def _vector(item: Item) -> tuple[float, ...] | None:
     if item.value in ("zero", None):
         return None
     if not item.items("zero or a list of numbers"):
-        raise item.error("zero or a list of numbers, found none")
+        raise item.error("zero or a list of numbers, found an empty list")
     return tuple(number.number() for number in item.value)
 
 
-def _moment(item: Item) -> str:
-    text = item.string("a moment like 2026-01-15T09:00:00Z")
+def _time(item: Item) -> str:
+    text = item.string("a time like 2026-01-15T09:00:00Z")
     try:
         datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")
     except ValueError:
-        raise item.error(f"a moment like 2026-01-15T09:00:00Z, found {text!r}") from None
+        raise item.error(f"a time like 2026-01-15T09:00:00Z, found {text!r}") from None
     return text
 
 
@@ -158,27 +157,26 @@ _ERROR: Readers = {
     "headers": _headers,
 }
 _FILE: Readers = {"type": Item.string, "path": lambda item: item.string("a path to a recorded file")}
-_SAID: Readers = {
+_MESSAGE: Readers = {
     "reasoning": _content,
     "tool_calls": lambda item: tuple(
-        ToolCall(**one.fields(_CALL, "a tool call", name="a name in a tool call"))
-        for one in item.items("a list of calls")
+        ToolCall(**call.fields(_CALL, "a tool call", name="a name in a tool call"))
+        for call in item.items("a list of tool calls")
     ),
     "usage": lambda item: Usage(**item.fields(_USAGE, "usage")),
     "finish": lambda item: item.choice("stop", "length", "content_filter"),
     "think_tags": Item.flag,
 }
-STREAM: Readers = {
-    "profile": lambda item: item.choice(*CHARACTERS),
+STREAM: Readers = {  # the fields of ReplySettings
+    "profile": lambda item: item.choice(*CHUNK_SIZES),
     "tokens_per_second": lambda item: item.number(0, above=True),
     "jitter": lambda item: item.number(0, 1),
     "pause": _pause,
     "fail": _fail,
     "cut_after": _count,
 }
-"""The fields of `ReplySettings`."""
-MODEL: Readers = {
-    "capabilities": lambda item: tuple(one.choice(*CAPABILITIES) for one in item.items("a list of capabilities")),
+MODEL: Readers = {  # the fields of Model that a configuration can declare
+    "capabilities": lambda item: tuple(name.choice(*CAPABILITIES) for name in item.items("a list of capabilities")),
     "context_length": lambda item: item.whole(4),
     "embedding_length": lambda item: item.whole(MIN_EMBEDDING_LENGTH, 65536),
     "chars_per_token": lambda item: item.number(0, 1000, above=True),
@@ -187,7 +185,7 @@ MODEL: Readers = {
     "parameter_size": _parameter_size,
     "quantization": Item.string,
     "size": _count,
-    "modified_at": _moment,
+    "modified_at": _time,
     "parameters": lambda item: {
         name: _parameter(name, value) for name, value in item.mapping("a mapping of options").items()
     },
@@ -197,4 +195,3 @@ MODEL: Readers = {
     "load_time": lambda item: item.number(0, 3600),
     "out_of_memory_above": lambda item: item.whole(1),
 }
-"""The fields of `Model` that a configuration can declare."""

@@ -1,4 +1,4 @@
-"""Configuration of models, triggers and replies: load a YAML file and validate it."""
+"""Loading and validation of a configuration file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.recording.files import recorded, recordings_below
 from mochi_stub.recording.translation import wire_of
 
-__all__ = ["Config", "ConfigError", "ConfiguredModel", "Script", "check", "load", "packaged_config"]
-
 PACKAGED = Path(__file__).parent / "default.yaml"
 
 
 @dataclass
 class Script:
-    """Configured replies of a model: one for each exact text of `triggers`, and a default. `place` is for errors."""
+    """Entries of one model in the configuration: triggers with their replies, a default, and model properties."""
 
     name: str
     source: Item
@@ -36,12 +34,13 @@ class Script:
 
     @property
     def files(self) -> list[FileResponse]:
-        return [one for one in (*self.triggers.values(), self.default) if isinstance(one, FileResponse)]
+        responses = (*self.triggers.values(), self.default)
+        return [response for response in responses if isinstance(response, FileResponse)]
 
 
 @dataclass(frozen=True)
 class ConfiguredModel:
-    """A model, its default stream settings, and its scripts: its own first, then the inherited ones."""
+    """A model, its default stream settings, and its scripts: first its own, then those of its parents."""
 
     model: Model
     settings: ReplySettings
@@ -50,7 +49,7 @@ class ConfiguredModel:
 
 @dataclass(frozen=True)
 class Config:
-    """Content of a configuration file. Models are stored under their normalised names."""
+    """A loaded configuration: models by normalised name, and the folder of recordings to replay."""
 
     path: Path
     by_name: Mapping[str, ConfiguredModel]
@@ -58,15 +57,15 @@ class Config:
 
     @cached_property
     def models(self) -> tuple[Model, ...]:
-        return tuple(one.model for one in self.by_name.values())
+        return tuple(configured.model for configured in self.by_name.values())
 
     @cached_property
     def is_self_contained(self) -> bool:
-        """Return whether all replies are in this file. Recorded files may change independently."""
-        return self.recordings is None and not any(one.scripts[0].files for one in self.by_name.values())
+        """Whether all replies are in this file. Recorded files can change independently."""
+        return self.recordings is None and not any(entry.scripts[0].files for entry in self.by_name.values())
 
     def find(self, model: str) -> ConfiguredModel | None:
-        """Return the model of a name, ignoring case, or None."""
+        """Return the model with this name, or None. Case is ignored."""
         return self.by_name.get(normalized_name(model))
 
 
@@ -79,30 +78,29 @@ def load(path: Path, data: bytes | None = None) -> Config:
 
 
 def check(path: Path) -> list[str]:
-    """Return all errors in a configuration and in the recorded files that it names, one line each."""
+    """Return all errors of a configuration and of its recorded files, one line each."""
     try:
         config, problems = _read(path, None)
     except ConfigError as error:
         return [str(error)]
     found = [*map(str, problems), *(recordings_below(config.recordings, config.path)[1] if config.recordings else [])]
-    for one in config.by_name.values():
-        found += filter(None, map(_recorded_problem, one.scripts[0].files))
+    for configured in config.by_name.values():
+        found += filter(None, map(_recorded_problem, configured.scripts[0].files))
     return list(dict.fromkeys(found))
 
 
 @lru_cache(maxsize=1)
 def packaged_config() -> Config:
-    """Return the packaged configuration."""
     return load(PACKAGED)
 
 
 def normalized_name(model: str) -> str:
-    """Return the normalised name of a model."""
+    """Return a model name in lower case, without the default registry, namespace and tag."""
     return model.lower().removeprefix("registry.ollama.ai/").removeprefix("library/").removesuffix(":latest")
 
 
 def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
-    """Return the valid part of a configuration, and its errors. Raises ConfigError if nothing can be read."""
+    """Return the valid part of a configuration and its errors. Raises ConfigError if the whole file is invalid."""
     try:
         item = parse(path.read_bytes() if data is None else data, str(path))
     except OSError as error:
@@ -114,17 +112,16 @@ def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
     by_name: dict[str, ConfiguredModel] = {}
     for position, (name, script) in enumerate(scripts.items()):
         with _collected(problems):
-            chain = _lineage(script, scripts)
+            chain = _with_parents(script, scripts)
             if normalized_name(name) in by_name:
-                raise script.source.error(f"every model once, found {name!r} again")
-            given: dict[str, Any] = {}
-            manner = ReplySettings()
-            for one in reversed(chain):
-                given |= one.properties
-                manner = one.settings.merged_over(manner)
-            by_name[normalized_name(name)] = ConfiguredModel(
-                entry_readers.model_from_fields(name, given, position), manner, chain
-            )
+                raise script.source.error(f"unique model names, found {name!r} again")
+            properties: dict[str, Any] = {}
+            settings = ReplySettings()
+            for ancestor in reversed(chain):
+                properties |= ancestor.properties
+                settings = ancestor.settings.merged_over(settings)
+            model = entry_readers.model_from_fields(name, properties, position)
+            by_name[normalized_name(name)] = ConfiguredModel(model, settings, chain)
     if "recordings" not in top:
         return Config(path, by_name), problems
     folder = path.parent / top["recordings"].string("a folder of recordings")
@@ -133,36 +130,36 @@ def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
     return Config(path, by_name, folder), problems
 
 
-def _lineage(script: Script, known: Mapping[str, Script]) -> tuple[Script, ...]:
-    """Return the script, its parent, and so on. Raises ConfigError for an unknown parent and for a cycle."""
+def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script, ...]:
+    """Return the script and all its ancestors. Raises ConfigError for an unknown parent or a cycle."""
     chain = [script]
     while (parent := chain[-1].parent) is not None:
-        if parent.text not in known:
-            raise parent.error(f"_inherit to name a model of this file, found {parent.text!r}")
-        if known[parent.text] in chain:
-            names = " -> ".join([*(one.name for one in chain), parent.text])
+        if parent.text not in scripts:
+            raise parent.error(f"a model of this file in _inherit, found {parent.text!r}")
+        if scripts[parent.text] in chain:
+            names = " -> ".join([*(ancestor.name for ancestor in chain), parent.text])
             raise parent.error(f"_inherit without a cycle, found {names}")
-        chain.append(known[parent.text])
+        chain.append(scripts[parent.text])
     return tuple(chain)
 
 
 def _script(name: str, item: Item, folder: Path, problems: list[ConfigError]) -> Script:
     script = Script(name, item)
-    seen: set[str] = set()
+    triggers: set[str] = set()
     with _collected(problems):
         if not name or len(name) > 500:
-            raise item.error("a name for the model")
+            raise item.error("a model name of 1 to 500 characters")
         for entry in item.items("a list of triggers") if item.value is not None else ():
             with _collected(problems):
-                for trigger, said in entry.mapping('an entry like - "hello": "Hi there!"').items():
-                    if trigger in seen:
-                        raise said.misnamed(f"{trigger!r} once, found it again")
-                    seen.add(trigger)
-                    _enter(script, trigger, said, folder)
+                for trigger, reply in entry.mapping('an entry like - "hello": "Hi there!"').items():
+                    if trigger in triggers:
+                        raise reply.key_error(f"unique triggers, found {trigger!r} again")
+                    triggers.add(trigger)
+                    _add_entry(script, trigger, reply, folder)
     return script
 
 
-def _enter(script: Script, trigger: str, item: Item, folder: Path) -> None:
+def _add_entry(script: Script, trigger: str, item: Item, folder: Path) -> None:
     if trigger == "_inherit":
         item.string("the name of another model")
         script.parent = item
@@ -170,8 +167,8 @@ def _enter(script: Script, trigger: str, item: Item, folder: Path) -> None:
         script.properties, script.settings = entry_readers.model(item)
     elif trigger == "_default":
         script.default = entry_readers.response(item, folder)
-    elif trigger.startswith("_") and (meant := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
-        raise item.misnamed(f"{meant[0]}, found {trigger!r}")
+    elif trigger.startswith("_") and (close := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
+        raise item.key_error(f"{close[0]}, found {trigger!r}")
     else:
         script.triggers[trigger] = entry_readers.response(item, folder)
 
@@ -193,4 +190,4 @@ def _recorded_problem(file: FileResponse) -> str | None:
         return str(error)
     if recording.status >= 400 or wire_of(recording.path):
         return None
-    return str(file.source.error(f"the recorded reply of a model, found what is at {recording.url}"))
+    return str(file.source.error(f"a recorded reply of a model, found a response from {recording.url}"))

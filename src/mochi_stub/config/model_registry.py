@@ -1,21 +1,17 @@
-"""The configuration in effect, and the models that the server has at the moment."""
+"""Registry of models that follows the configuration and the requests of clients."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 
 from mochi_stub.config.loader import Config
 from mochi_stub.models.catalogue import Model
 
-logger = logging.getLogger("mochi_stub")
-
 
 class ModelRegistry:
-    """Models by name, and the digests of the layers on disk. Used from the event loop only, once the server runs.
+    """Registry of models and blobs. It is not thread-safe: use it from the event loop only.
 
-    The `declared` models are fixed or from a configuration that may change; they can be pulled again after they were
-    deleted. `changes` counts what was done to the models.
+    `declared` are the fixed and the configured models. They can be pulled again after they were deleted.
     """
 
     def __init__(self, fixed: Iterable[Model], config: Callable[[], Config | None] = lambda: None) -> None:
@@ -30,7 +26,7 @@ class ModelRegistry:
     @property
     def models(self) -> tuple[Model, ...]:
         config = self._config()
-        if config is not self._of:
+        if config is not self._declared_config:
             self._declare(config)
         return tuple(self._models.values())
 
@@ -43,8 +39,8 @@ class ModelRegistry:
         self._models.pop(model.name, None)
 
     def _declare(self, config: Config | None) -> None:
-        """Replace the models that were declared before; what requests have added stays."""
-        self._of = config
+        """Replace the declared models, for example after a reload. Models that requests added remain."""
+        self._declared_config = config
         self.changes += 1
         for model in self.declared:
             if self._models.get(model.name) is model:

@@ -13,25 +13,25 @@ logger = logging.getLogger("mochi_stub")
 
 
 def reloading_config(path: Path) -> Callable[[], Config]:
-    """Return a function that returns the configuration in a file, read again when the file changes.
+    """Return a function that returns the current configuration of a file.
 
-    If the new configuration has a mistake, the last one stays. Raises ConfigError if the file cannot be used at first.
+    If a changed file is invalid, the last valid configuration remains. Raises ConfigError if the file is invalid now.
     """
     watched = WatchedFile(path, lambda data: load(path, data))
-    good, logged = watched.current(), ""
+    config, logged = watched.current(), ""
 
     def current() -> Config:
-        nonlocal good, logged
+        nonlocal config, logged
         problem = ""
         try:
-            good = watched.current()
+            config = watched.current()
         except ConfigError as error:
             problem = str(error)
         if problem and problem != logged:
-            logger.error("the configuration stays as it was: %s", problem)
+            logger.error("configuration not reloaded, the last valid one remains in use: %s", problem)
         elif logged and not problem:
             logger.info("configuration reloaded")
         logged = problem
-        return good
+        return config
 
     return current

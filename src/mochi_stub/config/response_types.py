@@ -1,4 +1,4 @@
-"""Types of response in a configuration, and the reply that each makes of a prompt."""
+"""Types of response in a configuration, and their conversion to replies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mochi_stub.replies.lorem import stable_hash
 from mochi_stub.reply import Content, Cut, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
 
 Profile = Literal["words", "token", "chunky"]
-CHARACTERS: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 40}
+CHUNK_SIZES: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 40}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ReplySettings:
     cut_after: int | None = None
 
     def merged_over(self, other: ReplySettings) -> ReplySettings:
-        """What is said here, and of the rest what is said there."""
+        """Return these settings, with values that are not set taken from `other`."""
         return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
 
 
@@ -53,7 +53,7 @@ KINDS = {
     "task": "The JSON that Open WebUI requests for a title, tags, queries, follow-ups, an image prompt, a completion, "
     "an emoji or a function call. Other requests get the built-in reply.",
 }
-"""The types of messages."""
+"""Types of message responses, with their descriptions for the reference page."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ Response: TypeAlias = "MessageResponse | VectorResponse | ErrorResponse | FileRe
 
 
 def reply_to(prompt: Prompt, response: Response, model: Model) -> Reply:
-    """Return the reply that a response makes of a prompt."""
+    """Return the reply of a configured response to a prompt. An invalid recorded file becomes an error reply."""
     if isinstance(response, VectorResponse):
         return Reply(embedding=response.numbers or (0.0,) * model.embedding_length)
     if isinstance(response, ErrorResponse):
@@ -157,39 +157,39 @@ def _message_reply(prompt: Prompt, message: MessageResponse) -> Reply:
 
 
 def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
-    """Return the reply, cut, timed and interrupted as the manner says."""
+    """Return the reply with all stream settings applied: chunk size, speed, pause, disconnect and error."""
     if settings == ReplySettings():
         return reply
-    made = replace(with_pace(reply, settings, model, prompt), frames=None)
+    reply = replace(with_pace(reply, settings, model, prompt), frames=None)
     if settings.pause:
-        made = _after(made, settings.pause[0], Pause(settings.pause[1]))
+        reply = _insert(reply, settings.pause[0], Pause(settings.pause[1]))
     if settings.cut_after is not None:
-        made = _after(made, settings.cut_after, Cut())
-    return _after(made, *settings.fail) if settings.fail else made
+        reply = _insert(reply, settings.cut_after, Cut())
+    return _insert(reply, *settings.fail) if settings.fail else reply
 
 
 def with_pace(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
-    """Return the reply, cut and timed as the manner says."""
+    """Return the reply with the chunk size, speed and jitter of the settings."""
     if settings.profile is None and settings.tokens_per_second is None and settings.jitter is None:
         return reply
     pace = Pace(
-        CHARACTERS[settings.profile or "words"], jitter=settings.jitter or 0.0, seed=stable_hash(prompt.user_text)
+        CHUNK_SIZES[settings.profile or "words"], jitter=settings.jitter or 0.0, seed=stable_hash(prompt.user_text)
     )
     rate = settings.tokens_per_second
     return replace(reply, pace=replace(pace, characters_per_second=rate * model.chars_per_token) if rate else pace)
 
 
-def _after(reply: Reply, count: int, part: Part) -> Reply:
+def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
     """Insert a part after the first `count` chunks, or at the end if there are fewer."""
     parts: list[Part] = []
-    for index, one in enumerate(reply.parts):
-        if not isinstance(one, (Reasoning, Text)):
-            parts.append(one)
+    for index, part in enumerate(reply.parts):
+        if not isinstance(part, (Reasoning, Text)):
+            parts.append(part)
             continue
-        chunks = chunked(one.content, reply.pace)
+        chunks = chunked(part.content, reply.pace)
         if len(chunks) >= count:
-            before, after = (replace(one, content=some) for some in (chunks[:count], chunks[count:]))
-            return replace(reply, parts=[*parts, before, part, after, *reply.parts[index + 1 :]])
+            before, after = (replace(part, content=content) for content in (chunks[:count], chunks[count:]))
+            return replace(reply, parts=[*parts, before, inserted, after, *reply.parts[index + 1 :]])
         count -= len(chunks)
-        parts.append(replace(one, content=chunks))
-    return replace(reply, parts=[*parts, part])
+        parts.append(replace(part, content=chunks))
+    return replace(reply, parts=[*parts, inserted])

@@ -1,4 +1,4 @@
-"""YAML and JSON files whose values have line numbers, so that a mistake is reported with its place."""
+"""YAML and JSON files whose values have line numbers, so that errors name the line."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import yaml
 
 MAX_VALUES = 1_000_000
 MAX_DEPTH = 100
-SETTLED = 100_000_000
-"""Nanoseconds after a change during which a file may change again without a new modification time."""
+MTIME_RESOLUTION = 100_000_000  # nanoseconds in which two changes can leave the same modification time
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -24,42 +23,41 @@ _T = TypeVar("_T")
 
 
 class ConfigError(ValueError):
-    """A file cannot be used; the text is one line, `file:line: what was expected`."""
+    """Invalid configuration or recording. The text is one line, `file:line: expected …`."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A value and its place. `value` is a mapping of names to items, a list of items, or a scalar.
+    """A parsed value with its file and line.
 
-    `text` is a scalar as it is written, so that the key `4` and the trigger `yes` are texts too. `named` is the line
-    of the key in front of it, if it has one.
+    `value` is a mapping of names to items, a list of items, or a scalar. `text` is the scalar as written in the file,
+    for example `yes` for a true value. `key_line` is the line of its key, None in a list.
     """
 
     value: Any
     text: str
     file: str
     line: int
-    named: int | None = None
+    key_line: int | None = None
 
     def error(self, expected: str) -> ConfigError:
         return ConfigError(f"{self.file}:{self.line}: expected {expected}")
 
-    def misnamed(self, expected: str) -> ConfigError:
-        """Return an error about the key in front of the value."""
-        return ConfigError(f"{self.file}:{self.named or self.line}: expected {expected}")
+    def key_error(self, expected: str) -> ConfigError:
+        return ConfigError(f"{self.file}:{self.key_line or self.line}: expected {expected}")
 
     def mapping(self, expected: str = "a mapping") -> dict[str, Item]:
-        return self._checked(dict, expected)  # type: ignore[no-any-return]  # checked there
+        return self._checked(dict, expected)  # type: ignore[no-any-return]
 
     def items(self, expected: str) -> list[Item]:
-        return self._checked(list, expected)  # type: ignore[no-any-return]  # checked there
+        return self._checked(list, expected)  # type: ignore[no-any-return]
 
-    def fields(self, readers: Readers, what: str, **required: str) -> dict[str, Any]:
-        """Read a mapping with none but these keys. `required` says for keys that must be there what is expected."""
-        entries = self.mapping(f"{what} as a mapping")
+    def fields(self, readers: Readers, label: str, **required: str) -> dict[str, Any]:
+        """Read a mapping with these keys only. `required` has an error text for each required key."""
+        entries = self.mapping(f"{label} as a mapping")
         for key, item in entries.items():
             if key not in readers:
-                raise item.misnamed(f"one of {', '.join(readers)} in {what}, found {key!r}")
+                raise item.key_error(f"one of {', '.join(readers)} in {label}, found {key!r}")
         for key, expected in required.items():
             if key not in entries:
                 raise self.error(expected)
@@ -74,16 +72,16 @@ class Item:
         return tuple(item.string(expected) for item in self.items(expected))
 
     def header(self, name: str) -> str:
-        """Return the value of the HTTP header of that name."""
+        """Return the value of the HTTP header `name`. Raises ConfigError if the name or the value is invalid."""
         if not _HEADER.fullmatch(name):
-            raise self.misnamed(f"the name of a header, found {name!r}")
-        text = self.string("the value of a header")
+            raise self.key_error(f"a valid header name, found {name!r}")
+        text = self.string("a header value")
         if not _HEADER_VALUE.fullmatch(text):
-            raise self.error("the value of a header, on one line and in Latin-1")
+            raise self.error(f"a header value in Latin-1 on one line, found {self.found}")
         return text
 
     def number(self, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
-        """Return a finite number of at least `low`, or above it, and at most `high`."""
+        """Return a finite number from `low` to `high`. With `above`, `low` itself is not allowed."""
         return float(self._within((int, float), "a number", low, high, above))
 
     def whole(self, low: float, high: float = math.inf) -> int:
@@ -94,11 +92,11 @@ class Item:
 
     def choice(self, *allowed: str) -> str:
         if self.value not in allowed:
-            raise self.error(f"{' or '.join(allowed)}, found {self.found}")
+            raise self.error(f"one of {', '.join(allowed)}, found {self.found}")
         return str(self.value)
 
     def plain(self) -> Any:
-        """Return the value without places."""
+        """Return the value as plain Python data, without files and lines."""
         if isinstance(self.value, dict):
             return {key: item.plain() for key, item in self.value.items()}
         return [item.plain() for item in self.value] if isinstance(self.value, list) else self.value
@@ -114,33 +112,33 @@ class Item:
             raise self.error(f"{expected}, found {self.found}")
         return self.value
 
-    def _within(self, kinds: tuple[type, ...], what: str, low: float, high: float, above: bool = False) -> Any:
+    def _within(self, kinds: tuple[type, ...], label: str, low: float, high: float, above: bool = False) -> Any:
         value: Any = self.value
         fits = type(value) in kinds and abs(value) < math.inf
         if not fits or not low <= value <= high or (above and value == low):
             least = f"{'above' if above else 'of at least'} {low:g}"
             most = "" if math.isinf(high) else f" and at most {high:g}"
-            raise self.error(f"{what} {least}{most}, found {self.found}")
+            raise self.error(f"{label} {least}{most}, found {self.found}")
         return value
 
 
 @dataclass
 class WatchedFile(Generic[_T]):
-    """The value that `made` makes of a file's bytes, made again when they change. Each read looks at the file."""
+    """A parsed file that is parsed again when its bytes change. Each access compares the file's metadata."""
 
     path: Path
-    made: Callable[[bytes], _T]
-    seen: tuple[int, int, int] | None = field(default=None, init=False)
+    parse: Callable[[bytes], _T]
+    stamp: tuple[int, int, int] | None = field(default=None, init=False)
     data: bytes | None = field(default=None, init=False)
     value: _T | ConfigError = field(init=False)
 
     def current(self) -> _T:
-        """Return the value of the file as it is now. Raises ConfigError."""
+        """Return the parsed content of the file. Raises ConfigError."""
         try:
-            if self.seen != _stamp(os.stat(self.path)):  # noqa: PTH116  # at every request, and Path.stat is slower
+            if self.stamp != _stamp(os.stat(self.path)):  # noqa: PTH116  # every request does this; Path.stat is slower
                 self._read()
         except OSError as error:
-            self.seen = self.data = None
+            self.stamp = self.data = None
             self.value = unreadable(self.path, error)
         if isinstance(self.value, ConfigError):
             raise self.value
@@ -148,22 +146,22 @@ class WatchedFile(Generic[_T]):
 
     def _read(self) -> None:
         with self.path.open("rb") as file:
-            found, data = os.fstat(file.fileno()), file.read()
-        self.seen = _stamp(found) if time.time_ns() - found.st_mtime_ns > SETTLED else None
+            status, data = os.fstat(file.fileno()), file.read()
+        self.stamp = _stamp(status) if time.time_ns() - status.st_mtime_ns > MTIME_RESOLUTION else None
         if data != self.data:
             try:
-                self.value = self.made(data)
+                self.value = self.parse(data)
             except ConfigError as error:
                 self.value = error
             self.data = data
 
 
-def _stamp(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_mtime_ns, found.st_size, found.st_ino
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def unreadable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path}:1: expected a file that can be read ({error.strerror or error})")
+    return ConfigError(f"{path}:1: expected a readable file ({error.strerror or error})")
 
 
 def parse(data: bytes, file: str) -> Item:
@@ -191,54 +189,54 @@ def parse(data: bytes, file: str) -> Item:
 
 
 def _check_depth(text: str, file: str) -> None:
-    """Refuse deep nesting, which would crash the recursive YAML composer."""
+    """Raise ConfigError for deep nesting, which would crash the recursive YAML composer."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             line = event.start_mark.line + 1 if event.start_mark else 1
-            raise ConfigError(f"{file}:{line}: expected fewer values inside values")
+            raise ConfigError(f"{file}:{line}: expected at most {MAX_DEPTH} levels of nesting")
 
 
 @dataclass
 class _Reader:
-    """Conversion of YAML nodes to items. `inside` are the ids of the nodes around a node."""
+    """Converter of YAML nodes to items. `parents` are the ids of the nodes that contain a node."""
 
     loader: Any
     file: str
-    made: int = 0
+    count: int = 0
 
-    def item(self, node: Any, inside: tuple[int, ...]) -> Item:
+    def item(self, node: Any, parents: tuple[int, ...]) -> Item:
         line = node.start_mark.line + 1
-        self.made += 1
-        if self.made > MAX_VALUES:
-            raise ConfigError(f"{self.file}:{line}: expected fewer values inside values")
-        if id(node) in inside:
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise ConfigError(f"{self.file}:{line}: expected at most {MAX_VALUES} values, including those of aliases")
+        if id(node) in parents:
             raise ConfigError(f"{self.file}:{line}: expected an anchor that does not contain itself")
         if isinstance(node, yaml.MappingNode):
-            return Item(self._mapping(node, (*inside, id(node))), "", self.file, line)
+            return Item(self._mapping(node, (*parents, id(node))), "", self.file, line)
         if isinstance(node, yaml.SequenceNode):
-            return Item([self.item(one, (*inside, id(node))) for one in node.value], "", self.file, line)
+            return Item([self.item(child, (*parents, id(node))) for child in node.value], "", self.file, line)
         value = self.loader.construct_object(node)
         plain = value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
-        return Item(value if plain else node.value, node.value, self.file, line)  # dates and bytes stay texts
+        return Item(value if plain else node.value, node.value, self.file, line)  # dates and bytes remain texts
 
-    def _mapping(self, node: Any, inside: tuple[int, ...]) -> dict[str, Item]:
-        written = [id(key) for key, _ in node.value]
+    def _mapping(self, node: Any, parents: tuple[int, ...]) -> dict[str, Item]:
+        own_ids = [id(key) for key, _ in node.value]  # without the keys that `<<` merges
         self.loader.flatten_mapping(node)
-        found: dict[str, Item] = {}
-        own: set[str] = set()
+        items: dict[str, Item] = {}
+        own_keys: set[str] = set()
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
                 raise ConfigError(f"{self.file}:{line}: expected a plain key, found a list or a mapping")
-            if key.value in own and id(key) in written:
-                raise ConfigError(f"{self.file}:{line}: expected every key once, found {key.value!r} again")
-            own |= {key.value} if id(key) in written else set()
-            item = self.item(value, inside)
-            found[key.value] = replace(item, line=max(item.line, line), named=line)
-        return found
+            if key.value in own_keys and id(key) in own_ids:
+                raise ConfigError(f"{self.file}:{line}: expected unique keys, found {key.value!r} again")
+            own_keys |= {key.value} if id(key) in own_ids else set()
+            item = self.item(value, parents)
+            items[key.value] = replace(item, line=max(item.line, line), key_line=line)
+        return items
 
 
 Readers: TypeAlias = "Mapping[str, Callable[[Item], Any]]"
-"""Keys of a mapping, and the readers of their values."""
+"""The allowed keys of a mapping, each with the function that reads its value."""

@@ -1,1 +1,1 @@
-"""Declared models and the scheduler that loads them."""
+"""Declared models and the simulated scheduler that loads them."""

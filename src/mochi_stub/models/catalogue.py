@@ -1,4 +1,4 @@
-"""The models that the server declares, and the settings that they are loaded with. Values only: nothing is loaded."""
+"""Declared models and their load options."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ LOAD_OPTIONS: Mapping[str, Any] = {
     "num_thread": 0,
     "draft_num_predict": 4,
 }
-"""The options besides `num_ctx` that matter when a model is loaded, and their defaults."""
-PLAIN_TEMPLATE = "{{ .Prompt }}"
-"""What Ollama takes where a Modelfile has no template."""
+"""Load options besides `num_ctx`, with their defaults. A change of one of them reloads the model."""
+PLAIN_TEMPLATE = "{{ .Prompt }}"  # Ollama's default for a Modelfile without TEMPLATE
 
 
 @dataclass(frozen=True)
 class Remote:
-    """Where a cloud model really runs."""
+    """Remote host of a cloud model."""
 
     model: str
     host: str = "https://ollama.com:443"
@@ -39,13 +38,9 @@ class Remote:
 
 @dataclass(frozen=True)
 class Model:
-    """One declared model.
-
-    `info`, `tensors` and `listed_quantization` replace what is made from the rest, `weights` and `manifest` are digests
-    that replace those made from the name. `parent` is the model that it was made from, `remote` where it really runs.
+    """Declared model. `info`, `tensors`, `listed_quantization`, `weights` and `manifest` override generated values.
 
     Attributes:
-        name: Name of the model.
         capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`, `vision`, `insert`,
             `embedding`, `audio`, `image`.
         context_length: Context length of the model in tokens.
@@ -62,7 +57,8 @@ class Model:
         system: System prompt of the Modelfile.
         template: Template of the Modelfile.
         license: Text of the license.
-        least_context: The smallest context that it is loaded with; 4 where it is not given, 2048 for a model that sees.
+        parent: Name of the model from which this one was created.
+        least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
         load_time: Seconds to load the model. With 0 there is no delay, but a reload reports 100 ms.
         out_of_memory_above: Tokens of context above which loading fails because of missing memory.
     """
@@ -100,18 +96,18 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """64 hexadecimal digits, the same for the same name."""
+        """Digest of the manifest, 64 hexadecimal digits. The same name has the same digest."""
         return self.manifest or hashlib.sha256(f"manifest {self.name}".encode()).hexdigest()
 
     @cached_property
     def blob_digest(self) -> str:
-        """The digest of the weights that the Modelfile names."""
+        """Digest of the weights, as in the Modelfile."""
         return self.weights or hashlib.sha256(f"blob {self.name}".encode()).hexdigest()
 
     @cached_property
     def model_info(self) -> Mapping[str, Any]:
-        """GGUF facts, keys sorted."""
-        made = {
+        """GGUF metadata, sorted by key."""
+        generated = {
             "general.architecture": self.family,
             "general.file_type": 15,
             "general.parameter_count": _count(self.parameter_size),
@@ -124,7 +120,7 @@ class Model:
             "tokenizer.ggml.model": "gpt2",
             **dict.fromkeys(("tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.tokens")),
         }
-        return dict(sorted((made if self.info is None else self.info).items()))
+        return dict(sorted((generated if self.info is None else self.info).items()))
 
 
 def _count(parameter_size: str) -> int:
@@ -134,9 +130,9 @@ def _count(parameter_size: str) -> int:
 
 
 def effective_context(model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT) -> int:
-    """Return the requested context, at most what the model was trained for. `options` are those in effect."""
-    least = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
-    return min(max(int(options.get("num_ctx") or default), least), model.context_length)
+    """Return the requested or default context in tokens, within the limits of the model."""
+    minimum = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
+    return min(max(int(options.get("num_ctx") or default), minimum), model.context_length)
 
 
 DEFAULT_MODELS: tuple[Model, ...] = (

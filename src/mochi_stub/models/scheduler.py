@@ -1,7 +1,6 @@
-"""Scheduler with Ollama's rules for loading models. Nothing is really loaded.
+"""Simulation of Ollama's scheduler, without real loads. It is not thread-safe: use it from the event loop only.
 
-Only requests that need a load queue for it, in one queue of a bounded length. Other requests wait for a place on their
-model. Used from the event loop only.
+Requests that need a load wait in one queue of bounded length. Other requests wait for a slot of their model.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of 
 
 @dataclass(eq=False)
 class NotLoaded(Exception):
-    """The model could not be loaded: an HTTP status, and the text for the client."""
+    """The model could not be loaded. `status` and `message` are for the response."""
 
     status: int
     message: str
@@ -54,7 +53,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What a request wants of its model. `options` are those in effect; `keep_alive` in seconds, None: not given."""
+    """Model of a request and the settings that affect its load. `keep_alive` is in seconds, None if not sent."""
 
     model: Model
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -64,46 +63,45 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """How a model is loaded: tokens of context, whether they are a default, and the other settings."""
+    """Context in tokens, whether it is a default, and the load options of a model."""
 
     context: int
     automatic: bool
-    settings: Mapping[str, Any]
+    options: Mapping[str, Any]
 
-    def serves(self, wanted: LoadSettings) -> bool:
-        """Return whether a model that is loaded like this serves the request without a reload."""
-        if self.context != wanted.context and not (self.automatic and wanted.automatic):
+    def satisfies(self, requested: LoadSettings) -> bool:
+        """Return whether a model with these settings can serve the request without a reload."""
+        if self.context != requested.context and not (self.automatic and requested.automatic):
             return False
-        given = wanted.settings.items()
-        return all(self.settings[name] == value or (name == "num_gpu" and value < 0) for name, value in given)
+        options = requested.options.items()
+        return all(self.options[name] == value or (name == "num_gpu" and value < 0) for name, value in options)
 
 
 @dataclass
 class LoadedModel:
-    """A model in memory.
+    """Model in memory. `users` counts its running and waiting requests, `slots` limits the running ones.
 
-    `users` is the number of requests that run or wait, `queue` has one event for each that waits for one of the
-    `places`. `ready` is set when the model is loaded. `first` is what the first lease reports: whether the load was a
-    reload, and its duration in nanoseconds.
+    `load_report` is for the first lease: whether the load was a reload, and its duration in nanoseconds. `ready` is
+    set when the model is loaded. `queue` has one event for each request that waits for a slot.
     """
 
     model: Model
-    shape: LoadSettings
+    settings: LoadSettings
     keep_alive: float
-    places: int
-    first: tuple[bool, int]
+    slots: int
+    load_report: tuple[bool, int]
     users: int = 0
     idle_since: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     queue: deque[asyncio.Event] = field(default_factory=deque)
-    slots: PromptSlots = field(default_factory=PromptSlots)
+    prompt_cache: PromptSlots = field(default_factory=PromptSlots)
 
     @property
     def context_length(self) -> int:
-        return self.shape.context
+        return self.settings.context
 
     def expires_at(self, now: float) -> float:
-        """Seconds since 1970; infinite where the model stays for ever."""
+        """Return the time of the unload in seconds since 1970. It is infinite if the model remains loaded."""
         return (now if self._busy else self.idle_since) + self.keep_alive
 
     def alive(self, now: float) -> bool:
@@ -116,25 +114,21 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Lease:
-    """A place on a loaded model, until `release` is called.
+    """Slot of a loaded model, until `release` is called.
 
-    `limit` is the context to which the prompt is cut, None if none is set. `reload`: the model had been loaded with
-    other settings. `load_duration` in nanoseconds.
+    `limit` is the context to which the prompt is truncated, None for no truncation. `load_duration` is in nanoseconds.
     """
 
     context: int
     limit: int | None
     reload: bool
     load_duration: int
-    slots: PromptSlots
+    prompt_cache: PromptSlots
     release: Callable[[], None]
 
 
 class Scheduler:
-    """The loaded models. `now` returns the seconds since 1970, `wait` passes the time of a load.
-
-    `queued` is the number of requests that wait for a load.
-    """
+    """Scheduler of the loaded models. `now` returns seconds since 1970. `wait` sleeps for the seconds of a load."""
 
     def __init__(
         self,
@@ -145,59 +139,59 @@ class Scheduler:
     ) -> None:
         self.machine = machine or Machine()
         self.now = now
-        self.loads = self.reloads = self.truncations = self.queued = 0
+        self.loads = self.reloads = self.truncations = self.queued = 0  # queued: requests that wait for a load
         self._wait = wait
         self._loaded: dict[str, LoadedModel] = {}
         self._loading = asyncio.Lock()
-        self._left = asyncio.Event()
+        self._slot_freed = asyncio.Event()
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for a place on a loaded model."""
+        """Number of requests that wait for a slot of a loaded model."""
         return sum(len(loaded.queue) for loaded in self._loaded.values())
 
     def try_acquire(self, request: LoadRequest) -> Lease | None:
-        """Return a place if there is one at once, else None; then use `acquire`. Raises NotLoaded."""
-        shape = self._settings(request)
-        loaded = self._serving(request, shape)
+        """Return a lease if no wait is needed, else None. Raises NotLoaded."""
+        settings = self._settings(request)
+        loaded = self._find_usable(request, settings)
         if loaded is None and not (self._loading.locked() or self.queued or request.model.load_time):
-            loaded = self._put(request, shape, reload=self._find_alive(request.model) is not None)
+            loaded = self._put(request, settings, reload=self._find_alive(request.model) is not None)
             if loaded is not None:
                 loaded.ready.set()
-        if loaded is None or not loaded.ready.is_set() or loaded.users >= loaded.places:
+        if loaded is None or not loaded.ready.is_set() or loaded.users >= loaded.slots:
             return None
         loaded.users += 1
-        return self._leased(request, shape, loaded)
+        return self._lease(request, settings, loaded)
 
     async def acquire(self, request: LoadRequest) -> Lease:
-        """Wait for a place. Raises NotLoaded."""
-        shape = self._settings(request)
-        while (loaded := self._serving(request, shape)) and not loaded.ready.is_set():
+        """Wait until the model is loaded and has a free slot. Raises NotLoaded."""
+        settings = self._settings(request)
+        while (loaded := self._find_usable(request, settings)) and not loaded.ready.is_set():
             await loaded.ready.wait()
         if loaded is None:
-            loaded = await self._load(request, shape)
+            loaded = await self._load(request, settings)
         loaded.users += 1
-        if loaded.users > loaded.places:
-            turn = asyncio.Event()
-            loaded.queue.append(turn)
+        if loaded.users > loaded.slots:
+            slot_free = asyncio.Event()
+            loaded.queue.append(slot_free)
             try:
-                await turn.wait()
+                await slot_free.wait()
             except BaseException:  # the client has disconnected
-                if turn.is_set():
-                    self._released(loaded)
+                if slot_free.is_set():
+                    self._release(loaded)
                 else:
-                    loaded.queue.remove(turn)
+                    loaded.queue.remove(slot_free)
                     loaded.users -= 1
                 raise
-        return self._leased(request, shape, loaded)
+        return self._lease(request, settings, loaded)
 
     def unload(self, model: Model) -> None:
-        """Let the model go, now or when its running requests have ended."""
+        """Unload the model as soon as its running requests have ended."""
         if loaded := self._loaded.get(model.blob_digest):
             loaded.keep_alive = 0.0
 
     def loaded(self) -> list[LoadedModel]:
-        """What is in memory, the longest-lived first."""
+        """Return the loaded models, the latest expiry first."""
         now = self.now()
         self._loaded = {key: entry for key, entry in self._loaded.items() if entry.alive(now)}
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
@@ -205,41 +199,34 @@ class Scheduler:
     def _settings(self, request: LoadRequest) -> LoadSettings:
         default, options = self.machine.context_length, request.options
         context = effective_context(request.model, options, default or DEFAULT_CONTEXT)
-        settings = {name: options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}
-        return LoadSettings(
-            context, not options.get("num_ctx") and default is None, {**settings, "shift": request.shift}
-        )
+        load_options = {name: options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}
+        automatic = not options.get("num_ctx") and default is None
+        return LoadSettings(context, automatic, {**load_options, "shift": request.shift})
 
-    def _leased(self, request: LoadRequest, shape: LoadSettings, loaded: LoadedModel) -> Lease:
+    def _lease(self, request: LoadRequest, settings: LoadSettings, loaded: LoadedModel) -> Lease:
         if request.keep_alive is not None:
             loaded.keep_alive = request.keep_alive
-        (reload, duration), loaded.first = loaded.first, (False, LOAD_DURATION)
+        (reload, duration), loaded.load_report = loaded.load_report, (False, LOAD_DURATION)
         context = loaded.context_length
-        return Lease(
-            context,
-            None if shape.automatic else context,
-            reload,
-            duration,
-            loaded.slots,
-            partial(self._released, loaded),
-        )
+        limit = None if settings.automatic else context
+        return Lease(context, limit, reload, duration, loaded.prompt_cache, partial(self._release, loaded))
 
-    def _released(self, loaded: LoadedModel) -> None:
+    def _release(self, loaded: LoadedModel) -> None:
         loaded.users -= 1
         if loaded.queue:
             loaded.queue.popleft().set()
         loaded.idle_since = self.now()
-        self._left.set()
+        self._slot_freed.set()
 
     def _find_alive(self, model: Model) -> LoadedModel | None:
         loaded = self._loaded.get(model.blob_digest)
         return loaded if loaded and loaded.alive(self.now()) else None
 
-    def _serving(self, request: LoadRequest, shape: LoadSettings) -> LoadedModel | None:
+    def _find_usable(self, request: LoadRequest, settings: LoadSettings) -> LoadedModel | None:
         loaded = self._find_alive(request.model)
-        return loaded if loaded and loaded.shape.serves(shape) else None
+        return loaded if loaded and loaded.settings.satisfies(settings) else None
 
-    async def _load(self, request: LoadRequest, shape: LoadSettings) -> LoadedModel:
+    async def _load(self, request: LoadRequest, settings: LoadSettings) -> LoadedModel:
         if (self._loading.locked() or self.queued) and self.queued >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
         self.queued += 1
@@ -248,12 +235,12 @@ class Scheduler:
         finally:
             self.queued -= 1
         try:
-            if serving := self._serving(request, shape):  # an earlier request in the queue has loaded it
-                return serving
+            if usable := self._find_usable(request, settings):  # an earlier request of the queue has loaded it
+                return usable
             reload = self._find_alive(request.model) is not None
-            while (loaded := self._put(request, shape, reload)) is None:
-                self._left.clear()
-                await self._left.wait()
+            while (loaded := self._put(request, settings, reload)) is None:
+                self._slot_freed.clear()
+                await self._slot_freed.wait()
             try:
                 await self._wait(request.model.load_time)
             except BaseException:  # the client has disconnected
@@ -265,37 +252,38 @@ class Scheduler:
         finally:
             self._loading.release()
 
-    def _put(self, request: LoadRequest, shape: LoadSettings, reload: bool) -> LoadedModel | None:
-        """Put the model into memory, or return None while what is in the way has requests. Raises NotLoaded."""
+    def _put(self, request: LoadRequest, settings: LoadSettings, reload: bool) -> LoadedModel | None:
+        """Put the model into memory. Return None if a busy model must be unloaded first. Raises NotLoaded."""
         model, machine = request.model, self.machine
         if not self._make_room(model):
             return None
         largest = model.out_of_memory_above or sys.maxsize
-        lower = [context for context in LOWERED_CONTEXTS if context < shape.context and shape.automatic]
-        context = next((context for context in (shape.context, *lower) if context <= largest), None)
+        lower = [context for context in LOWERED_CONTEXTS if context < settings.context and settings.automatic]
+        context = next((context for context in (settings.context, *lower) if context <= largest), None)
         if context is None:
             raise NotLoaded(500, OUT_OF_MEMORY)
-        places = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
-        # a load that takes no time is not reported, or replies would depend on which request came first
+        slots = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
+        # a first load without load_time has the usual duration, so that replies do not depend on the order of requests
         duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
-        loaded = LoadedModel(model, replace(shape, context=context), machine.keep_alive, places, (reload, duration))
-        loaded.slots = PromptSlots(1 if places == sys.maxsize else places)
+        settings = replace(settings, context=context)
+        loaded = LoadedModel(model, settings, machine.keep_alive, slots, (reload, duration))
+        loaded.prompt_cache = PromptSlots(1 if slots == sys.maxsize else slots)
         self._loaded[model.blob_digest] = loaded
         self.loads += 1
         self.reloads += reload
         return loaded
 
     def _make_room(self, model: Model) -> bool:
-        mine = self._loaded.get(model.blob_digest)
-        if mine is not None and not self._evicted(mine):
+        previous = self._loaded.get(model.blob_digest)
+        if previous is not None and not self._evict(previous):
             return False
         loaded = self.loaded()
         if len(loaded) < (self.machine.max_loaded_models or len(loaded) + 1):
             return True
-        return self._evicted(min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since)))
+        return self._evict(min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since)))
 
-    def _evicted(self, loaded: LoadedModel) -> bool:
-        """Unload the model, now or when it is idle. Return whether it is unloaded."""
+    def _evict(self, loaded: LoadedModel) -> bool:
+        """Unload the model, or mark it for unload while it has requests. Return whether it is unloaded."""
         loaded.keep_alive = 0.0
         if loaded.users:
             return False

@@ -1,8 +1,4 @@
-"""Recorded files: one request and its response, as they went over the wire.
-
-The body of a stream is the list of its objects, `done: true` stands for OpenAI's `[DONE]`. `response.at_ms` may say
-when each of them came, in milliseconds after the request; else they are spread over `duration_ms`.
-"""
+"""Recorded files: each has one request and its response. `docs/stub/configuration.md` describes their format."""
 
 from __future__ import annotations
 
@@ -29,8 +25,7 @@ from mochi_stub.wire.ollama import go_json
 MILLISECOND = 1_000_000
 ENDINGS = (".yaml", ".yml", ".json")
 PREFIX = "/ollama"
-OWN = ("/health", "/stub/")
-"""Requests about the stub itself are neither recorded nor replayed."""
+STUB_ROUTES = ("/health", "/stub/")  # their requests are neither recorded nor replayed
 _STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
     *(b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"connection", b"keep-alive"),
@@ -40,7 +35,7 @@ _NOT_REPLAYED = {
 
 @dataclass(frozen=True)
 class RequestKey:
-    """What is compared of a request: no headers, no secrets, and `stream` is not part of the body."""
+    """Parts of a request by which recordings are found, without headers and secrets. `stream` is not in the body."""
 
     method: str
     path: str
@@ -49,21 +44,20 @@ class RequestKey:
     stream: bool
 
     @cached_property
-    def stamp(self) -> str:
-        """The hash of the request."""
+    def digest(self) -> str:
         text = json.dumps([self.method, self.path, self.query, self.body, self.stream], sort_keys=True)
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
     @property
     def model(self) -> str:
-        """The name of the model, "" if there is none."""
-        named = re.search(r"/models/([^:/]+):\w+$", self.path)
+        """Name of the model, "" if there is none."""
+        in_path = re.search(r"/models/([^:/]+):\w+$", self.path)
         name = self.body.get("model", "") if isinstance(self.body, dict) else ""
-        return named[1] if named else name if isinstance(name, str) else ""
+        return in_path[1] if in_path else name if isinstance(name, str) else ""
 
 
 def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
-    """Return what is compared of a request. Secrets are masked, so that all are the same."""
+    """Return the key of a request. Secrets are masked, so that they make no difference."""
     pairs = tuple(sorted(parse_qsl(masked_query(query.encode("latin-1", "replace")), keep_blank_values=True)))
     path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
     parsed = parsed_body(data)
@@ -77,9 +71,9 @@ def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
 
 @dataclass(frozen=True)
 class Recording:
-    """One exchange. `at` is the time of each object of the body, in nanoseconds; `body` of a stream is a list.
+    """Recorded request and response. The `body` of a stream is a list of objects, with their times `at` in nanoseconds.
 
-    `asked_path` is the path of the client's request if it is not that of the URL.
+    `request_path` is the path of the client's request, if it differs from the path in the URL.
     """
 
     file: Path
@@ -91,7 +85,7 @@ class Recording:
     body: Any
     stream: bool
     at: tuple[int, ...]
-    asked_path: str | None = None
+    request_path: str | None = None
 
     @property
     def path(self) -> str:
@@ -99,31 +93,30 @@ class Recording:
 
     @cached_property
     def request_key(self) -> RequestKey:
-        """The request, as requests are compared."""
         body = self.request
         data = b"" if body is None else body.encode() if isinstance(body, str) else orjson.dumps(body)
-        return request_key(self.method, unquote(self.asked_path or self.path), urlsplit(self.url).query, data)
+        return request_key(self.method, unquote(self.request_path or self.path), urlsplit(self.url).query, data)
 
     @cached_property
     def reply(self) -> Reply:
-        """The reply for any wire, and its frames for the wire of the recording."""
+        """Reply for all providers, with the recorded bytes for the API of the recording."""
         if self.status >= 400:
             wait: list[Part] = [Pause(self.at[-1] / 1e9)] if self.at and self.at[-1] else []
             reply = Reply([*wait, self._failure()])
         elif wire_of(self.path) is None:
-            reply = Reply([Failure(f"what was recorded at {self.path} is not the reply of a model", 500)])
+            reply = Reply([Failure(f"the response recorded at {self.path} is not the reply of a model", 500)])
         else:
             reply = translate(self.path.rstrip("/"), self.body, self.at, stream=self.stream)
         return replace(reply, frames=self.frames)
 
     @cached_property
     def frames(self) -> Frames:
-        """The recorded bytes, except for white space between JSON values."""
-        wire = wire_of(self.path) or self.asked_path or self.path
-        frames = [_frame(wire, one) for one in self.body] if self.stream else [_body(wire, self.body)]
+        """Recorded bytes, except for white space between JSON values."""
+        wire = wire_of(self.path) or self.request_path or self.path
+        frames = [_frame(wire, value) for value in self.body] if self.stream else [_body(wire, self.body)]
         kind = self.headers.get("content-type") or self._content_type(wire)
-        kept = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
-        headers = tuple(header for header in kept if header[0] not in _NOT_REPLAYED)
+        encoded = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
+        headers = tuple(header for header in encoded if header[0] not in _NOT_REPLAYED)
         return Frames(wire, self.stream, tuple(frames), self.at, self.status, kind.encode("latin-1"), headers)
 
     def _failure(self) -> Failure:
@@ -146,17 +139,17 @@ def reply_of(path: Path) -> Reply:
 
 
 def recorded(path: Path) -> Recording:
-    """Return the content of a file, read again when it has changed. Raises ConfigError."""
+    """Return the recording in a file. Changed files are read again. Raises ConfigError."""
     return _watched(path).current()
 
 
-def recordings_below(folder: Path, besides: Path) -> tuple[list[Recording], list[str]]:
-    """Return the recordings below a folder and the mistakes in those that cannot be read. `besides` is not read."""
+def recordings_below(folder: Path, excluded: Path) -> tuple[list[Recording], list[str]]:
+    """Return the recordings in a folder and its subfolders, without the file `excluded`, and the errors in others."""
     found: list[Recording] = []
     problems: list[str] = []
     for place, folders, names in os.walk(folder):
         folders.sort()
-        for file in (Path(place, name) for name in sorted(names) if name.endswith(ENDINGS) and name != besides.name):
+        for file in (Path(place, name) for name in sorted(names) if name.endswith(ENDINGS) and name != excluded.name):
             try:
                 found.append(recorded(file))
             except ConfigError as error:
@@ -170,28 +163,28 @@ def _watched(path: Path) -> WatchedFile[Recording]:
 
 
 def read_recording(path: Path, data: bytes) -> Recording:
-    """Read the bytes of a recorded file. Raises ConfigError."""
+    """Parse the bytes of a recorded file. Raises ConfigError."""
     item = parse(data, str(path))
     entries = item.mapping("a recorded exchange: a mapping with request and response")
     request, response = _section(entries, item, "request", "url"), _section(entries, item, "response", "body")
-    asked_body = request["body"].plain() if "body" in request else None
+    request_body = request["body"].plain() if "body" in request else None
     if "is_streaming" in response:
         stream = response["is_streaming"].flag()
     else:
-        stream = get(asked_body, "stream") is not False and isinstance(response["body"].value, list)
-    objects = len(response["body"].items("a list, for it is a stream")) if stream else 1
+        stream = get(request_body, "stream") is not False and isinstance(response["body"].value, list)
+    objects = len(response["body"].items("a list of objects as the body of a stream")) if stream else 1
     headers = response["headers"].mapping("headers as a mapping") if "headers" in response else {}
     return Recording(
         file=path,
         method=request["method"].string() if "method" in request else "POST",
         url=_url(request["url"]),
-        request=asked_body,
+        request=request_body,
         status=response["status"].whole(200, 599) if "status" in response else 200,
         headers={name.lower(): value.header(name) for name, value in headers.items()},
         body=response["body"].plain(),
         stream=stream,
         at=_times(entries, response, objects),
-        asked_path=request["path"].string() if "path" in request else None,
+        request_path=request["path"].string() if "path" in request else None,
     )
 
 
@@ -217,10 +210,10 @@ def _times(entries: Mapping[str, Item], response: Mapping[str, Item], objects: i
     duration = entries["duration_ms"].number(0) if "duration_ms" in entries else 0.0
     if "at_ms" not in response:
         return tuple(round(duration * (index + 1) / objects * MILLISECOND) for index in range(objects))
-    given = response["at_ms"].items("a list of milliseconds")
-    if len(given) != objects:
-        raise response["at_ms"].error(f"{objects} moments, one for each object of the body, found {len(given)}")
-    return tuple(round(one.number(0) * MILLISECOND) for one in given)
+    times = response["at_ms"].items("a list of milliseconds")
+    if len(times) != objects:
+        raise response["at_ms"].error(f"{objects} times, one for each object of the body, found {len(times)}")
+    return tuple(round(time.number(0) * MILLISECOND) for time in times)
 
 
 def _body(wire: str, body: Any) -> bytes:
@@ -230,13 +223,13 @@ def _body(wire: str, body: Any) -> bytes:
     return dumps(body).encode()
 
 
-def _frame(wire: str, one: Any) -> bytes:
+def _frame(wire: str, value: Any) -> bytes:
     if wire.startswith(("ollama", "/")):
-        return _body(wire, "null" if one is None else one) + b"\n"
-    text = one.replace("\n", "\ndata: ") if isinstance(one, str) else json_encoding.one_line(one)
-    if one == {"done": True}:
+        return _body(wire, "null" if value is None else value) + b"\n"
+    text = value.replace("\n", "\ndata: ") if isinstance(value, str) else json_encoding.one_line(value)
+    if value == {"done": True}:
         return b"data: [DONE]\n\n" if wire in ("openai.chat", "openai.completions") else b""
     if wire == "gemini":
         return f"data: {text}\r\n\r\n".encode()
-    kind = None if wire in ("openai.chat", "openai.completions") else get(one, "type")
+    kind = None if wire in ("openai.chat", "openai.completions") else get(value, "type")
     return f"event: {kind}\ndata: {text}\n\n".encode() if kind else f"data: {text}\n\n".encode()

@@ -1,7 +1,6 @@
-"""Recording: pass every request on to a real server, and write its response to a file.
+"""Recorder: forward each request to a real server and write its response to a file.
 
-A file is named after its request, so that the same request is recorded once, the last time it was made. A
-`config.yaml` in the same folder replays the files.
+A file is named after its request, so that a repeated request replaces its recording. `config.yaml` replays the files.
 """
 
 from __future__ import annotations
@@ -23,59 +22,58 @@ from mochi_stub.app import OPEN_CORS, ExchangeHandler
 from mochi_stub.http.connection import Application, ResponseWriter
 from mochi_stub.http.http_result import Request
 from mochi_stub.journal import Journal, JournalEntry, masked_headers, masked_query, parsed_body
-from mochi_stub.recording.files import OWN, PREFIX, read_recording, request_key
+from mochi_stub.recording.files import PREFIX, STUB_ROUTES, read_recording, request_key
 from mochi_stub.reply import Failure
 from mochi_stub.wire.routes import failure_answer
 
 logger = logging.getLogger("mochi_stub")
 
-REPLAYING = "# mochi-stub run --config {} answers with what is recorded here.\nrecordings: .\n"
+REPLAY_CONFIG = "# mochi-stub run --config {} replays the recordings in this folder.\nrecordings: .\n"
 _HOP = {
     *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer", b"upgrade"),
     *(b"transfer-encoding", b"host", b"content-length", b"content-encoding", b"accept-encoding", b"date", b"server"),
 }
-_trusted = cache(ssl.create_default_context)
-"""One context for all requests, because making one takes longer than most requests."""
+_ssl_context = cache(ssl.create_default_context)  # its creation takes longer than most requests
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def record(upstream: str, folder: Path) -> Recorder:
-    """Return a recorder of the server at `upstream`. Raises ValueError for an invalid URL, and OSError."""
+    """Create the folder and return a recorder for the server at `upstream`. Raises ValueError for an invalid URL."""
     url = httpx.URL(upstream)
     if url.scheme not in ("http", "https") or not url.host:
-        raise ValueError(f"not the URL of a server: {upstream!r}")
+        raise ValueError(f"expected an http or https URL of the server to record, found {upstream!r}")
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "config.yaml"
     if not config.exists():
-        config.write_text(REPLAYING.format(config), encoding="utf-8")
+        config.write_text(REPLAY_CONFIG.format(config), encoding="utf-8")
     return Recorder(upstream.rstrip("/"), folder)
 
 
 @dataclass(frozen=True)
 class Recorder:
-    """The server that is recorded, and the folder of the recordings."""
+    """Recorder of the server at the URL `upstream`."""
 
     upstream: str
     folder: Path
 
     @property
     def masked_url(self) -> str:
-        """The URL of the server without a password."""
+        """URL of the server without user name and password."""
         return str(httpx.URL(self.upstream).copy_with(userinfo=b"")).rstrip("/")
 
-    def app(self, journal: Journal, own: Application) -> Application:
-        """Return the application that records; `own` answers requests about the stub itself."""
+    def app(self, journal: Journal, stub_app: Application) -> Application:
+        """Return the application that records. `stub_app` serves the routes of the stub itself."""
 
         async def recording(writer: ResponseWriter) -> None:
             request = writer.request
-            if request.path.startswith(OWN) or request.method == "OPTIONS":
-                return await own(writer)
+            if request.path.startswith(STUB_ROUTES) or request.method == "OPTIONS":
+                return await stub_app(writer)
             record = journal.open(request)
             try:
-                await self._pass_on(writer, record, journal)
+                await self._forward(writer, record, journal)
             except httpx.HTTPError as error:
                 if record.status:
-                    logger.error("%s broke off: %s", self.masked_url, error)
+                    logger.error("recording aborted, the connection was lost: url=%s error=%s", self.masked_url, error)
                     journal.close(record, "failed")
                     raise
                 failure = Failure(f"{self.masked_url} cannot be reached: {error}", 502)
@@ -86,88 +84,88 @@ class Recorder:
 
         return recording
 
-    async def _pass_on(self, writer: ResponseWriter, record: JournalEntry, journal: Journal) -> None:
+    async def _forward(self, writer: ResponseWriter, record: JournalEntry, journal: Journal) -> None:
         request = writer.request
         url = self.upstream + _target(request)
         headers = [(name, value) for name, value in request.raw_headers if name not in _HOP]
         headers.append((b"accept-encoding", b"identity"))
-        moment, start = datetime.now(timezone.utc), monotonic()  # Ollama sends its headers with the first token
+        started, start = datetime.now(timezone.utc), monotonic()  # before the headers, which come with the first token
         async with (
-            httpx.AsyncClient(timeout=None, verify=_trusted()) as client,  # noqa: S113 - models take their time
+            httpx.AsyncClient(timeout=None, verify=_ssl_context()) as client,  # noqa: S113 - models take their time
             client.stream(request.method, url, headers=headers, content=request.body) as response,
         ):
-            kept = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
-            kept += OPEN_CORS if "access-control-allow-origin" not in response.headers else ()
+            copied = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
+            copied += OPEN_CORS if "access-control-allow-origin" not in response.headers else ()
             journal.update(record, status=response.status_code)
-            await writer.start(response.status_code, kept)
+            await writer.start(response.status_code, copied)
             received = ResponseCapture(response.headers.get("content-type", ""))
             async for data in response.aiter_bytes():
                 journal.update(record, chunks=received.add(data, monotonic() - start))
                 await writer.write(data)
-            self._write(request, response, received, moment, monotonic() - start)
+            self._write(request, response, received, started, monotonic() - start)
             journal.close(record, "finished" if response.status_code < 400 else "failed")
             await writer.write(b"", last=True)
 
     def _write(
-        self, request: Request, response: httpx.Response, received: ResponseCapture, moment: datetime, seconds: float
+        self, request: Request, response: httpx.Response, received: ResponseCapture, started: datetime, seconds: float
     ) -> None:
-        """Write the file atomically. A failure is logged and does not concern the client."""
+        """Write the recording atomically. An error is logged only, because the client has its response."""
         body, at = received.finished(seconds)
-        path, question, query = _target(request).partition("?")
-        sent = parsed_body(request.body)
+        path, question_mark, query = _target(request).partition("?")
+        value = parsed_body(request.body)
         recording = {
-            "timestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "timestamp": started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "duration_ms": round(seconds * 1000, 3),
             "request": {
                 "method": request.method,
-                "url": self.masked_url + path + question + masked_query(request.query_string),
+                "url": self.masked_url + path + question_mark + masked_query(request.query_string),
                 **({"path": path} if httpx.URL(self.upstream).path.strip("/") else {}),
                 "headers": masked_headers(request.raw_headers),
-                **({"body": request.body.decode(errors="replace") if sent is None else sent} if request.body else {}),
+                **({"body": request.body.decode(errors="replace") if value is None else value} if request.body else {}),
             },
             "response": {
                 "status": response.status_code,
                 "headers": masked_headers((name.lower(), value) for name, value in response.headers.raw),
                 "body": body,
-                "is_streaming": received.streams,
-                **({"at_ms": at} if received.streams else {}),
+                "is_streaming": received.is_stream,
+                **({"at_ms": at} if received.is_stream else {}),
             },
         }
-        wanted = request_key(request.method, request.path, query, request.body)
-        name = f"{'-'.join(filter(None, wanted.path.replace(':', '/').split('/')))[:80] or 'root'}-{wanted.stamp}.yaml"
+        key = request_key(request.method, request.path, query, request.body)
+        name = f"{'-'.join(filter(None, key.path.replace(':', '/').split('/')))[:80] or 'root'}-{key.digest}.yaml"
         file = self.folder / name
         try:
             data = yaml.dump(recording, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120).encode()
-            fresh = file.with_suffix(".tmp")
-            fresh.write_bytes(data)
-            fresh.replace(file)
-            if read_recording(file, data).request_key.stamp != wanted.stamp:
-                logger.error("%s would not be found by its own request", file)
+            temporary = file.with_suffix(".tmp")
+            temporary.write_bytes(data)
+            temporary.replace(file)
+            if read_recording(file, data).request_key.digest != key.digest:
+                logger.error("recording does not match its own request and cannot be replayed: file=%s", file)
         except (OSError, ValueError, yaml.YAMLError) as error:
-            logger.error("%s %s could not be recorded: %s", request.method, path, error)
+            logger.error("recording not written: method=%s path=%s error=%s", request.method, path, error)
 
 
 def _target(request: Request) -> str:
-    """Return the path and the query, as they were sent, without the prefix of the stub."""
+    """Return the path and query of a request as they were sent, without the prefix `/ollama`."""
     path = request.raw_path.decode("latin-1")
     path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
     return path + (f"?{request.query_string.decode('latin-1')}" if request.query_string else "")
 
 
 class ResponseCapture:
-    """A response body as it arrives. Lines of JSON and events are streams of objects, everything else is one body."""
+    """Parser of a response body that arrives in pieces. NDJSON and SSE are streams of objects, others are one body."""
 
     def __init__(self, content_type: str) -> None:
         self.events = content_type.startswith("text/event-stream")
-        self.streams = self.events or content_type.startswith(("application/x-ndjson", "application/jsonl"))
+        self.is_stream = self.events or content_type.startswith(("application/x-ndjson", "application/jsonl"))
         self._rest = b""
         self._data: list[bytes] = []
         self._objects: list[Any] = []
         self._at: list[float] = []
 
     def add(self, data: bytes, seconds: float) -> int:
-        """Add bytes that came that many seconds after the request. Return how many objects they complete."""
-        if not self.streams:
+        """Add bytes received `seconds` after the request. Return the number of objects that they complete."""
+        if not self.is_stream:
             self._rest += data
             return 0
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -183,8 +181,8 @@ class ResponseCapture:
         return len(self._objects) - before
 
     def finished(self, seconds: float) -> tuple[Any, list[float]]:
-        """Return the body as it is recorded, and the time of each of its objects in milliseconds."""
-        if not self.streams:
+        """Return the body and the times of its objects in milliseconds."""
+        if not self.is_stream:
             return _read(self._rest), [round(seconds * 1000, 3)]
         self.add(b"\n\n", seconds)
         return self._objects, self._at
@@ -196,13 +194,10 @@ class ResponseCapture:
 
 
 def _read(data: bytes) -> Any:
-    """Return a JSON object, list or number as it is, and anything else as text; None for no data.
-
-    Lone surrogates, which no file can contain, are replaced; models whose output is cut off send them.
-    """
+    """Return parsed JSON, but invalid JSON and JSON strings as text. Return None for no data."""
     try:
         value = json.loads(data) if data else None
-        if value is not None and not isinstance(value, str):
+        if value is not None and not isinstance(value, str):  # a file cannot contain lone surrogates
             return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         pass

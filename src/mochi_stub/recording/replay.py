@@ -1,4 +1,4 @@
-"""Replay of recordings: a recorded request gets its recorded response."""
+"""Replay of recordings: respond to a recorded request with its recorded response."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mochi_stub.config.entry_readers import model_from_fields
 from mochi_stub.config.loader import Config
 from mochi_stub.config.model_registry import ModelRegistry
 from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
-from mochi_stub.recording.files import OWN, Recording, RequestKey, recordings_below, request_key
+from mochi_stub.recording.files import STUB_ROUTES, Recording, RequestKey, recordings_below, request_key
 from mochi_stub.recording.translation import wire_of
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
@@ -22,89 +22,89 @@ _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
 def replay(config: Config | None, stub: Stub, request: Request) -> Result | None:
-    """Return the recorded response to a request, or a refusal; None if the models of the configuration answer it.
+    """Return the recorded response to a request, an error 404, or None if the configured models reply.
 
-    A request in the other mode (streamed or not) gets the recorded reply, translated.
+    If only the other mode (streamed or not) was recorded, the reply is translated.
     """
-    if config is None or config.recordings is None or request.path.startswith(OWN):
+    if config is None or config.recordings is None or request.path.startswith(STUB_ROUTES):
         return None
-    wanted = request_key(request.method, request.path, request.query_string.decode("latin-1"), request.body)
-    other = replace(wanted, stream=not wanted.stream)
-    known, problems = recordings_below(config.recordings, config.path)
-    for one in known:
-        if one.request_key.stamp == wanted.stamp:
-            return _played(one.frames, Reply(rule=f"recording {one.file.name}"), {})
-    for one in known:
-        if one.request_key.stamp == other.stamp:
-            reply = replace(one.reply, rule=f"recording {one.file.name}, in the other mode")
-            return _translated(stub, request, wanted, reply)
+    key = request_key(request.method, request.path, request.query_string.decode("latin-1"), request.body)
+    other = replace(key, stream=not key.stream)
+    recordings, problems = recordings_below(config.recordings, config.path)
+    for recording in recordings:
+        if recording.request_key.digest == key.digest:
+            return _frame_playback(recording.frames, Reply(rule=f"recording {recording.file.name}"), {})
+    for recording in recordings:
+        if recording.request_key.digest == other.digest:
+            mode = "a stream" if other.stream else "a whole response"
+            reply = replace(recording.reply, rule=f"recording {recording.file.name}, translated from {mode}")
+            return _translated(stub, request, key, reply)
     if config.models:
         return None
-    message = "; ".join([describe_nearest(wanted, known), *problems])
-    return _translated(stub, request, wanted, Reply([Failure(message, 404)], rule="no recording"))
+    message = "; ".join([describe_nearest(key, recordings), *problems])
+    return _translated(stub, request, key, Reply([Failure(message, 404)], rule="no recording"))
 
 
-def _translated(stub: Stub, request: Request, wanted: RequestKey, reply: Reply) -> Result:
-    """Return the reply in the form of the requested wire, from a model that can do everything."""
+def _translated(stub: Stub, request: Request, key: RequestKey, reply: Reply) -> Result:
+    """Return the reply in the format of the requested API, as if it came from a model with all capabilities."""
     if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
         return failure_answer(request, next(part for part in reply.parts if isinstance(part, Failure)))
-    library = ModelRegistry([model_from_fields(wanted.model or "recorded", {}, 0)])
-    return route(replace(stub, registry=library, resolve=lambda _: replace(reply, unasked=True)), request)
+    registry = ModelRegistry([model_from_fields(key.model or "recorded", {}, 0)])
+    return route(replace(stub, registry=registry, resolve=lambda _: replace(reply, unasked=True)), request)
 
 
-def describe_nearest(wanted: RequestKey, known: Iterable[Recording]) -> str:
+def describe_nearest(key: RequestKey, recordings: Iterable[Recording]) -> str:
     """Describe the differences between the request and the most similar recording."""
     compared = [
-        (one.request_key.path != wanted.path, len(found := _differences(one.request_key, wanted)), one.file.name, found)
-        for one in known
-        if one.method == wanted.method
+        (item.request_key.path != key.path, len(found := _differences(item.request_key, key)), item.file.name, found)
+        for item in recordings
+        if item.method == key.method
     ]
     if not compared:
-        return f"there is no recording of any {wanted.method} request"
+        return f"there is no recording of any {key.method} request"
     *_, name, found = min(compared)
     shown = "; ".join(found[:MAX_SHOWN])
     rest = f"; and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
     return f"no recording of this request; the nearest is {name}: {shown}{rest}"
 
 
-def _differences(recorded: RequestKey, wanted: RequestKey) -> list[str]:
-    before, after = _places(recorded), _places(wanted)
+def _differences(recorded: RequestKey, requested: RequestKey) -> list[str]:
+    before, after = _values(recorded), _values(requested)
     return [
-        f"{place}: recorded {before.get(place, 'nothing'):.100}, asked {after.get(place, 'nothing'):.100}"
-        for place in before | after
-        if before.get(place) != after.get(place)
+        f"{path}: recorded {before.get(path, 'nothing'):.100}, requested {after.get(path, 'nothing'):.100}"
+        for path in before | after
+        if before.get(path) != after.get(path)
     ]
 
 
-def _places(request: RequestKey) -> dict[str, str]:
+def _values(request: RequestKey) -> dict[str, str]:
     query = {f"query {name}": repr(value) for name, value in request.query}
     return {"path": repr(request.path), **query, **_leaves(request.body), "stream": repr(request.stream)}
 
 
-def _leaves(value: Any, place: str = "") -> dict[str, str]:
-    """Return every scalar as text by its place, like `messages[0].content`."""
+def _leaves(value: Any, path: str = "") -> dict[str, str]:
+    """Return the scalars of a JSON value as text, by their paths such as `messages[0].content`."""
     if isinstance(value, Mapping) and value:
-        items = [(f"{place}.{key}" if place else str(key), item) for key, item in value.items()]
+        items = [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
     elif isinstance(value, list) and value:
-        items = [(f"{place}[{index}]", item) for index, item in enumerate(value)]
+        items = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
     else:
-        return {place or "body": repr(value)}
-    return {where: leaf for name, item in items for where, leaf in _leaves(item, name).items()}
+        return {path or "body": repr(value)}
+    return {leaf_path: leaf for name, item in items for leaf_path, leaf in _leaves(item, name).items()}
 
 
 def recorded_playback(generation: Generation, request: Request) -> Generation:
-    """Return the generation, with its recorded bytes if they fit the request."""
+    """Return the generation with the recorded bytes of its reply, if their API and mode are those of the request."""
     frames = generation.reply.frames
     if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(request.path):
         return generation
     listed = b"alt=sse" not in request.query_string if frames.stream else frames.frames[0].startswith(b"[")
-    if frames.wire == "gemini" and listed:  # a list on one side, events on the other
+    if frames.wire == "gemini" and listed:  # either the request or the recording has a JSON list instead of events
         return generation
-    return _played(frames, generation.reply, generation.noted)
+    return _frame_playback(frames, generation.reply, generation.noted)
 
 
-def _played(frames: Frames, reply: Reply, noted: Mapping[str, Any]) -> Generation:
-    """Return a generation that sends the frames at their times."""
+def _frame_playback(frames: Frames, reply: Reply, noted: Mapping[str, Any]) -> Generation:
     parts: list[Part] = []
     before = 0
     for frame, due in zip(frames.frames, frames.due, strict=True):
@@ -117,7 +117,7 @@ def _played(frames: Frames, reply: Reply, noted: Mapping[str, Any]) -> Generatio
 
 
 class FrameEncoder:
-    """Frames as they are, also frames that are no text."""
+    """Encoder of recorded frames, unchanged. They need not be valid UTF-8."""
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames

@@ -1,4 +1,4 @@
-"""Recorded responses of every provider, translated into replies."""
+"""Translation of recorded responses of all providers to replies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _USAGE = {
     "cache_read_input_tokens cachedContentTokenCount",
     "cache_creation": "cache_creation_input_tokens",
 }
-"""Where the token counts are in the usage of any provider."""
+"""Paths of the token counts in the usage of all providers."""
 _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
     "response.output_text.delta": Text,
     "response.reasoning_summary_text.delta": Reasoning,
@@ -46,22 +46,22 @@ _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
 
 
 def translate(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply:
-    """Translate the body of a response; that of a stream is a list of objects, whose times `at` are nanoseconds."""
+    """Translate the body of a response to a reply. `at` has the times of the streamed objects in nanoseconds."""
     _, read = next(reader for end, reader in _READERS.items() if path.endswith(end))
-    into = _ReplyBuilder()
+    builder = _ReplyBuilder()
     objects = body if isinstance(body, list) else [body]  # Gemini streams a list if no events are requested
-    for now, one in zip(at if stream else [0] * len(objects), objects, strict=True):
-        into.at = now
-        error = get(one, "error")
+    for time, item in zip(at if stream else [0] * len(objects), objects, strict=True):
+        builder.at = time
+        error = get(item, "error")
         if error is None:
-            read(one, into)
+            read(item, builder)
         else:
-            into.fail(get(error, "message") or error)
-    return into.reply() if stream else _spread(into.reply(), at[-1])
+            builder.fail(get(error, "message") or error)
+    return builder.reply() if stream else _spread(builder.reply(), at[-1])
 
 
 def wire_of(path: str) -> str | None:
-    """Return the wire of a path, or None if its responses are no replies of a model."""
+    """Return the wire of a path, or None if its responses are not replies of a model."""
     return next((wire for end, (wire, _) in _READERS.items() if path.rstrip("/").endswith(end)), None)
 
 
@@ -76,22 +76,22 @@ def get(value: Any, *path: str | int) -> Any:
 
 
 def _spread(reply: Reply, duration: int) -> Reply:
-    """Spread a reply over that many nanoseconds, cut into the usual chunks."""
+    """Distribute the chunks of a reply over `duration` nanoseconds."""
     parts: list[Part] = [
         replace(part, content=joined(part.content)) if isinstance(part, (Reasoning, Text)) else part
         for part in reply.parts
     ]
     if not duration:
         return replace(reply, parts=parts, pace=None)
-    usual = planned_end(replace(reply, parts=parts, pace=Pace(characters_per_second=1)))
-    if not usual:
+    length = planned_end(replace(reply, parts=parts, pace=Pace(characters_per_second=1)))
+    if not length:
         return replace(reply, parts=[*parts, Pause(duration / 1e9)])
-    return replace(reply, parts=parts, pace=Pace(characters_per_second=usual / duration))
+    return replace(reply, parts=parts, pace=Pace(characters_per_second=length / duration))
 
 
 @dataclass
 class _Call:
-    """A tool call that may come in fragments; its arguments are an object, or JSON in pieces."""
+    """Tool call whose arguments are an object, or fragments of JSON."""
 
     id: str | None = None
     name: str = ""
@@ -99,17 +99,17 @@ class _Call:
     fragments: str = ""
 
     def finished(self) -> ToolCall:
-        """Return the call; arguments that are no JSON object are kept under the name `_raw`."""
+        """Return the tool call. Arguments that are not a JSON object become the argument `_raw`."""
         try:
-            read = json.loads(self.fragments) if self.fragments else self.arguments
+            arguments = json.loads(self.fragments) if self.fragments else self.arguments
         except (json.JSONDecodeError, RecursionError):
-            read = None
-        return ToolCall(self.name, read if isinstance(read, Mapping) else {"_raw": self.fragments}, self.id)
+            arguments = None
+        return ToolCall(self.name, arguments if isinstance(arguments, Mapping) else {"_raw": self.fragments}, self.id)
 
 
 @dataclass
 class _ReplyBuilder:
-    """The contents of a response in order. `at` is the time of the current object, in nanoseconds."""
+    """Builder of a reply from the objects of a response. `at` is the time of the current object in nanoseconds."""
 
     at: int = 0
     last: int = 0
@@ -129,7 +129,6 @@ class _ReplyBuilder:
         self.parts.append(Failure(message if isinstance(message, str) else json.dumps(message)))
 
     def call(self, index: Any, *, name: Any = None, id: Any = None, arguments: Any = None) -> None:
-        """Add to the call with that index."""
         call = self.calls.setdefault(index, _Call())
         call.id = id if isinstance(id, str) and id else call.id
         call.name = name if isinstance(name, str) and name else call.name
@@ -139,7 +138,7 @@ class _ReplyBuilder:
             call.fragments += arguments
 
     def end(self, reason: Any, usage: Any = None) -> None:
-        """Note why the reply ends, and its token counts, as far as they are known."""
+        """Set the finish reason and the token counts, if they are present."""
         self.finish = _FINISH.get(reason, self.finish) if isinstance(reason, str) else self.finish
         for name, paths in _USAGE.items():
             for path in paths.split():
@@ -162,93 +161,93 @@ def _listed(value: Any, *path: str | int) -> list[Any]:
     return found if isinstance(found := get(value, *path), list) else []
 
 
-def _ollama(line: Any, into: _ReplyBuilder) -> None:
-    said = get(line, "message") or line
-    into.add(Reasoning, get(said, "thinking"))
-    into.add(Text, get(said, "content") if get(line, "message") is not None else get(said, "response"))
-    for call in _listed(said, "tool_calls"):
+def _ollama(line: Any, builder: _ReplyBuilder) -> None:
+    message = get(line, "message") or line
+    builder.add(Reasoning, get(message, "thinking"))
+    builder.add(Text, get(message, "content") if get(line, "message") is not None else get(message, "response"))
+    for call in _listed(message, "tool_calls"):
         function = get(call, "function")
-        into.call(len(into.calls), name=get(function, "name"), id=get(call, "id"), arguments=get(function, "arguments"))
+        name, arguments = get(function, "name"), get(function, "arguments")
+        builder.call(len(builder.calls), name=name, id=get(call, "id"), arguments=arguments)
     if get(line, "done"):
-        into.end(get(line, "done_reason"), line)
-        given = {name: get(line, f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
-        into.durations = Durations(**{name: value for name, value in given.items() if isinstance(value, int)})
+        builder.end(get(line, "done_reason"), line)
+        durations = {name: get(line, f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
+        builder.durations = Durations(**{name: value for name, value in durations.items() if isinstance(value, int)})
 
 
-def _openai(body: Any, into: _ReplyBuilder) -> None:
-    """Read a chunk of a stream, which has a `delta`, or the whole, which has a `message`."""
-    into.end(None, get(body, "usage"))
+def _openai(body: Any, builder: _ReplyBuilder) -> None:
+    """Read a chunk of a stream (`delta`) or a whole completion (`message`)."""
+    builder.end(None, get(body, "usage"))
     for choice in _listed(body, "choices"):
         if get(choice, "index") not in (None, 0):
             continue
-        said = get(choice, "delta") or get(choice, "message")
-        into.add(Reasoning, get(said, "reasoning_content") or get(said, "reasoning"))
-        into.add(Text, get(said, "content"))
-        into.add(Text, get(choice, "text"))
-        for at, call in enumerate(_listed(said, "tool_calls")):
+        message = get(choice, "delta") or get(choice, "message")
+        builder.add(Reasoning, get(message, "reasoning_content") or get(message, "reasoning"))
+        builder.add(Text, get(message, "content"))
+        builder.add(Text, get(choice, "text"))
+        for at, call in enumerate(_listed(message, "tool_calls")):
             function, index = get(call, "function"), get(call, "index")
             name, arguments = get(function, "name"), get(function, "arguments")
-            into.call(at if index is None else index, name=name, id=get(call, "id"), arguments=arguments)
-        into.end(get(choice, "finish_reason"))
+            builder.call(at if index is None else index, name=name, id=get(call, "id"), arguments=arguments)
+        builder.end(get(choice, "finish_reason"))
 
 
-def _response(body: Any, into: _ReplyBuilder) -> None:
-    """Read a whole response, or an event of a stream, whose contents are in the deltas."""
+def _response(body: Any, builder: _ReplyBuilder) -> None:
+    """Read an event of a stream or a whole response. In a stream, only the deltas have the contents."""
     kind, whole = get(body, "type"), get(body, "response")
     if kind is None:
         for item in _listed(body, "output"):
             for summary in _listed(item, "summary"):
-                into.add(Reasoning, get(summary, "text"))
+                builder.add(Reasoning, get(summary, "text"))
             for content in _listed(item, "content"):
-                said = Reasoning if get(content, "type") == "reasoning_text" else Text
-                into.add(said, get(content, "text") or get(content, "refusal"))
-            _response_call(item, into)
-        into.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
+                part = Reasoning if get(content, "type") == "reasoning_text" else Text
+                builder.add(part, get(content, "text") or get(content, "refusal"))
+            _response_call(item, builder)
+        builder.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
     elif kind == "response.function_call_arguments.delta":
-        into.call(get(body, "item_id"), arguments=get(body, "delta"))
+        builder.call(get(body, "item_id"), arguments=get(body, "delta"))
     elif kind == "response.output_item.added":
-        _response_call(get(body, "item"), into)
+        _response_call(get(body, "item"), builder)
     elif kind in ("response.completed", "response.incomplete"):
-        into.end(get(whole, "incomplete_details", "reason"), get(whole, "usage"))
+        builder.end(get(whole, "incomplete_details", "reason"), get(whole, "usage"))
     elif kind in ("error", "response.failed"):
-        into.fail(get(body, "message") or get(whole, "error", "message") or "the response failed")
+        builder.fail(get(body, "message") or get(whole, "error", "message") or "the response failed")
     elif isinstance(kind, str) and kind in _DELTAS:
-        into.add(_DELTAS[kind], get(body, "delta"))
+        builder.add(_DELTAS[kind], get(body, "delta"))
 
 
-def _response_call(item: Any, into: _ReplyBuilder) -> None:
+def _response_call(item: Any, builder: _ReplyBuilder) -> None:
     if get(item, "type") == "function_call":
         name, arguments = get(item, "name"), get(item, "arguments")
-        into.call(get(item, "id"), name=name, id=get(item, "call_id"), arguments=arguments)
+        builder.call(get(item, "id"), name=name, id=get(item, "call_id"), arguments=arguments)
 
 
-def _anthropic(body: Any, into: _ReplyBuilder) -> None:
-    """Read a whole message, or an event of a stream."""
+def _anthropic(body: Any, builder: _ReplyBuilder) -> None:
     for index, block in [(get(body, "index"), get(body, "content_block")), *enumerate(_listed(body, "content"))]:
-        into.add(Text, get(block, "text"))
-        into.add(Reasoning, get(block, "thinking"))
+        builder.add(Text, get(block, "text"))
+        builder.add(Reasoning, get(block, "thinking"))
         if get(block, "type") == "tool_use":
-            into.call(index, name=get(block, "name"), id=get(block, "id"), arguments=get(block, "input"))
+            builder.call(index, name=get(block, "name"), id=get(block, "id"), arguments=get(block, "input"))
     delta = get(body, "delta")
-    into.add(Text, get(delta, "text"))
-    into.add(Reasoning, get(delta, "thinking"))
+    builder.add(Text, get(delta, "text"))
+    builder.add(Reasoning, get(delta, "thinking"))
     if get(delta, "type") == "input_json_delta":
-        into.call(get(body, "index"), arguments=get(delta, "partial_json"))
+        builder.call(get(body, "index"), arguments=get(delta, "partial_json"))
     usage = get(body, "usage") or get(body, "message", "usage")
-    into.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
+    builder.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
 
 
-def _gemini(body: Any, into: _ReplyBuilder) -> None:
+def _gemini(body: Any, builder: _ReplyBuilder) -> None:
     candidate = get(body, "candidates", 0)
     for part in _listed(candidate, "content", "parts"):
-        into.add(Reasoning if get(part, "thought") else Text, get(part, "text"))
+        builder.add(Reasoning if get(part, "thought") else Text, get(part, "text"))
         call = get(part, "functionCall")
         if call is not None:
-            into.call(len(into.calls), name=get(call, "name"), id=get(call, "id"), arguments=get(call, "args"))
+            builder.call(len(builder.calls), name=get(call, "name"), id=get(call, "id"), arguments=get(call, "args"))
     usage = get(body, "usageMetadata")
-    into.end(get(candidate, "finishReason"), usage)
-    if isinstance(thought := get(usage, "thoughtsTokenCount"), int) and "candidatesTokenCount" in usage:
-        into.usage["output"] += thought
+    builder.end(get(candidate, "finishReason"), usage)
+    if isinstance(reasoning := get(usage, "thoughtsTokenCount"), int) and "candidatesTokenCount" in usage:
+        builder.usage["output"] += reasoning
 
 
 _READERS: Mapping[str, tuple[str, Callable[[Any, _ReplyBuilder], None]]] = {
@@ -261,4 +260,4 @@ _READERS: Mapping[str, tuple[str, Callable[[Any, _ReplyBuilder], None]]] = {
     ":generateContent": ("gemini", _gemini),
     ":streamGenerateContent": ("gemini", _gemini),
 }
-"""The end of a path, the name of its wire, and the reader of a whole body or of an object of a stream."""
+"""Wire and reader for each end of a path. A reader takes a whole body or one object of a stream."""

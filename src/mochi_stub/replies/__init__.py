@@ -1,1 +1,1 @@
-"""Generation of replies: scripts, default replies, chunks and their pace."""
+"""Generation of replies: scripted and default replies, chunks and their timing."""

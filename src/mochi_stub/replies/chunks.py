@@ -1,6 +1,6 @@
-"""Pieces of a reply, each with its absolute deadline, so that one late piece does not delay those behind it.
+"""Division of a reply into timed pieces. Times are absolute, so that a late piece does not delay the next ones.
 
-Text is cut into chunks of five words, 50 words a second; a reply with a `Pace` is cut and timed by characters.
+Text is divided into chunks of five words, 50 words per second. With a `Pace` it is divided and timed by characters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK = re.compile(r"(?:\s*\S+){1,5}(?:\s+\Z)?|\s+")
 
 
 class Piece(NamedTuple):
-    """One thing to send. `due` is nanoseconds after the start; `kind` is the class of part that it comes from."""
+    """Piece of a reply. `due` is in nanoseconds after the start. `kind` is the class of its part."""
 
     kind: type
     value: Any
@@ -34,33 +34,32 @@ class Piece(NamedTuple):
 
 
 def pieces(reply: Reply) -> Iterator[Piece]:
-    """Cut a reply into pieces; a `Failure` or a `Cut` is the last one."""
-    tempo = _Timing(reply.pace)
-    planned = _planned(reply, tempo)
-    return _jittered(planned, reply.pace, tempo) if reply.pace and reply.pace.jitter else planned
+    """Divide a reply into pieces. A `Failure` or a `Cut` is the last one."""
+    timing = _Timing(reply.pace)
+    timed = _timed(reply, timing)
+    return _jittered(timed, reply.pace, timing) if reply.pace and reply.pace.jitter else timed
 
 
 def planned_end(reply: Reply) -> int:
-    """Return when the last piece is due, in nanoseconds, without cutting the text."""
-    tempo, units, paused = _Timing(reply.pace), 0, 0
-    for part in _played(reply):
+    """Return the time of the last piece in nanoseconds, without dividing the text."""
+    timing, units, paused = _Timing(reply.pace), 0, 0
+    for part in _until_end(reply):
         if isinstance(part, (Reasoning, Text)):
-            units += tempo.length(part.content)
+            units += timing.length(part.content)
         elif isinstance(part, ToolCalls):
-            units += sum(map(tempo.call, part.calls))
+            units += sum(map(timing.call, part.calls))
         elif isinstance(part, Pause):
             paused += round(part.seconds * 1e9)
-    return int(units * tempo.nanoseconds) + paused
+    return int(units * timing.nanoseconds) + paused
 
 
 def has_interruptions(reply: Reply) -> bool:
-    """Return whether anything but contents is in the reply."""
+    """Return whether the reply contains a gate, an error or a disconnect."""
     return any(isinstance(part, (Gate, Failure, Cut)) for part in reply.parts)
 
 
 def chunked(content: Content, pace: Pace | None) -> list[str]:
-    """Return the chunks of a text at that pace."""
-    return [chunk for chunk, _ in _Timing(pace).cut(content)]
+    return [chunk for chunk, _ in _Timing(pace).split(content)]
 
 
 async def paced(
@@ -71,11 +70,11 @@ async def paced(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncGenerator[list[Piece], None]:
-    """Yield the pieces when they are due, `speed` times as fast as planned, those due together in one list.
+    """Yield the pieces at their times, `speed` times as fast as planned. Speed 0 never waits.
 
-    It lasts until `end`, in nanoseconds after the start, even if the last piece is due earlier. Speed 0 never waits.
-    The lists grow from one piece to `MAX_BATCH`, so that the first piece is sent at once. A gate is waited for at any
-    speed, and moves the deadlines behind it.
+    Pieces that are due together come in one list. Its limit grows from one to `MAX_BATCH`, so that the first piece is
+    sent immediately. The generator ends no earlier than `end`, in nanoseconds after the start. It waits for a gate at
+    any speed, and delays the pieces after it.
     """
     start = now()
     batch: list[Piece] = []
@@ -95,21 +94,21 @@ async def paced(
             batch.append(piece)
     if batch:
         yield batch
-    left = start + end / 1e9 / speed - now() if speed else 0.0
-    if left > 0:
-        await sleep(left)
+    rest = start + end / 1e9 / speed - now() if speed else 0.0
+    if rest > 0:
+        await sleep(rest)
 
 
 class _Timing:
-    """How text is cut and timed: by words or, with a pace, by characters. These are the units of time."""
+    """Chunk size and unit of time of a reply. The unit is a word or, with a pace, a character."""
 
     def __init__(self, pace: Pace | None) -> None:
         self.by_words = pace is None
         self.per_chunk = pace.characters if pace else None
         self.nanoseconds: float = 1e9 / pace.characters_per_second if pace else NANOSECONDS_PER_WORD
 
-    def cut(self, content: Content) -> Iterator[tuple[str, int]]:
-        """Yield the chunks of a text, each with its units of time."""
+    def split(self, content: Content) -> Iterator[tuple[str, int]]:
+        """Yield the chunks of a text, each with its number of units."""
         chunks: Iterable[str] = content
         size = self.per_chunk
         if isinstance(content, str) and size is None:
@@ -127,28 +126,28 @@ class _Timing:
         return WORDS_PER_CALL if self.by_words else len(call.name) + len(dumps(dict(call.arguments)).encode())
 
 
-def _jittered(planned: Iterator[Piece], pace: Pace, tempo: _Timing) -> Iterator[Piece]:
-    """Let chunks come early by a share of their own time, but never before the previous one; the last is on time."""
+def _jittered(timed: Iterator[Piece], pace: Pace, timing: _Timing) -> Iterator[Piece]:
+    """Move chunks earlier by a share of their own time. The last piece is not moved."""
     end = Piece(Cut, None, 0)
-    for index, (piece, following) in enumerate(pairwise(chain(planned, [end])), 1):
+    for index, (piece, following) in enumerate(pairwise(chain(timed, [end])), 1):
         early = 0.0
         if following is not end and piece.kind in (Reasoning, Text):
             share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
-            early = len(piece.value) * tempo.nanoseconds * pace.jitter * share
+            early = len(piece.value) * timing.nanoseconds * pace.jitter * share
         yield piece._replace(due=piece.due - int(early))
 
 
-def _planned(reply: Reply, tempo: _Timing) -> Iterator[Piece]:
-    units, paused, rate = 0, 0, tempo.nanoseconds
-    for part in _played(reply):
+def _timed(reply: Reply, timing: _Timing) -> Iterator[Piece]:
+    units, paused, rate = 0, 0, timing.nanoseconds
+    for part in _until_end(reply):
         if isinstance(part, (Reasoning, Text)):
             kind, logprobs = type(part), chain(part.logprobs if isinstance(part, Text) else (), repeat(None))
-            for (chunk, size), logprob in zip(tempo.cut(part.content), logprobs, strict=False):
+            for (chunk, size), logprob in zip(timing.split(part.content), logprobs, strict=False):
                 units += size
                 yield Piece(kind, chunk, int(units * rate) + paused, logprob)
         elif isinstance(part, ToolCalls):
             for call in part.calls:
-                units += tempo.call(call)
+                units += timing.call(call)
                 yield Piece(ToolCall, call, int(units * rate) + paused)
         elif isinstance(part, Pause):
             paused += round(part.seconds * 1e9)
@@ -156,7 +155,7 @@ def _planned(reply: Reply, tempo: _Timing) -> Iterator[Piece]:
             yield Piece(type(part), part, int(units * rate) + paused)
 
 
-def _played(reply: Reply) -> Iterator[Part]:
+def _until_end(reply: Reply) -> Iterator[Part]:
     for part in reply.parts:
         yield part
         if isinstance(part, (Failure, Cut)):

@@ -1,28 +1,28 @@
-"""Text to vector: texts that share words and letters come out close to each other. Deterministic."""
+"""Deterministic embeddings: texts with common words and letters have similar vectors."""
 
 from __future__ import annotations
 
 import zlib
 from math import sqrt
 
-NEAR, FRONT = 64, 8
-"""Every word and triple is also told, more quietly, among the first numbers: a vector that is cut keeps its meaning."""
+PREFIX_LENGTH, SHORT_PREFIX_LENGTH = 64, 8
+"""Each feature also has a small value in these prefixes of the vector, so that a shortened vector remains useful."""
 
 
 def embed(text: str, length: int) -> list[float]:
-    """A vector of `length` numbers and of unit length, made from the text's words and letter triples."""
+    """Return a vector of `length` numbers with norm 1, from the words and trigrams of the text."""
     vector = [0.0] * length
     for feature in _features(text):
-        rest, place = divmod(zlib.crc32(feature.encode(errors="replace")), length)
-        vector[place] += 1.0 if rest & 1 else -1.0
-        quiet = 0.2 + (rest >> 1 & 7) / 80  # not all the same, or they would cancel each other out
-        vector[(rest >> 4) % min(NEAR, length)] += quiet if rest & 2 else -quiet
-        vector[(rest >> 10) % min(FRONT, length)] += quiet if rest & 4 else -quiet
+        bits, index = divmod(zlib.crc32(feature.encode(errors="replace")), length)
+        vector[index] += 1.0 if bits & 1 else -1.0
+        small = 0.2 + (bits >> 1 & 7) / 80  # different values, because equal ones would cancel out
+        vector[(bits >> 4) % min(PREFIX_LENGTH, length)] += small if bits & 2 else -small
+        vector[(bits >> 10) % min(SHORT_PREFIX_LENGTH, length)] += small if bits & 4 else -small
     return normalised(vector)
 
 
 def normalised(vector: list[float]) -> list[float]:
-    """The vector at unit length; one without direction stays as it is."""
+    """Return the vector scaled to norm 1. A zero vector is returned unchanged."""
     norm = sqrt(sum(value * value for value in vector))
     return [value / norm for value in vector] if norm else vector
 

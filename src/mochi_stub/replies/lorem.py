@@ -1,4 +1,4 @@
-"""Filler text, the same on every machine and in every process."""
+"""Filler text and a stable hash, the same in every process and on every machine."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ WORDS = _PASSAGE.split()
 
 @lru_cache(maxsize=1024)
 def lorem(count: int) -> str:
-    """`count` words, separated by blanks."""
+    """Return `count` words, separated by spaces."""
     return " ".join(islice(cycle(WORDS), count))
 
 
 def stable_hash(text: str) -> int:
-    """A whole number made from the text alone; Python's own `hash` differs from process to process."""
+    """Return a 64-bit hash of the text. Python's `hash` differs between processes."""
     return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big")
 
 
 def hash_sized(text: str) -> str:
-    """Between 5 and 500 words, how many depends on the text alone."""
+    """Return 5 to 500 words. The number depends only on the text."""
     return lorem(5 + stable_hash(text) % 496)

@@ -1,4 +1,4 @@
-"""Texts for regular expressions, as far as Ollama's grammars support them: no back-references and no lookarounds."""
+"""Sample texts for regular expressions. Back-references and lookarounds are not supported, as in Ollama."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-Pick = Callable[[int], int]
-"""Return a number below the argument."""
+Pick = Callable[[int], int]  # returns a number from 0 to below its argument
 
 _READABLE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_ .,:;/@+*#=%&!?()[]{}<>|\\\"'`~^$"
 _MAX_REPEATS = 10_000
@@ -18,15 +17,15 @@ _TOKEN = re.compile(
     | (?P<close>\))
     | (?P<branch>\|)
     | (?P<repeat>(?:[*+?]|\{(?=[\d,])(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})[?+]?)
-    | (?P<one>\[\^?\]?(?:\\.|[^\]\\])*\]|\\(?:x..|u.{4}|[^1-9])|[^(\\])""",
+    | (?P<expression>\[\^?\]?(?:\\.|[^\]\\])*\]|\\(?:x..|u.{4}|[^1-9])|[^(\\])""",
     re.VERBOSE | re.DOTALL,
 )
 
 
 class _Item(NamedTuple):
-    """An expression for one character, or the branches of a group, and how often it repeats."""
+    """Expression for a character, or the branches of a group, with its minimum and maximum number of repeats."""
 
-    one: str | _Branches
+    expression: str | _Branches
     least: int = 1
     most: int = 1
 
@@ -35,9 +34,9 @@ _Branches: TypeAlias = "list[list[_Item]]"
 
 
 def sample(pattern: str, pick: Pick, longer: int = 0) -> str | None:
-    """Return a text in which the pattern is found, or None if none can be made.
+    """Return a text that contains a match of the pattern, or None.
 
-    Each repeat at the top level repeats `longer` times more than it must, as far as the pattern allows.
+    Repeats at the top level get `longer` repetitions more than their minimum, if the pattern allows them.
     """
     try:
         text = _sample(_parsed(pattern), pick, longer)
@@ -55,7 +54,6 @@ def _parsed(pattern: str) -> _Branches:
 
 
 def _branches(tokens: Iterator[re.Match[str]]) -> _Branches:
-    """Read up to the end of the group that has been opened."""
     branches: _Branches = [[]]
     for token in tokens:
         kind = token.lastgroup
@@ -64,7 +62,7 @@ def _branches(tokens: Iterator[re.Match[str]]) -> _Branches:
         if kind == "branch":
             branches.append([])
         elif kind == "repeat":
-            branches[-1].append(_Item(branches[-1].pop().one, *_limits(token)))
+            branches[-1].append(_Item(branches[-1].pop().expression, *_limits(token)))
         elif kind != "anchor":
             branches[-1].append(_Item(_branches(tokens) if kind == "open" else token[0]))
     return branches
@@ -81,19 +79,19 @@ def _limits(token: re.Match[str]) -> tuple[int, int]:
 
 def _sample(branches: _Branches, pick: Pick, longer: int = 0) -> str:
     text = ""
-    for one, least, most in branches[pick(len(branches))]:
+    for expression, least, most in branches[pick(len(branches))]:
         times = least + longer + (pick(3) if most >= least + 2 else 0)
         for _ in range(min(times, most)):
-            if isinstance(one, str):
-                found = _characters(one)
-                text += found[pick(len(found))]
+            if isinstance(expression, str):
+                characters = _characters(expression)
+                text += characters[pick(len(characters))]
             else:
-                text += _sample(one, pick)
+                text += _sample(expression, pick)
     return text
 
 
 @lru_cache(maxsize=1024)
-def _characters(one: str) -> str:
-    """Return the readable characters that the expression matches, else the first of any kind."""
-    fits = re.compile(one, re.DOTALL).fullmatch
-    return "".join(filter(fits, _READABLE)) or next(filter(fits, map(chr, range(0x10000))), "")
+def _characters(expression: str) -> str:
+    """Return the readable characters that the expression matches. If there are none, return its first match."""
+    matches = re.compile(expression, re.DOTALL).fullmatch
+    return "".join(filter(matches, _READABLE)) or next(filter(matches, map(chr, range(0x10000))), "")

@@ -1,7 +1,7 @@
-"""Resolution of a prompt to a reply: instruction block, triggers, `_default`, then the unscripted reply.
+"""Selection of the reply to a prompt: instruction block, triggers, `_default`, then the default reply.
 
-Every reply names its rule, and why the rules before it did not apply. An instruction block becomes a list of rounds.
-A round is one reply and ends after its tool calls. On a wire with choices the only round has one choice for each entry.
+Each reply names its rule and says why earlier rules did not apply. An instruction block becomes a list of rounds: a
+round is one reply and ends after its tool calls. For an API with choices, each entry becomes a choice of one round.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _START, _END = "<|instruction_start|>", "<|instruction_end|>"
 
 
 def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
-    """Return the reply to a prompt; an empty one to an embedding request for which nothing is configured."""
+    """Return the reply to a prompt. For an embedding request without a configured response, it is empty."""
     passed_over: list[str] = []
     model = config.find(prompt.model) if config else None
-    reply = _instructed(prompt, passed_over)
+    reply = _block_reply(prompt, passed_over)
     if reply is None:
-        configured = _configured(prompt, model, passed_over)
+        configured = _configured_reply(prompt, model, passed_over)
         if configured is not None:
             return configured
         reply = default_reply(prompt)
@@ -46,12 +46,9 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
 def resolver(
     config: Callable[[], Config | None], script: Callable[[Prompt], Reply | str | None] | None
 ) -> Callable[[Prompt], Reply]:
-    """Return a function from prompt to reply: that of the script or, if it returns None, of the configuration.
+    """Return a function from prompt to reply. If the script returns None, the configuration replies."""
 
-    An exception in the script becomes a `Failure`.
-    """
-
-    def resolved(prompt: Prompt) -> Reply:
+    def resolve_reply(prompt: Prompt) -> Reply:
         try:
             reply = script(prompt) if script else None
             if reply is None:
@@ -59,52 +56,52 @@ def resolver(
             if isinstance(reply, str):
                 reply = Reply.of(reply)
             elif not isinstance(reply, Reply):
-                raise TypeError(f"a script gives a Reply, a text or None, not {reply!r}")
+                raise TypeError(f"resolve must return a Reply, a str or None, not {reply!r}")
             return replace(reply, rule=reply.rule or "script")
         except Exception as error:
-            logger.exception("no reply for %s", prompt.model)
+            logger.exception("reply failed: model=%s", prompt.model)
             return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
 
-    return resolved
+    return resolve_reply
 
 
-def _instructed(prompt: Prompt, passed_over: list[str]) -> Reply | None:
+def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     if prompt.operation == "embed":
         return None
     if is_summary_request(prompt):
-        passed_over.append("instruction block: what is to be summarised instructs nobody")
+        passed_over.append("instruction block: ignored in a request for a summary")
         return None
-    planned = _rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
-    played = _played(prompt, prompt.last_user)
-    if planned is not None and played < len(planned):
-        return Reply(planned[played], rule="instruction block", unasked=True)
-    if planned is None and not prompt.choices and (reminded := _reminded(prompt)) is not None:
-        return Reply(reminded, rule="instruction block of an earlier message", unasked=True)
-    passed_over.append(f"instruction block: {'none that can be read' if planned is None else 'all played'}")
+    rounds = _rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
+    ended = _ended_rounds(prompt, prompt.last_user)
+    if rounds is not None and ended < len(rounds):
+        return Reply(rounds[ended], rule="instruction block", unasked=True)
+    if rounds is None and not prompt.choices and (parts := _reminder_round(prompt)) is not None:
+        return Reply(parts, rule="instruction block of an earlier message", unasked=True)
+    passed_over.append(f"instruction block: {'no valid block' if rounds is None else 'all rounds have ended'}")
     return None
 
 
-def _played(prompt: Prompt, asked: int) -> int:
-    """Return how many rounds of an instruction are over; each one ended in tool calls."""
-    return sum(bool(message.tool_calls) for message in prompt.messages[asked + 1 :])
+def _ended_rounds(prompt: Prompt, index: int) -> int:
+    """Return how many rounds of the block in message `index` have ended. Each one ended with tool calls."""
+    return sum(bool(message.tool_calls) for message in prompt.messages[index + 1 :])
 
 
-def _reminded(prompt: Prompt) -> list[Part] | None:
-    """Return the next round of the latest instruction block if the latest user message only repeats instructions.
+def _reminder_round(prompt: Prompt) -> list[Part] | None:
+    """Return the next round of an earlier instruction block if the latest user message is a reminder.
 
-    Agent programs send such reminders behind the history. A message is a reminder if there was no answer in between,
-    if tool results have just come back, or if the first round calls only offered tools and was not played.
+    Agent programs append reminders to the history. A message is a reminder if no answer follows the block, if tool
+    results precede the message, or if the first round is due and calls only offered tools.
     """
-    for asked in range(prompt.last_user - 1, -1, -1):
-        message = prompt.messages[asked]
-        planned = _rounds(message.content, thinks=prompt.thinks) if message.role == "user" else None
-        if planned is not None:
-            played = _played(prompt, asked)
-            answers = [said for said in prompt.messages[asked + 1 :] if said.role == "assistant"]
-            if played >= len(planned):
+    for index in range(prompt.last_user - 1, -1, -1):
+        message = prompt.messages[index]
+        rounds = _rounds(message.content, thinks=prompt.thinks) if message.role == "user" else None
+        if rounds is not None:
+            ended = _ended_rounds(prompt, index)
+            answers = [later for later in prompt.messages[index + 1 :] if later.role == "assistant"]
+            if ended >= len(rounds):
                 return None
-            offered = not played and _calls_offered(planned[0], prompt)
-            return planned[played] if not answers or answers[-1].tool_calls or offered else None
+            offered = not ended and _calls_offered(rounds[0], prompt)
+            return rounds[ended] if not answers or answers[-1].tool_calls or offered else None
     return None
 
 
@@ -116,21 +113,21 @@ def _calls_offered(parts: list[Part], prompt: Prompt) -> bool:
 
 
 def _rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[Part]] | None:
-    """Return the replies that a message requests, or None if it has no valid block."""
-    plan = _parse_instructions(user_text)
-    if plan is None:
+    """Return the rounds of the instruction block in a message, or None if it has no valid block."""
+    block = _parse_block(user_text)
+    if block is None:
         return None
     try:
-        entries = _entries(plan, thinks)
+        entries = _entries(block, thinks)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
     if choices and entries:
         return [[part for index, entry in enumerate(entries) for part in (Choice(index), *entry)]]
-    return _in_turn(entries)
+    return _join_rounds(entries)
 
 
-def _parse_instructions(text: str) -> Any:
-    """Return the JSON of the first block. Its strings may contain other blocks, meant for another model."""
+def _parse_block(text: str) -> Any:
+    """Return the JSON of the first block, or None. Its strings may contain other blocks, for another model."""
     _, found, rest = text.partition(_START)
     end = rest.find(_END) if found else -1
     for _ in range(MAX_NESTED):
@@ -143,62 +140,62 @@ def _parse_instructions(text: str) -> Any:
     return None
 
 
-def _entries(plan: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
-    label = plan.get("id_message") or ""
-    thought = _labelled(label, plan["reasoning"]) if plan.get("reasoning") is not None else None
-    found: list[list[Part]] = []
-    for entry in plan["messages"]:
+def _entries(block: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
+    label = block.get("id_message") or ""
+    reasoning = _labelled(label, block["reasoning"]) if block.get("reasoning") is not None else None
+    entries: list[list[Part]] = []
+    for entry in block["messages"]:
         if "tool_call" in entry:
             calls = [ToolCall(call["name"], call.get("args", {})) for call in entry["tool_call"]]
             if not all(isinstance(call.name, str) and isinstance(call.arguments, dict) for call in calls):
                 raise TypeError("a tool_call entry needs a name and an object of args")
-            found.append([ToolCalls(calls)])
+            entries.append([ToolCalls(calls)])
         else:
             text = Text(_labelled(label, entry["text_message"]))
-            found.append([Reasoning(thought), text] if thought is not None and thinks else [text])
-    return found
+            entries.append([Reasoning(reasoning), text] if reasoning is not None and thinks else [text])
+    return entries
 
 
-def _in_turn(entries: list[list[Part]]) -> list[list[Part]]:
-    """Join the entries up to each tool call. A second text or reasoning of a round is set off by a blank line."""
-    found: list[list[Part]] = [[]]
+def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
+    """Join the entries up to each tool call. A blank line separates the texts of a round, and its reasoning."""
+    rounds: list[list[Part]] = [[]]
     for part in (part for entry in entries for part in entry):
-        if isinstance(part, (Reasoning, Text)) and any(type(earlier) is type(part) for earlier in found[-1]):
-            found[-1].append(type(part)("\n\n"))
-        found[-1].append(part)
+        if isinstance(part, (Reasoning, Text)) and any(type(earlier) is type(part) for earlier in rounds[-1]):
+            rounds[-1].append(type(part)("\n\n"))
+        rounds[-1].append(part)
         if isinstance(part, ToolCalls):
-            found.append([])
-    return [parts for parts in found if parts]
+            rounds.append([])
+    return [parts for parts in rounds if parts]
 
 
 def _labelled(label: str, message: Mapping[str, Any]) -> str:
     length = message["length"]
     if not isinstance(length, (int, float)) or isinstance(length, bool):
-        raise TypeError("a length is a number")
+        raise TypeError("length must be a number")
     words = lorem(max(0, min(int(length), MAX_WORDS)))
     return " ".join(filter(None, [label, words, label]))
 
 
-def _configured(prompt: Prompt, model: ConfiguredModel | None, passed_over: list[str]) -> Reply | None:
+def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over: list[str]) -> Reply | None:
     if model is None:
-        passed_over.append("configuration: says nothing of the model")
+        passed_over.append("configuration: the model is not configured")
         return None
     for rule, response in _candidates(prompt.user_text, model, passed_over):
         if prompt.operation == "embed" and not isinstance(response, (VectorResponse, ErrorResponse)):
-            passed_over.append(f"{rule}: is not for embeddings")
+            passed_over.append(f"{rule}: no response to embedding requests")
             continue
         if prompt.operation != "embed" and isinstance(response, VectorResponse):
-            passed_over.append(f"{rule}: is for embeddings only")
+            passed_over.append(f"{rule}: only for embedding requests")
             continue
-        made = reply_to(prompt, response, model.model)
-        reply = with_settings(made, response.settings.merged_over(model.settings), model.model, prompt)
+        reply = reply_to(prompt, response, model.model)
+        reply = with_settings(reply, response.settings.merged_over(model.settings), model.model, prompt)
         reply = replace(reply, unasked=True, rule=rule, passed_over=tuple(passed_over))
         if not reply.tool_calls or not prompt.after_tools:
             return reply
-        if reply.text:  # without the answered calls, or the client would call for ever
+        if reply.text:  # without its tool calls, which the client would otherwise repeat without end
             contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
-            return replace(reply, parts=contents, frames=None, rule=f"{rule}, its calls answered")
-        passed_over.append(f"{rule}: its calls are answered")
+            return replace(reply, parts=contents, frames=None, rule=f"{rule}, without its tool calls")
+        passed_over.append(f"{rule}: its tool calls already have results")
     return None
 
 
@@ -208,9 +205,9 @@ def _candidates(text: str, model: ConfiguredModel, passed_over: list[str]) -> It
         if text in script.triggers:
             yield f"trigger {shown!r} of {script.name}", script.triggers[text]
         else:
-            passed_over.append(f"{script.name}: the message is none of its {len(script.triggers)} triggers")
+            passed_over.append(f"{script.name}: no match among its triggers ({len(script.triggers)})")
     for script in model.scripts:
         if script.default is not None:
             yield f"_default of {script.name}", script.default
         else:
-            passed_over.append(f"{script.name}: has no _default")
+            passed_over.append(f"{script.name}: no _default")

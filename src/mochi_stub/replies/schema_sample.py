@@ -1,6 +1,6 @@
-"""Instances of JSON schemas, the same for the same schema and seed.
+"""Sample values of JSON schemas. The same schema and seed give the same value.
 
-Objects get all their properties, optional ones too, except where a schema that contains itself would never end.
+Objects have all their properties, except optional ones that would make a recursive schema infinite.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_VALUES = 10_000
 MAX_LENGTH = 1_000_000
 MAX_RECURSION = 1
 MAX_REPEATED, MAX_TRIED = 1_000, 20
-"""Limits for a pattern that also has a least length: its repeats, and how many lengths are tried."""
+"""Limits for a pattern with a `minLength`: the number of repeats, and the number of repeats that are tried."""
 _UUID = "123e4567-e89b-{}2d3-a456-426614174000"
 FORMATS = {
     "date": "2026-01-15",
@@ -36,7 +36,7 @@ FORMATS = {
     "uuid": _UUID.format(4),
     **{f"uuid{version}": _UUID.format(version) for version in range(1, 9)},
 }
-"""The formats of OpenAI's and Ollama's structured outputs, and those that Pydantic writes."""
+"""Samples of the string formats of OpenAI, Ollama and Pydantic."""
 _HINTS = {
     "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
     "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems"),
@@ -46,11 +46,11 @@ _HINTS = {
 
 
 class _Impossible(Exception):
-    """No value exists, or none that ends."""
+    """The schema has no value, or only infinite values."""
 
 
 def schema_sample(schema: Any, seed: int = 0) -> Any:
-    """Return a value that the schema allows, `{}` if it is empty or if no value can be made."""
+    """Return a value that is valid for the schema. Return `{}` if the schema is empty or no value is found."""
     try:
         return _Sampler(schema, seed).make(schema, "", ()) if schema not in ({}, True) else {}
     except (_Impossible, RecursionError, OverflowError, ValueError):
@@ -59,15 +59,15 @@ def schema_sample(schema: Any, seed: int = 0) -> Any:
 
 @dataclass
 class _Sampler:
-    """Values of one schema. `path` is the place of a value, `refs` are the references that led to it."""
+    """Generator of values for one schema. `path` is the path of a value, `refs` are the references that led to it."""
 
     root: Any
     seed: int
-    made: int = 0
+    values: int = 0
 
     def make(self, schema: Any, path: str, refs: tuple[str, ...]) -> Any:
-        self.made += 1
-        if self.made > MAX_VALUES or schema is False:
+        self.values += 1
+        if self.values > MAX_VALUES or schema is False:
             raise _Impossible
         schema, refs = self._resolved(_mapping(schema), refs)
         for key in ("anyOf", "oneOf"):
@@ -75,8 +75,8 @@ class _Sampler:
                 return self._alternative(schema, key, path, refs)
         if "const" in schema:
             return schema["const"]
-        if values := _list(schema.get("enum")):
-            return values[self._pick(path, len(values))]
+        if options := _list(schema.get("enum")):
+            return options[self._pick(path, len(options))]
         return self._typed(_type(schema), schema, path, refs)
 
     def _typed(self, kind: str, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Any:
@@ -122,33 +122,33 @@ class _Sampler:
         required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
         extra = schema.get("additionalProperties", {})
         room = _count(schema.get("maxProperties"), MAX_VALUES) - len(set(required))
-        made: dict[str, Any] = {}
+        sample: dict[str, Any] = {}
         for name in dict.fromkeys([*properties, *required]):
             room -= name not in required
             if name not in required and room < 0:
                 continue
             try:
-                made[name] = self.make(properties.get(name, extra), f"{path}/{name}", refs)
+                sample[name] = self.make(properties.get(name, extra), f"{path}/{name}", refs)
             except _Impossible:
                 if name in required:
                     raise
-        for number in range(1, _count(schema.get("minProperties"), 0) - len(made) + 1):
-            made[f"key{number}"] = self.make(extra, f"{path}/key{number}", refs)
-        return made
+        for number in range(1, _count(schema.get("minProperties"), 0) - len(sample) + 1):
+            sample[f"key{number}"] = self.make(extra, f"{path}/key{number}", refs)
+        return sample
 
     def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> list[Any]:
         least = _count(schema.get("minItems"), 0)
         first = _list(schema.get("prefixItems"))
-        wanted = max(least, len(first) or 1 + self._pick(path, 2))
-        made: list[Any] = []
+        length = max(least, len(first) or 1 + self._pick(path, 2))
+        items: list[Any] = []
         try:
-            for index in range(min(wanted, _count(schema.get("maxItems"), wanted))):
+            for index in range(min(length, _count(schema.get("maxItems"), length))):
                 item = first[index] if index < len(first) else schema.get("items", {})
-                made.append(self._item(item, f"{path}/{index}", refs, made if schema.get("uniqueItems") else []))
+                items.append(self._item(item, f"{path}/{index}", refs, items if schema.get("uniqueItems") else []))
         except _Impossible:
-            if len(made) < least:
+            if len(items) < least:
                 raise
-        return made
+        return items
 
     def _item(self, schema: Any, path: str, refs: tuple[str, ...], taken: list[Any]) -> Any:
         for attempt in range(100):
@@ -170,7 +170,7 @@ class _Sampler:
         return " ".join(islice(cycle(WORDS), start, start + words)).ljust(least, "m")[:most]
 
     def _patterned(self, pattern: str, path: str, least: int, most: int) -> str | None:
-        """Return a text of the pattern, the first with an allowed length: usual, shortest, then longer ones."""
+        """Return a text that matches the pattern, if possible of an allowed length. Return None if there is none."""
         longest = min(least, MAX_REPEATED)
         lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
         texts = (sample(pattern, pick, n) for n in lengths for pick in (self._picker(path), lambda _below: 0))
@@ -180,28 +180,28 @@ class _Sampler:
         return next((text for text in chain([usual], texts) if text is not None and least <= len(text) <= most), usual)
 
     def _picker(self, path: str) -> Pick:
-        turns = count()
-        return lambda below: self._pick(f"{path}~{next(turns)}", below)
+        calls = count()
+        return lambda below: self._pick(f"{path}~{next(calls)}", below)
 
     def _pick(self, path: str, below: int) -> int:
         return stable_hash(f"{self.seed}{path}") % below if below > 1 else 0
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Return the first declared type that is not null, else the type that the other keywords imply."""
+    """Return the first declared type that is not null, or the type that other keywords imply."""
     declared = schema.get("type")
     if isinstance(declared, list):
-        return next((str(one) for one in declared if one != "null"), "null" if declared else "string")
+        return next((str(kind) for kind in declared if kind != "null"), "null" if declared else "string")
     if isinstance(declared, str):
         return declared
     return next((kind for kind, hints in _HINTS.items() if any(hint in schema for hint in hints)), "string")
 
 
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two schemas; of two bounds the narrower one holds."""
-    merged = {**one, **other}
-    for key in one.keys() & other.keys():
-        left, right = one[key], other[key]
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two schemas. Of two limits, the stricter one applies."""
+    merged = {**first, **second}
+    for key in first.keys() & second.keys():
+        left, right = first[key], second[key]
         if key in ("properties", "$defs"):
             merged[key] = {**_mapping(left), **_mapping(right)}
         elif key == "required":
@@ -214,7 +214,7 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
-    """Return an allowed number, `offset` above the lower bound, or that many hundredths of the way to the upper one."""
+    """Return a valid number: `offset` above the minimum or, with a maximum, `offset` percent of the way to it."""
     low = _least(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, whole)
     high = -_least(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, whole)
     start = min(0, high) if low == -math.inf else low
@@ -230,7 +230,7 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
 
 
 def _least(minimum: Any, above: Any, sign: int, whole: bool) -> float:
-    """Return the least number that both bounds allow, -inf without any; the bounds of a maximum have `sign` -1."""
+    """Return the minimum of an inclusive and an exclusive limit, -inf without limits. `sign` is -1 for a maximum."""
     least: list[float] = [-math.inf]
     if _finite(minimum):
         least.append(math.ceil(minimum * sign) if whole else minimum * sign)

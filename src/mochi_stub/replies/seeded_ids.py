@@ -1,4 +1,4 @@
-"""Times and ids of a reply, made from the seed and the request, so that equal requests get equal bytes."""
+"""Times and IDs of a reply, derived from the seed and the request, so that equal requests get equal bytes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 import string
 from dataclasses import dataclass
 
-FIRST_MOMENT = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
+FIRST_START = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
 SPAN = 30 * 24 * 3600 * 10**9
 LOAD_DURATION = 1_500_000
 RELOAD_DURATION = 100_000_000
-"""What a reload tells on top, so that it can be seen. First loads do not: replies would depend on which came first."""
+"""Nanoseconds that a reload adds to `load_duration`. A first load adds none: replies must not depend on the order."""
 NANOSECONDS_PER_PROMPT_TOKEN = 1_000
 
 LOWERCASE = string.ascii_lowercase + string.digits
@@ -19,7 +19,7 @@ ALPHANUMERIC = string.ascii_letters + string.digits
 
 @dataclass(frozen=True)
 class SeededIds:
-    """The accidents of one exchange."""
+    """Start time and IDs of one exchange."""
 
     fingerprint: int
 
@@ -30,10 +30,10 @@ class SeededIds:
 
     @property
     def start(self) -> int:
-        """When the request came in on the planned clock, in nanoseconds since 1970."""
-        return FIRST_MOMENT + self.fingerprint % SPAN
+        """Simulated arrival time of the request, in nanoseconds since 1970."""
+        return FIRST_START + self.fingerprint % SPAN
 
     def id(self, index: int, length: int, alphabet: str = LOWERCASE) -> str:
-        """A random-looking word, one for each index."""
+        """Return a pseudorandom ID of `length` characters. Each index has its own ID."""
         digest = hashlib.blake2b(f"{self.fingerprint}/{index}".encode(), digest_size=length).digest()
         return "".join(alphabet[byte % len(alphabet)] for byte in digest)

@@ -1,8 +1,6 @@
-"""Limits of a prompt and of its reply. Pure.
+"""Truncation of prompts to the context, as in Ollama, and of replies to `stop` and `num_predict`.
 
-A prompt is made to fit the context, as Ollama does it: silently, unless the request forbids it. Whole messages go from
-the front; the system messages and the last one stay. What the last one alone is too long for is cut out of its
-beginning, or refused.
+The oldest messages are removed first, except system messages. If the last message is too long, it is shortened.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ TOO_LONG = (
 
 
 class TooLong(ValueError):
-    """The prompt does not fit and may not be cut; the message is what the client is told (400)."""
+    """The prompt is too long and must not be truncated. The text is the error of the 400 response."""
 
 
 @dataclass(frozen=True)
 class FittedPrompt:
-    """The prompt that the model sees, its tokens, how many messages are missing, whether anything is."""
+    """Truncated prompt, its tokens, the number of removed messages, and whether anything was removed."""
 
     prompt: Prompt
     tokens: int
@@ -42,65 +40,66 @@ class FittedPrompt:
 def fit_prompt(
     prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
 ) -> FittedPrompt:
-    """The prompt cut to `context` tokens (None: any number), `before` of which are taken already. Raises TooLong."""
+    """Truncate a prompt to `context` tokens, None for no limit. `before` tokens are already used. Raises TooLong."""
     per_token = model.chars_per_token
     tokens = prompt_tokens(prompt, per_token) + before
     if context is None or tokens <= context:
         return FittedPrompt(prompt, tokens)
     if not truncate:
         raise TooLong(exceeds(tokens, context))
-    kept = prompt
+    shorter = prompt
     if prompt.operation == "chat":
-        kept = replace(prompt, messages=_latest(prompt, per_token, context))
-        tokens = prompt_tokens(kept, per_token) + before
-    dropped = len(prompt.messages) - len(kept.messages)
+        shorter = replace(prompt, messages=_latest(prompt, per_token, context))
+        tokens = prompt_tokens(shorter, per_token) + before
+    dropped = len(prompt.messages) - len(shorter.messages)
     if tokens <= context:
-        return FittedPrompt(kept, tokens, dropped, truncated=True)
+        return FittedPrompt(shorter, tokens, dropped, truncated=True)
     if prompt.operation == "chat" and model.habit == "native":
         raise TooLong(exceeds(tokens, context))
     if not shift:
         raise TooLong(TOO_LONG)
-    return _cut(kept, per_token, tokens, context, dropped)
+    return _shorten_last_message(shorter, per_token, tokens, context, dropped)
 
 
 def exceeds(tokens: int, context: int) -> str:
-    """How the process that runs the model puts it."""
+    """Return the error text of Ollama's llama-server for a prompt that is too long."""
     message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
     error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
     return orjson.dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}).decode()
 
 
 def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
-    """Drop messages from the front until the rest fits; system messages and the last message stay."""
     length = len(counted_text(prompt))
     images = sum(message.images for message in prompt.messages)
-    kept: list[Message] = []
+    latest: list[Message] = []
     for message in prompt.messages[:-1]:
         fits = count_tokens(length, chars_per_token) + IMAGE_TOKENS * images <= context
         if fits or message.role == "system":
-            kept.append(message)
+            latest.append(message)
         else:
             length -= len(counted_text_of(message))
             images -= message.images
-    return (*kept, prompt.messages[-1])
+    return (*latest, prompt.messages[-1])
 
 
-def _cut(prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int) -> FittedPrompt:
-    """`num_keep` tokens of the last message stay, behind them as many halves of the context go as have to."""
+def _shorten_last_message(
+    prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int
+) -> FittedPrompt:
+    """Remove blocks of half a context from the last message, after its first `num_keep` tokens."""
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
     block = max((context - keep) // 2, 1)
-    going = (tokens - keep - block) // block * block
+    removed = (tokens - keep - block) // block * block
     start = int(keep * chars_per_token)
     *earlier, last = prompt.messages
-    content = last.content[:start] + last.content[start + int(going * chars_per_token) :]
+    content = last.content[:start] + last.content[start + int(removed * chars_per_token) :]
     shorter = replace(prompt, messages=(*earlier, replace(last, content=content)))
-    return FittedPrompt(shorter, min(tokens - going, context), dropped, truncated=True)
+    return FittedPrompt(shorter, min(tokens - removed, context), dropped, truncated=True)
 
 
 def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
-    """Return the reply up to the first stop sequence or the limit, without anything behind it."""
+    """Return the reply up to the first stop sequence or the `num_predict` limit."""
     stop, tokens = options.get("stop") or (), options.get("num_predict")
-    stops = [stop] if isinstance(stop, str) else [one for one in stop if one]
+    stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
     left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
     if not stops and left == inf:
         return reply
@@ -108,7 +107,7 @@ def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_to
         if not isinstance(part, (Reasoning, Text)):
             continue
         text = joined(part.content)
-        at, found = min(((at, one) for one in stops if (at := text.find(one)) >= 0), default=(len(text), None))
+        at, found = min(((at, stop) for stop in stops if (at := text.find(stop)) >= 0), default=(len(text), None))
         if found is None and at <= left:
             left -= at
             continue

@@ -81,7 +81,7 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
         reply = apply_stop_conditions(stub.resolve(fit.prompt), _options(fit, load, lease.limit), model.chars_per_token)
         answer = render_message(Message("assistant", reply.text, tool_calls=tuple(reply.tool_calls)))
         evaluation = Evaluation(render(fit.prompt), f"\n{answer}", fit.tokens)
-        evaluated_tokens, speed = evaluation.run(lease.slots), stub.scheduler.machine.prompt_speed
+        evaluated_tokens, speed = evaluation.run(lease.prompt_cache), stub.scheduler.machine.prompt_speed
         prompt_seconds = evaluated_tokens / speed if speed else 0.0
         prompt_duration = round(prompt_seconds * 1e9) if speed else None
         encoder_class = ChatLines if operation == "chat" else GenerateLines
