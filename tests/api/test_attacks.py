@@ -1,4 +1,4 @@
-"""Names that lead out of a directory, and heads with two meanings: a clear refusal, and nothing touched."""
+"""Names that lead out of a directory and ambiguous request heads: each is refused, and no file is touched."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_a_link_in_place_of_the_index_is_replaced(private_api: Api, private_outs
 def test_a_link_in_place_of_a_turns_log_is_not_written_to(private_api: Api, private_outside: FilesOutside) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     (private_outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(private_outside.root / "canary")
-    calling = instruct(calls("anything"), words(5))  # a turn of two answers is logged in between
+    calling = instruct(calls("anything"), words(5))  # a turn with two answers writes its log between them
     assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": calling})) == (500, "STORAGE_FAILED")
     assert private_outside.is_untouched()
 

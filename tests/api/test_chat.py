@@ -1,4 +1,4 @@
-"""A turn: streamed, collected, regenerated; what is sent upstream and what is stored."""
+"""Turns: streamed, collected and regenerated; requests to Ollama and stored messages."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tests.support.server import RunningServer
 
 
 def last_chat(stub: StubServer) -> dict[str, Any]:
-    """The latest chat request that the stub got."""
+    """Return the latest chat request that the stub received."""
     body = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
     assert isinstance(body, dict)
     return body
@@ -94,7 +94,7 @@ def test_streamed_and_collected_turns_store_the_same(api: Api, message: str) -> 
         session["session_id"] = session["created_at"] = session["updated_at"] = ""
         for stored in session["messages"]:
             stored["message_id"] = stored["timestamp"] = ""
-            # Loading the model takes time only for the first request that needs it.
+            # Only the first request that needs the model waits for it to load.
             for key in ("tool_calls", "tool_call_id", "load_duration", "total_duration"):
                 stored.pop(key, None)
     assert first == second
@@ -175,7 +175,7 @@ def test_request_options_override_session_options(api: Api, stub: StubServer) ->
     api.send_message(session_id, "Hello!", options={"seed": 2, "stop": ["x"]}, format="json", keep_alive=60)
 
     sent = last_chat(stub)
-    # What is left of the window is the most an answer may have.
+    # The rest of the window limits the length of an answer.
     assert 0 < sent["options"].pop("num_predict") < 8192
     assert sent["options"] == {"temperature": 0.1, "seed": 2, "stop": ["x"], "num_ctx": 8192}
     assert sent["format"] == "json"

@@ -1,4 +1,4 @@
-"""A context window that never lies and never thrashes, against a stub with Ollama's scheduler."""
+"""Context windows: no silent truncation and few reloads, against a stub with Ollama's scheduler."""
 
 import itertools
 import random
@@ -52,15 +52,15 @@ def of_type(events: list[Event], kind: str) -> list[dict[str, Any]]:
     return [event.data for event in events if event.type == kind]
 
 
-class Talk:
-    """A conversation of turns and answers of random length, of `longest` words at most."""
+class RandomConversation:
+    """Source of turns and answers with random lengths, up to `longest` words."""
 
     def __init__(self, seed: int, longest: int = 110) -> None:
         self.chance = random.Random(seed)
         self.longest = longest
 
     def resolve(self, prompt: Prompt) -> Reply | None:
-        """Answers to turns; summaries are left to the stub's own way."""
+        """Answer turns; the stub's default handles summaries."""
         return Reply.of(self._text("Well. ")) if prompt.user_text.startswith("Turn") else None
 
     def turn(self, number: int) -> str:
@@ -79,7 +79,7 @@ class Talk:
     ],
 )
 def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int, turns: int, longest: int) -> None:
-    talk = Talk(seed, longest)
+    talk = RandomConversation(seed, longest)
     with (
         StubServer(speed=0, resolve=talk.resolve) as stub,
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
@@ -90,10 +90,10 @@ def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int
             events = api.stream_message(session_id, talk.turn(number))
             assert of_type(events, "error") == []
             if number % 5 == 4:
-                until(lambda: len(summaries(stub)) > number // 5)  # noqa: B023 - called here and now
+                until(lambda: len(summaries(stub)) > number // 5)  # noqa: B023 - called immediately
         assert reloads(stub) <= 3
         assert not any(exchange.truncated for exchange in chats(stub))
-        assert {exchange.status for exchange in chats(stub)} <= {200, 0}  # 0: a summary that gave way to a turn
+        assert {exchange.status for exchange in chats(stub)} <= {200, 0}  # 0: a summary that was cancelled for a turn
         config = api.session(session_id)["context_window_config"]
         assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 32768, 36864]
 
@@ -102,7 +102,7 @@ def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int
     ("turns", "longest"), [pytest.param(13, 330, id="few long turns"), pytest.param(40, 110, marks=pytest.mark.slow)]
 )
 def test_sessions_of_different_length_share_their_models_window(tmp_path: Path, turns: int, longest: int) -> None:
-    talk = Talk(4, longest)
+    talk = RandomConversation(4, longest)
     with StubServer(speed=0, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         sessions = [api.create_session("mochi")["session_id"] for _ in range(4)]
@@ -114,7 +114,7 @@ def test_sessions_of_different_length_share_their_models_window(tmp_path: Path, 
 
 
 def test_first_message_survives_compaction_in_summary(tmp_path: Path) -> None:
-    talk = Talk(5, longest=220)
+    talk = RandomConversation(5, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -137,7 +137,7 @@ def test_first_message_survives_compaction_in_summary(tmp_path: Path) -> None:
 
 
 def test_prompt_prefix_stays_stable_for_many_turns(tmp_path: Path) -> None:
-    talk = Talk(6, longest=220)
+    talk = RandomConversation(6, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -151,7 +151,7 @@ def test_prompt_prefix_stays_stable_for_many_turns(tmp_path: Path) -> None:
 
 
 def test_editing_covered_message_drops_checkpoint(tmp_path: Path) -> None:
-    talk = Talk(7, longest=220)
+    talk = RandomConversation(7, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
     with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()

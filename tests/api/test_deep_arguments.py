@@ -1,4 +1,4 @@
-"""Arguments that are nested deeper than JSON encoders go."""
+"""Tool arguments that are nested more deeply than JSON encoders allow."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ TOOL = '''
 
 
 def nested(depth: int) -> dict[str, Any]:
-    """Arguments of that many levels."""
+    """Return arguments with `depth` levels."""
     value: dict[str, Any] = {"value": 1}
     for _ in range(depth - 1):
         value = {"value": value}
@@ -32,7 +32,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 def replying_with(depth: int) -> StubServer:
-    """A stub whose first answer is a call with arguments of that depth."""
+    """Start a stub whose first answer is a call with arguments of this depth."""
 
     def resolve(prompt: Prompt) -> Reply:
         if prompt.messages[-1].role == "user" and prompt.user_text == "call":

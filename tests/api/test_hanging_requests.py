@@ -1,4 +1,4 @@
-"""Requests that stop before they are whole: given up after a while, which an answer does not count towards."""
+"""Incomplete requests time out; the time of an answer does not count."""
 
 import socket
 from collections.abc import Iterator

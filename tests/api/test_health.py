@@ -1,4 +1,4 @@
-"""What watches over the server asks, and is told without a key."""
+"""Health checks: liveness and readiness without an API key."""
 
 import shutil
 from pathlib import Path

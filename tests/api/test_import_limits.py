@@ -1,4 +1,4 @@
-"""How much can be imported at once, and when."""
+"""Limits of imports, and imports while the server shuts down."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ SESSION = {"metadata": {"model": "mochi"}, "messages": [{"role": "user", "conten
 
 
 def import_sessions(api: Api, count: int) -> Any:
-    """The response to the import of so many sessions."""
+    """Return the response to an import of `count` sessions."""
     content = orjson.dumps([SESSION] * count)
     return api.http.post("/sessions/import", content=content, headers={"Content-Type": "application/json"})
 

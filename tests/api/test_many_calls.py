@@ -23,7 +23,7 @@ TOOL = '''
 
 
 def calling(count: int) -> StubServer:
-    """A stub whose first answer makes that many distinct calls."""
+    """Start a stub whose first answer makes `count` distinct calls."""
 
     def resolve(prompt: Prompt) -> Reply:
         if prompt.messages[-1].role == "user":

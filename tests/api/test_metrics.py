@@ -1,4 +1,4 @@
-"""What the server counts of itself, read as Prometheus reads it."""
+"""Metrics of the server, read as Prometheus reads them."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ TOOLS = """
 
 
 class Reading(dict[str, float]):
-    """Samples as ``name{label=value,...}``; what has not been counted yet is 0."""
+    """Samples as `name{label=value,...}`. A missing sample is 0."""
 
     def __missing__(self, key: str) -> float:
         return 0.0

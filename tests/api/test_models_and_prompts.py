@@ -1,4 +1,4 @@
-"""Models, system prompt files, health."""
+"""Models, system prompt files and health."""
 
 from pathlib import Path
 

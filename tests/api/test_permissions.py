@@ -1,4 +1,4 @@
-"""Who else on the machine can read what the server stores."""
+"""File permissions: other users of the machine cannot read stored data."""
 
 import os
 import stat

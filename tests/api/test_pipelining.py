@@ -1,4 +1,4 @@
-"""Pipelined requests: answered in order, and never more memory than one read while they wait."""
+"""Pipelined requests: answered in order, in bounded memory."""
 
 import gc
 import json
@@ -48,7 +48,7 @@ def address(url: str) -> tuple[str, int]:
 
 
 def send_until_blocked(client: RudeClient, data: bytes) -> None:
-    """Send until the server has not read for 0.2 s."""
+    """Send until the server has read nothing for 0.2 s."""
     client.deadline(0.2)
     with suppress(TimeoutError):
         client.sends(data)
@@ -63,7 +63,7 @@ def read_to_end(client: RudeClient) -> bytes:
 
 
 def read_count(client: RudeClient, text: bytes, count: int) -> bytes:
-    """Read until a text has come that many times."""
+    """Read until a text has arrived `count` times."""
     data = b""
     while data.count(text) < count:
         data += (more := client.reads(65536))
@@ -89,15 +89,15 @@ def chunked(path: str, body: bytes) -> bytes:
 
 
 @pytest.fixture(params=["declared", "chunked"])
-def held(request: pytest.FixtureRequest, session_id: str) -> bytes:
-    """A request whose answer waits for the gate."""
+def held_request(request: pytest.FixtureRequest, session_id: str) -> bytes:
+    """Return a request whose answer waits for the gate."""
     path, body = f"/chat/{session_id}/stream", {"message": "hold"}
     return chunked(path, json.dumps(body).encode()) if request.param == "chunked" else post(path, body)
 
 
-def test_waiting_requests_take_bounded_memory(client: RudeClient, held: bytes, holding: GatedStub) -> None:
+def test_waiting_requests_take_bounded_memory(client: RudeClient, held_request: bytes, holding: GatedStub) -> None:
     before = cycles()
-    send_until_blocked(client, held + LIVE * 5_000)
+    send_until_blocked(client, held_request + LIVE * 5_000)
     client.reads_until(b"three ")
     assert cycles() - before <= 17
     assert sum(len(each._unread) for each in connections()) < 1_000_000
@@ -105,9 +105,9 @@ def test_waiting_requests_take_bounded_memory(client: RudeClient, held: bytes, h
 
 
 def test_pipelined_requests_are_answered_in_order(
-    client: RudeClient, held: bytes, session_id: str, holding: GatedStub
+    client: RudeClient, held_request: bytes, session_id: str, holding: GatedStub
 ) -> None:
-    client.sends(held + LIVE * 200 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 200)
+    client.sends(held_request + LIVE * 200 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 200)
     client.reads_until(b"three ")
     holding.gate.open()
     data = read_count(client, ALIVE, 400)
@@ -152,9 +152,9 @@ def test_bodies_full_of_blank_lines_are_whole(client: RudeClient) -> None:
 
 
 def test_disconnect_is_noticed_while_requests_wait(
-    client: RudeClient, server: RunningServer, held: bytes, session_id: str
+    client: RudeClient, server: RunningServer, held_request: bytes, session_id: str
 ) -> None:
-    client.sends(held + LIVE * 100)
+    client.sends(held_request + LIVE * 100)
     client.reads_until(b"three ")
     client.close()
     api = server.api()

@@ -1,4 +1,4 @@
-"""Requests that no route takes, and who may ask at all."""
+"""Requests that are rejected before they reach a route: shape, size, origin, host and API key."""
 
 import hmac
 import json
@@ -237,7 +237,7 @@ def test_added_middleware_sees_whole_stream(tmp_path: Path, stub: StubServer) ->
         answer = await proceed(request)
         if not request.url.path.endswith("/stream"):
             return answer
-        return StreamingResponse(part.upper() async for part in answer.body_iterator)  # type: ignore[attr-defined]  # of a class of its own
+        return StreamingResponse(part.upper() async for part in answer.body_iterator)  # type: ignore[attr-defined]  # set by the test
 
     with server, Api(server.url) as api:
         session_id = api.create_session("mochi")["session_id"]

@@ -1,4 +1,4 @@
-"""Turns that are left, stopped, refused, waited for."""
+"""Runs: disconnects, stops, conflicts, waiting and shutdown."""
 
 import os
 import shutil
@@ -181,7 +181,7 @@ def test_turn_with_corrupt_file_can_be_stopped(api: Api, server: RunningServer, 
         next(events)
         file = server.settings.resolved_sessions_dir / f"{session_id}.json"
         file.write_text("{")
-        os.utime(file, (0, 0))  # older than the time that an editor gets to finish
+        os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
         assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
     assert len(holding.chats("cancelled")) == 1
 

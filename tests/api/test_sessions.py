@@ -1,4 +1,4 @@
-"""Sessions: created, listed, changed, edited, deleted; kept over a restart."""
+"""Sessions: created, listed, changed, edited, deleted, and stored across a restart."""
 
 import os
 from pathlib import Path
@@ -236,7 +236,7 @@ def test_manual_window_is_capped_used_and_released(private_api: Api, private_stu
     assert (status["manual_override"], status["last_adjustment_reason"]) == (True, "manual_override")
 
     config = private_api.ok(private_api.http.patch(patch, json={"context_window": None}))["context_window_config"]
-    # The larger window is loaded by now, and going back to a smaller one would only reload the model.
+    # The larger window is already loaded. A smaller one would only reload the model.
     assert (config["current_window"], config["manual_override"]) == (40960, False)
     assert private_api.send_message(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
 
@@ -433,7 +433,7 @@ def test_unreadable_session_file_is_set_aside(private_api: Api, tmp_path: Path) 
     kept, broken = (private_api.create_session("mochi")["session_id"] for _ in range(2))
     path = tmp_path / "chat_sessions" / f"{broken}.json"
     path.write_text('{"metadata": ')
-    os.utime(path, (0, 0))  # older than the time that an editor gets to finish
+    os.utime(path, (0, 0))  # older than the time after which a file counts as completely written
     assert [e["session_id"] for e in private_api.ok(private_api.http.get("/sessions"))["sessions"]] == [kept]
     assert error_of(private_api.http.get(f"/sessions/{broken}")) == (404, "SESSION_NOT_FOUND")
     (aside,) = (tmp_path / "chat_sessions").glob(f"{broken}.json.corrupt-*")

@@ -1,4 +1,4 @@
-"""Turns that end while a call is decided about or runs: the stored result says what happened."""
+"""Turns that end during an approval or a tool call: the stored result states what happened."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Summaries: made while a session rests, never in the user's way, never over newer data."""
+"""Summaries: made while a session is idle, without delaying turns or overwriting newer data."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ def is_summary(exchange: Exchange) -> bool:
 
 
 def summaries(stub: StubServer, count: int = 1, outcome: str = "finished") -> list[dict[str, Any]]:
-    """The bodies of the first summary requests that ended so, or at all began ("running"); waits for them."""
+    """Wait for summary requests with this outcome, or for running ones, and return their bodies."""
 
     def ended(exchanges: list[Exchange]) -> list[Exchange]:
         return [e for e in exchanges if is_summary(e) and outcome in (e.outcome, "running")]
@@ -33,7 +33,7 @@ def summaries(stub: StubServer, count: int = 1, outcome: str = "finished") -> li
 def summary_of(
     api: Api, session_id: str, holds: Callable[[dict[str, Any]], bool] = lambda s: bool(s["summary"])
 ) -> dict[str, Any]:
-    """The session's summary, as soon as it is what is waited for."""
+    """Wait until the session's summary satisfies a condition and return it."""
     for _ in range(2000):
         summary = api.ok(api.http.get(f"/sessions/{session_id}/summary"))
         if holds(summary):
@@ -42,8 +42,10 @@ def summary_of(
 
 
 @contextmanager
-def summarized_now(tmp_path: Path, resolve: Callable[[Prompt], Reply | None]) -> Iterator[tuple[StubServer, Api, str]]:
-    """A session for which the model has just been asked for a summary."""
+def session_being_summarized(
+    tmp_path: Path, resolve: Callable[[Prompt], Reply | None]
+) -> Iterator[tuple[StubServer, Api, str]]:
+    """Return a session for which a summary has just been requested."""
     with (
         StubServer(speed=0, resolve=resolve) as stub,
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
@@ -57,7 +59,7 @@ def summarized_now(tmp_path: Path, resolve: Callable[[Prompt], Reply | None]) ->
 
 @pytest.fixture
 def private_server(private_stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
-    """A server for one test that soon summarizes its sessions."""
+    """A server for one test that summarizes idle sessions after a short time."""
     with RunningServer(tmp_path, private_stub.url, summarization_interval_seconds=0.05) as server:
         yield server
 
@@ -108,7 +110,7 @@ def test_new_message_cancels_and_postpones_summary(tmp_path: Path) -> None:
         asked.append(prompt)
         return Reply([gate, Text('{"summary": "First.", "topics": []}')]) if len(asked) == 1 else None
 
-    with summarized_now(tmp_path, resolve) as (stub, api, session_id):
+    with session_being_summarized(tmp_path, resolve) as (stub, api, session_id):
         assert api.send_message(session_id, "And?")["message"]["content"] == "Fine."
         assert len(summaries(stub, outcome="cancelled")) == 1
         summary = summary_of(api, session_id)
@@ -222,7 +224,7 @@ def test_deleting_session_cancels_its_summary(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return None if prompt.format is None else Reply([Gate()])
 
-    with summarized_now(tmp_path, resolve) as (stub, api, session_id):
+    with session_being_summarized(tmp_path, resolve) as (stub, api, session_id):
         assert api.http.delete(f"/sessions/{session_id}").status_code == 204
         assert summaries(stub, outcome="cancelled")
 
@@ -234,7 +236,7 @@ def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return None if prompt.format is None else Reply([gate, Text('{"summary": "Late.", "topics": []}')])
 
-    with summarized_now(tmp_path, resolve) as (stub, api, session_id):
+    with session_being_summarized(tmp_path, resolve) as (stub, api, session_id):
         with RunningServer(tmp_path, stub.url) as other:
             assert other.api().http.delete(f"/sessions/{session_id}").status_code == 204
         gate.open()

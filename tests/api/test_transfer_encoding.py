@@ -1,4 +1,4 @@
-"""`Transfer-Encoding` of requests: `chunked` and nothing else, and none in HTTP/1.0."""
+"""`Transfer-Encoding` of requests: only `chunked` is accepted, and none in HTTP/1.0."""
 
 from pathlib import Path
 

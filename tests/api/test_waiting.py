@@ -1,4 +1,4 @@
-"""What a client is told while the model's first words take their time."""
+"""Status events before the first token."""
 
 import threading
 from collections.abc import Sequence

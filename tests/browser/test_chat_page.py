@@ -1,4 +1,4 @@
-"""The example page: streams, thinks, asks, stops, goes on, compares."""
+"""Example page: streaming, thinking, approvals, stop, resume and comparison."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.support.process import Command
 from tests.support.relay import CuttingRelay
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.slow  # the sync API of Playwright keeps an event loop running in its process
+pytestmark = pytest.mark.slow  # Playwright's sync API keeps an event loop running in its process
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
@@ -25,7 +25,7 @@ def send_message(page: Page, text: str) -> None:
 
 
 def ready(page: Page) -> None:
-    """Wait until the answer is whole."""
+    """Wait until the answer is complete."""
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
 
 
@@ -206,7 +206,7 @@ def test_test_mode_serves_the_page_as_well(context: BrowserContext, origin: str,
 
 def test_message_waits_until_the_page_is_connected(page: Page) -> None:
     held: list[Route] = []
-    page.route("**/api/v1/agents", lambda route: held.append(route))  # noqa: PLW0108 - it wants a function
+    page.route("**/api/v1/agents", lambda route: held.append(route))  # noqa: PLW0108 - the argument must be a function
     with page.expect_request("**/api/v1/agents"):
         page.reload(wait_until="commit")
     send_message(page, instruct(words(30)))

@@ -1,4 +1,4 @@
-"""The greeting at startup: one block with the addresses, the problems and what to do about them."""
+"""Startup banner: addresses, problems and their solutions."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.support.tools import write_tools
 
 
 def greeting(command: Command) -> list[str]:
-    """The lines from the address to the curl command."""
+    """Return the lines from the address to the curl command."""
     command.read_until("curl -N")
     first = next(i for i, line in enumerate(command.output) if line.startswith("mochi-server is at"))
     return [line.rstrip("\n") for line in command.output[first:]]
@@ -97,7 +97,7 @@ def test_greeting_names_test_mode_and_open_address(tmp_path: Path) -> None:
         said = greeting(command)
     assert said[0].endswith("in test mode: a bundled LLM answers, sessions are forgotten at exit")
     assert said[1].startswith("  LLM ")
-    open_address = ["--host", "0.0.0.0", "--port", "0", "--insecure", "--test-mode"]  # noqa: S104 - what is tested
+    open_address = ["--host", "0.0.0.0", "--port", "0", "--insecure", "--test-mode"]  # noqa: S104 - under test
     with Command("mochi_server", *open_address, cwd=tmp_path) as command:
         assert "  Open     without a key, whoever reaches this address can run every tool" in greeting(command)
 

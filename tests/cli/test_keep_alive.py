@@ -1,4 +1,4 @@
-"""How long the command keeps idle connections open: longer than the proxies and clients that reuse them."""
+"""Keep-alive of the command: longer than the timeouts of proxies and clients that reuse connections."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The log of a running server: its form, and what is never in it."""
+"""Log of a running server: its format, and content that it never contains."""
 
 import json
 import os
@@ -40,7 +40,7 @@ TOOLS = """
 
 @contextmanager
 def serving(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -> Iterator[tuple[Command, Api]]:
-    """A server whose tools are those above, and a client of it."""
+    """A server with the tools above, and a client."""
     write_tools(cwd, TOOLS)
     environment |= {"MOCHI_API_KEYS": f"{KEY},{OTHER_KEY}", "MOCHI_SUMMARIZATION_INTERVAL_SECONDS": "0"}
     with Command("mochi_server", "--port", "0", *arguments, cwd=cwd, **environment) as command:
@@ -59,7 +59,7 @@ def call_tool(api: Api, tool: str, what: str, **session: Any) -> None:
 
 
 def objects(command: Command) -> list[dict[str, Any]]:
-    """The lines of a JSON log; those before the first are the greeting."""
+    """Return the lines of a JSON log after the banner."""
     return [json.loads(line) for line in command.output if line.startswith("{")]
 
 
@@ -149,7 +149,7 @@ def test_a_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, hos
 
 
 def test_the_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub: StubServer) -> None:
-    arguments = ["--host", "0.0.0.0", "--port", "0", "--ollama-host", stub.url]  # noqa: S104 - what is tested
+    arguments = ["--host", "0.0.0.0", "--port", "0", "--ollama-host", stub.url]  # noqa: S104 - under test
     write_tools(tmp_path, TOOLS)
     with Command("mochi_server", *arguments, cwd=tmp_path) as command:
         command.read_until("http://")
@@ -187,7 +187,7 @@ def test_at_info_nothing_of_a_broken_session_file_is_logged(tmp_path: Path, stub
     (folder / "0123456789.json").write_text('{"metadata": {}, "messages": [{"content": "zebra"} zebra]}')
     (folder / "0123456788.json").write_text('{"metadata": {"model": ["zebra"]}, "messages": [{"content": ["zebra"]}]}')
     for file in folder.iterdir():
-        os.utime(file, (0, 0))  # older than the time that an editor gets to finish
+        os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
     with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
         api.http.get("/sessions")
         for session_id in ("0123456789", "0123456788"):

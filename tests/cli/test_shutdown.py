@@ -1,4 +1,4 @@
-"""SIGTERM: running turns may end, new ones come too late, and the process is gone in time, whatever clients do."""
+"""SIGTERM: running turns complete, new ones are refused, and the process ends in time."""
 
 import json
 import signal
@@ -33,7 +33,7 @@ def environment(stub: StubServer, grace: float) -> dict[str, str]:
 
 @contextmanager
 def comparing(api: Api) -> Iterator[Iterator[str]]:
-    """The kinds of events of a comparison that the model holds back."""
+    """Yield the event types of a comparison that the model holds back."""
     with api.http.stream("POST", "/models/test", json=COMPARISON) as response:
         yield (line.removeprefix("event: ") for line in response.iter_lines() if line.startswith("event: "))
 

@@ -1,4 +1,4 @@
-"""A connection that breaks in mid-stream: nothing is lost, nothing comes twice."""
+"""Connections that break in mid-stream: no event is lost or repeated."""
 
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ def test_resume_of_an_unknown_turn_fails(connect: Connect, holding: GatedStub, t
             with RunningServer(tmp_path, holding.stub.url) as second, connect(second.url) as client:
                 holding.gate.open()
                 first.stop()
-                relay.turn_to(second.url)
+                relay.set_target(second.url)
                 client.chat(session_id, "Hello!")
                 with pytest.raises(ConnectionFailed, match="no longer knows the turn"):
                     list(stream)

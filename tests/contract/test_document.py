@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, complete, always the same, and true to the events as they are sent."""
+"""The OpenAPI document: valid, complete, deterministic, and consistent with sent events."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,6 @@
-"""The server on a real Ollama: `MOCHI_E2E_OLLAMA=http://localhost:11434 uv run pytest tests/e2e`.
+"""The server with a real Ollama: `MOCHI_E2E_OLLAMA=http://localhost:11434 uv run pytest tests/e2e`.
 
-`MOCHI_E2E_MODEL` names the model; else the first that can chat is taken. What models say is theirs, so nothing here
-depends on it.
+`MOCHI_E2E_MODEL` names the model; by default it is the first chat model. No test depends on a model's text.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A session and a model of it: each change is applied to both, and both must be the same afterwards."""
+"""A session and a model of it: each change is applied to both, and both must be equal afterwards."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def resolve(prompt: Prompt) -> Reply:
 
 
 class Mirror:
-    """A session over HTTP, and what must be stored of it."""
+    """Session over HTTP with its expected stored state."""
 
     def __init__(self, api: Api, system_prompt: str | None, title: str | None) -> None:
         self._api = api
@@ -106,7 +106,7 @@ class Mirror:
         }
 
     def _shown(self) -> str | None:
-        """The title that was set or else the session's own."""
+        """Return the title that was set, or else the session's own."""
         asked: list[Message] = [{"role": "user", "content": text} for role, text in self.said if role == "user"]
         return self.title or automatic_title(asked, None)
 

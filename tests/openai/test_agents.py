@@ -1,4 +1,4 @@
-"""Agents as models."""
+"""Agents as models of the OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ def test_agent_streams_plan_as_reasoning_and_answers(conversation: Conversation,
 
 @STREAMED
 def test_plan_of_agent_is_separate_from_answer(conversation: Conversation, server: RunningServer, stream: bool) -> None:
-    """It says what it will do before it does it."""
     api = server.api()
     session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
     api.send_message(session, instruct(delegate(), words(2)))

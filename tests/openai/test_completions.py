@@ -1,4 +1,4 @@
-"""Conversations that nobody stores: what the model is sent, what the client gets."""
+"""Completions without a session: requests to the model and responses to the client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_answer_has_text_and_token_counts_of_ollama(conversation: Conversation, 
     conversation.stream = stream
     answer = conversation.send_message("Hello!")
     assert said(answer).content
-    assert said(answer).content.endswith("Hello!")  # type: ignore[union-attr]  # it has some
+    assert said(answer).content.endswith("Hello!")  # type: ignore[union-attr]  # not None
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage
     assert answer.usage.prompt_tokens > 0
@@ -148,7 +148,7 @@ def test_server_tools_run_on_server(conversation: Conversation, stream: bool) ->
     conversation.stream, conversation.asks = stream, {"extra_headers": {"X-Mochi-Tools": "add, note"}}
     answer = conversation.send_message(instruct(words(1), calls("add", a=1, b=2), words(2)))
     assert said(answer).content
-    assert "\n\n" in said(answer).content, "the texts of two rounds run into each other"  # type: ignore[operator]  # it has some
+    assert "\n\n" in said(answer).content, "the texts of two rounds run into each other"  # type: ignore[operator]  # not None
     assert conversation.sent[-1]["messages"][-1]["content"] == "3.0"
 
 
@@ -229,7 +229,7 @@ def test_a_conversation_may_hold_more_images_than_a_message(conversation: Conver
 
 
 def in_session(conversation: Conversation, api: Api) -> None:
-    """The first message once more: the session stores its image, and shows it to the model."""
+    """Send the first message again with a session, which stores its image and sends it to the model."""
     session = api.create_session("seeing")["session_id"]
     asks: Any = {"model": "seeing", "extra_headers": {"X-Mochi-Session": session}}
     said_before = conversation.messages[0]
@@ -326,7 +326,7 @@ def test_api_key_is_a_bearer_token(tmp_path: Path, stub: StubServer) -> None:
 
 
 def test_window_is_shared_with_sessions_of_model(conversation: Conversation, server: RunningServer) -> None:
-    """So that Ollama loads nothing anew between them."""
+    """So Ollama does not reload the model."""
     api = server.api()
     session = api.create_session("mochi-long")["session_id"]
     wide = {"context_window": {"current_window": 24_576}}
@@ -351,7 +351,7 @@ def test_unreachable_ollama_is_502(tmp_path: Path, stream: bool) -> None:
 
 
 def test_long_conversation_is_compacted(tmp_path: Path) -> None:
-    """However many tokens its characters are, which nobody knows before the first count."""
+    """The ratio of characters to tokens is unknown before the first count."""
     models = [Model("small", capabilities=("completion",), context_length=8192)]
     long = {"role": "user", "content": "word " * 200}, {"role": "assistant", "content": "yes " * 200}
     with (
@@ -380,7 +380,7 @@ def test_broken_answer_ends_stream_with_error(tmp_path: Path) -> None:
         chunks = client.chat.completions.create(
             model="mochi", messages=[{"role": "user", "content": "Hello!"}], stream=True
         )
-        with pytest.raises(openai.APIError) as caught:  # noqa: PT012 - it is the loop that raises
+        with pytest.raises(openai.APIError) as caught:  # noqa: PT012 - the loop raises
             for chunk in chunks:
                 heard += chunk.choices[0].delta.content or ""
         assert (heard, caught.value.code) == ("one two ", "ollama_error")

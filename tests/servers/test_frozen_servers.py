@@ -1,4 +1,4 @@
-"""A server that is frozen (SIGSTOP) keeps its connections and locks; the others report it instead of waiting for it."""
+"""A server that is frozen (SIGSTOP) keeps its connections and locks. Other servers report it instead of waiting."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ REQUESTS: dict[str, Callable[[Api, str], httpx.Response]] = {
 
 @contextmanager
 def frozen(member: Member) -> Iterator[None]:
-    """Freeze a server for the length of the context."""
+    """Freeze a server while the context is open."""
     process_id = member.process.pid
     assert process_id is not None
     os.kill(process_id, signal.SIGSTOP)
@@ -48,7 +48,7 @@ def frozen(member: Member) -> Iterator[None]:
 
 @contextmanager
 def frozen_in_turn(a: Api, member: Member) -> Iterator[str]:
-    """The session of a turn whose server is frozen. The turn was begun with an idempotency key."""
+    """Yield a session with a turn at a frozen server. The turn was begun with an idempotency key."""
     session_id: str = a.create_session("mochi")["session_id"]
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     with a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:

@@ -1,4 +1,4 @@
-"""Requests that servers send to each other: who may send them, at which address, and what happens if it is wrong."""
+"""Requests between servers: authorization, addresses, and errors for wrong addresses."""
 
 import hmac
 import logging
@@ -28,7 +28,7 @@ SLACK_SECONDS = 2.0
 
 
 def token_for(database: str, member: Member) -> str:
-    """Return the token of a server, as another server of the database makes it."""
+    """Return the token of a server as another server of the database creates it."""
     with psycopg.connect(database) as connection:
         process = connection.execute("SELECT name FROM processes WHERE url = %s", [member.url]).fetchone()
         secret = connection.execute("SELECT secret FROM peer_secret").fetchone()
@@ -95,7 +95,7 @@ def test_unreachable_server_is_reported_with_its_address(
 def test_server_without_an_address_is_reported(
     start: Start, asked: Api, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As a server of the version before has none, while servers are upgraded one after the other."""
+    """During an upgrade, servers of the previous version have no address."""
     member = start()
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("UPDATE processes SET url = '' WHERE url = %s", [member.url])
@@ -111,7 +111,7 @@ def test_server_without_an_address_is_reported(
 def test_address_that_leads_to_another_server_is_reported(
     start: Start, asked: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For example that of a load balancer; the request is neither handled there nor forwarded again."""
+    """For example the address of a load balancer. The request is neither handled there nor forwarded again."""
     with Api(start(advertise_url=str(asked.http.base_url.copy_with(path="/"))).url) as a:
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
@@ -123,7 +123,7 @@ def test_address_that_leads_to_another_server_is_reported(
 def test_requests_take_the_advertised_address(start: Start, holding: GatedStub) -> None:
     relay = CuttingRelay(UNREACHABLE)
     member = start(advertise_url=relay.url)
-    relay.turn_to(member.url)
+    relay.set_target(member.url)
     with relay, Api(member.url) as a, Api(start().url) as b:
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as mine:

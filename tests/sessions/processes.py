@@ -1,4 +1,4 @@
-"""Work that tests run in other processes. These are forked from a process that has done the imports."""
+"""Functions that tests run in other processes, forked from a process that has done the imports."""
 
 import asyncio
 import multiprocessing
@@ -15,7 +15,7 @@ from mochi_server.sessions import FileSessionStore, SessionCreationOptions, Sess
 from tests.sessions.samples import assistant, user
 
 DEADLINE = 30.0
-"""Seconds after which a child that does not answer fails its test."""
+"""Seconds after which a child without an answer fails its test."""
 
 _context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
 _context.set_forkserver_preload(
@@ -31,13 +31,16 @@ _context.set_forkserver_preload(
 
 
 class Child:
-    """A running child process and the connection that it sends to."""
+    """A running child process and the connection on which it sends."""
 
     def __init__(self, process: Any, answers: Any) -> None:
         self.process, self.answers = process, answers
 
     def next(self) -> Any:
-        """Return what the child sends next. Raises EOFError if the child has ended, even within a message."""
+        """Return the next object that the child sends.
+
+        Raises: EOFError: The child has ended.
+        """
         assert self.answers.poll(DEADLINE), "the child sends nothing"
         try:
             return self.answers.recv()
@@ -119,15 +122,15 @@ def list_forever(say: Connection, directory: Path, rounds: int) -> None:
 
 
 def limit_files(size: int) -> None:
-    """From here on this process's files cannot outgrow ``size`` bytes, as on a full disk."""
+    """Limit the size of this process's files to `size` bytes, as on a full disk."""
     if sys.platform != "win32":
         import resource
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
-def outgrow_the_disk(say: Connection, directory: Path, session_id: str, limit: int) -> None:
-    """Write more than fits, outside a turn and in one; says what failed and what was there afterwards."""
+def exceed_disk(say: Connection, directory: Path, session_id: str, limit: int) -> None:
+    """Write more than fits, outside a turn and in one. Send the failures and the remaining state."""
 
     async def outgrow() -> None:
         store = FileSessionStore(directory)
@@ -155,8 +158,8 @@ def outgrow_the_disk(say: Connection, directory: Path, session_id: str, limit: i
     asyncio.run(outgrow())
 
 
-def end_a_turn_on_a_full_disk(say: Connection, directory: Path, session_id: str, limit: int) -> None:
-    """A turn whose log fits while the whole file, at the end, does not."""
+def end_turn_on_full_disk(say: Connection, directory: Path, session_id: str, limit: int) -> None:
+    """Run a turn whose log fits on the disk, while the whole file at its end does not."""
 
     async def turn() -> None:
         store = FileSessionStore(directory)

@@ -1,4 +1,4 @@
-"""Many new sessions at once: all of them or none, whatever happens meanwhile."""
+"""Import of many sessions: all are stored or none, whatever fails."""
 
 import signal
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ SHOWN = Image.of(PNG)
 
 
 def new_sessions(count: int) -> list[NewSession]:
-    """Sessions with a message each; the first shows an image."""
+    """Return sessions with one message each; the first has an image."""
     sessions = [new_session() for _ in range(count)]
     for session in sessions:
         session.messages.append(user("Hello"))
@@ -52,17 +52,17 @@ async def test_taken_ids_are_replaced(store: SessionStore) -> None:
 
 
 async def test_import_that_is_ended_stores_nothing(files: FileSessionStore, sessions_dir: Path) -> None:
-    await ended_import(files)
+    await interrupted_import(files)
     assert [path.name for path in sessions_dir.iterdir() if "import" in path.name] == []
     assert list((sessions_dir / "blobs").iterdir()) == []
 
 
 async def test_import_that_is_ended_stores_nothing_anywhere(store: SessionStore) -> None:
-    if not hasattr(store, "discard"):  # memory keeps nothing that a check could end
-        await ended_import(store)
+    if not hasattr(store, "discard"):  # the memory store has no step that a check could interrupt
+        await interrupted_import(store)
 
 
-async def ended_import(store: SessionStore) -> None:
+async def interrupted_import(store: SessionStore) -> None:
     calls = 0
 
     def check() -> None:
@@ -77,7 +77,7 @@ async def ended_import(store: SessionStore) -> None:
 
 
 def import_slowly(say: Connection, directory: Path, count: int) -> None:
-    """Import sessions; says when each is about to be written."""
+    """Import sessions and report each before it is written."""
     SessionDirectory(directory).create_all(new_sessions(count), check=lambda: say.send("next"))
 
 
@@ -96,7 +96,7 @@ async def test_killed_import_leaves_nothing(sessions_dir: Path, written: int) ->
 
 
 def publish_until_killed(say: Connection, directory: Path, count: int, kill_after: int) -> None:
-    """Import sessions, and die when so many files have been moved to their place."""
+    """Import sessions, and kill the process after `moved` files have been published."""
     rename, moved = Path.rename, []
 
     def counted(path: Path, target: Path) -> Path:
@@ -106,7 +106,7 @@ def publish_until_killed(say: Connection, directory: Path, count: int, kill_afte
             signal.raise_signal(signal.SIGKILL)
         return rename(path, target)
 
-    Path.rename = counted  # type: ignore[method-assign, assignment]  # this process has no other use
+    Path.rename = counted  # type: ignore[method-assign, assignment]  # the process has no other purpose
     stored = SessionDirectory(directory).create_all(new_sessions(count), check=lambda: None)
     say.send(len(stored))
 

@@ -1,4 +1,4 @@
-"""The library's synchronous face, and the rules of editing that the server shares."""
+"""The synchronous session manager, and the editing rules that it shares with the server."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Calls without a result: a crash leaves none, and sessions that have some get interrupted results."""
+"""Tool calls without a result: after a crash and in stored sessions they get interrupted results."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.sessions.samples import assistant, file_of, stored_session, user
 
 
 def calling(*ids: str, handed_back: list[str] | None = None) -> Message:
-    """An answer with these calls."""
+    """Return an answer with these calls."""
     message = assistant("")
     message["tool_calls"] = [
         {"id": name, "function": {"index": i, "name": "look", "arguments": {}}} for i, name in enumerate(ids)
@@ -30,7 +30,7 @@ def calling(*ids: str, handed_back: list[str] | None = None) -> Message:
 
 
 def result(call_id: str, *following: str) -> Message:
-    """A result; as a checkpoint it stands for the following calls as well."""
+    """Return a tool result. As a checkpoint it also has the following calls."""
     message: Message = {**user("seen"), "role": "tool", "tool_name": "look", "tool_call_id": call_id}
     if following:
         message["tool_calls"] = calling(*following)["tool_calls"]
@@ -42,7 +42,7 @@ def roles(session: ChatSession) -> list[str]:
 
 
 def results(session: ChatSession) -> list[tuple[str, bool]]:
-    """Ids of the calls with results, and whether these were interrupted."""
+    """Return the ids of calls with a result, and whether the result is interrupted."""
     found = [message for message in session.messages if message["role"] == "tool"]
     return [(message["tool_call_id"], message.get("interrupted", False)) for message in found]
 

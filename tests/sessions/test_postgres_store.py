@@ -1,4 +1,4 @@
-"""What the store in PostgreSQL does beside the contract: changes read, answers interrupted, clocks, copies."""
+"""PostgreSQL store beyond the common contract: notifications, crash recovery, clocks and copies."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""One holder at a time: waiting in turn, being refused, giving up."""
+"""Session locks: one holder at a time, fair waiting, refusal and cancellation."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ ID = "0123456789"
 
 
 class Holder:
-    """A task that holds ``ID`` until it is told to let go, and notes when it got it."""
+    """Task that holds the lock of `ID` until released, and records when it got it."""
 
     def __init__(
         self, holds: SessionLocks, log: list[str], name: str, *, is_turn: bool = True, wait: bool = True

@@ -1,4 +1,4 @@
-"""What a holder of a PostgreSQL session may write after the database was away."""
+"""Writes of the lock holder of a PostgreSQL session after a database outage."""
 
 import pytest
 

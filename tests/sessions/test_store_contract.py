@@ -1,4 +1,4 @@
-"""What every session store keeps to."""
+"""Contract of all session stores."""
 
 import pytest
 
@@ -283,8 +283,8 @@ FOUND = {
 }
 
 
-async def searched(store: SessionStore) -> list[str]:
-    """Three sessions; their ids."""
+async def sessions_to_search(store: SessionStore) -> list[str]:
+    """Store three sessions and return their ids."""
     baking = await stored_session(store, user("Sourdough bread"), assistant("Take flour and water."))
     code = await stored_session(store, user('Is C++ "quoted"? It\'s 100% a_b*; Flour.'))
     await store.patch(code.session_id, {"title": "My PLAN"})
@@ -299,14 +299,14 @@ async def found(store: SessionStore, text: str) -> list[str]:
 
 
 async def test_search_finds_sessions_that_have_every_word(store: SessionStore) -> None:
-    ids = await searched(store)
+    ids = await sessions_to_search(store)
     results = {text: await found(store, text) for text in FOUND}
     assert results == {text: sorted(ids[number] for number in numbers) for text, numbers in FOUND.items()}
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\0\n\t"])
 async def test_blank_search_finds_every_session(store: SessionStore, text: str) -> None:
-    ids = await searched(store)
+    ids = await sessions_to_search(store)
     assert await found(store, text) == sorted(ids)
 
 
@@ -329,7 +329,7 @@ async def test_blank_search_finds_every_session(store: SessionStore, text: str) 
     ],
 )
 async def test_no_query_is_an_error(store: SessionStore, text: str) -> None:
-    ids = await searched(store)
+    ids = await sessions_to_search(store)
     assert set(await found(store, text)) <= set(ids)
     assert await found(store, "bread") == [ids[0]]
 
@@ -406,7 +406,7 @@ async def test_unknown_image_is_not_found(store: SessionStore, name: str) -> Non
 
 
 async def test_image_is_deleted_with_the_last_message_naming_it(store: SessionStore) -> None:
-    one, two = await shown(store), await shown(store)
+    one, two = await session_with_image(store), await session_with_image(store)
     await store.replace_tail(one.session_id, 0, [user("instead")])
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
     await store.append(two.session_id, [user_message("again", [SHOWN])], images=[SHOWN])
@@ -418,7 +418,7 @@ async def test_image_is_deleted_with_the_last_message_naming_it(store: SessionSt
 
 
 async def test_a_copy_of_a_session_keeps_the_image(store: SessionStore) -> None:
-    session = await shown(store)
+    session = await session_with_image(store)
     copy = await store.create(session)
     await store.delete(session.session_id)
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
@@ -430,7 +430,7 @@ async def test_a_copy_of_a_session_keeps_the_image(store: SessionStore) -> None:
 async def test_put_session_stores_its_images(store: SessionStore) -> None:
     session = new_session()
     session.messages.append(user_message("see", [SHOWN]))
-    for _ in range(2):  # new, and in place of another
+    for _ in range(2):  # for a new session, and instead of an existing one
         put = await store.put(session, images=[SHOWN])
         assert put.messages[0]["images"] == [SHOWN.reference]
         assert await store.load(session.session_id) == put
@@ -438,7 +438,7 @@ async def test_put_session_stores_its_images(store: SessionStore) -> None:
 
 
 async def test_image_named_by_a_running_turn_is_kept(store: SessionStore) -> None:
-    session, other = await stored_session(store, user("a")), await shown(store)
+    session, other = await stored_session(store, user("a")), await session_with_image(store)
     async with store.hold(session.session_id, run_id="r"):
         await store.append(session.session_id, [user("b")])
         await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
@@ -449,15 +449,15 @@ async def test_image_named_by_a_running_turn_is_kept(store: SessionStore) -> Non
 
 
 async def test_image_of_a_refused_change_is_not_required(store: SessionStore) -> None:
-    session = await shown(store)
+    session = await session_with_image(store)
     with pytest.raises(SessionConflict):
         await store.append(session.session_id, [user_message("late", [OTHER])], revision="0", images=[OTHER])
     with pytest.raises(BlobNotFound):
         await store.load_image(OTHER.sha256)
 
 
-async def shown(store: SessionStore) -> ChatSession:
-    """A session in which an image was shown."""
+async def session_with_image(store: SessionStore) -> ChatSession:
+    """Store a session with a message that has an image."""
     session = await stored_session(store)
     return await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
 

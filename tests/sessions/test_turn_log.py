@@ -1,4 +1,7 @@
-"""What a turn writes when, and what a crash at any moment leaves. A crash is a copy of the directory, taken then."""
+"""Turn log: writes during a turn and recovery after a crash.
+
+A crash is a copy of the directory at that moment.
+"""
 
 import asyncio
 import shutil
@@ -24,7 +27,7 @@ Crash = Callable[[], Path]
 
 @pytest.fixture
 def crash(tmp_path: Path, sessions_dir: Path) -> Crash:
-    """Gives the directory as a crash now would leave it."""
+    """Return the directory as a crash now would leave it."""
     numbers = count()
     return lambda: Path(shutil.copytree(sessions_dir, tmp_path / f"crash{next(numbers)}"))
 
@@ -155,7 +158,7 @@ async def test_crash_keeps_everything_acknowledged(files: FileSessionStore, cras
 
 
 async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSession]:
-    """A directory whose turn was killed, with a log of every kind of line."""
+    """A directory whose turn was killed, with a log that has every kind of line."""
     session = await stored_session(files, user("before"))
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("a")])

@@ -1,4 +1,4 @@
-"""The providers' official clients, connected to a stub, and what they received in words that all share."""
+"""Official clients of all providers, connected to a stub, and a common form of their replies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODEL = "mochi"
 
 @contextmanager
 def stub_replying(reply: Reply | Callable[[Prompt], Reply | None]) -> Iterator[StubServer]:
-    """A stub whose models always give that reply."""
+    """Start a stub whose models always send this reply."""
     with StubServer(resolve=reply if callable(reply) else lambda _: reply, speed=0) as stub:
         yield stub
 
@@ -49,7 +49,7 @@ def anthropic_client(stub: StubServer) -> Iterator[anthropic.Anthropic]:
 
 @contextmanager
 def gemini_client(stub: StubServer, version: str | None = None) -> Iterator[genai.Client]:
-    """With the client's own defaults, save the address."""
+    """Return a client with its default settings, except for the address."""
     options = types.HttpOptions(base_url=stub.url, api_version=version)
     with genai.Client(api_key="sk-secret", http_options=options) as client:
         yield client
@@ -57,7 +57,7 @@ def gemini_client(stub: StubServer, version: str | None = None) -> Iterator[gena
 
 @dataclass
 class ClientReply:
-    """What a client made of a reply."""
+    """Reply as a client presents it."""
 
     text: str = ""
     reasoning: str = ""
@@ -86,7 +86,7 @@ def ollama_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -
 
 
 def chat_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
-    """OpenAI's chat completions."""
+    """Return the reply of OpenAI's chat completions."""
     asked: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], **options}
     with openai_client(stub) as client:
         if not stream:
@@ -117,7 +117,7 @@ def _whole_chat(answer: Any) -> ClientReply:
 
 
 def response_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
-    """OpenAI's Responses API; a stream is put together from its deltas."""
+    """Return the reply of OpenAI's Responses API. A stream is assembled from its deltas."""
     asked: dict[str, Any] = {"model": MODEL, "input": text, **options}
     with openai_client(stub) as client:
         if not stream:
@@ -152,7 +152,7 @@ def _whole_response(answer: Any) -> ClientReply:
 
 
 def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
-    """Anthropic's messages."""
+    """Return the reply of Anthropic's Messages API."""
     asked: dict[str, Any] = {
         "model": MODEL,
         "messages": [{"role": "user", "content": text}],
@@ -177,7 +177,7 @@ def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) 
 
 
 def gemini_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
-    """Gemini, asked for its thoughts."""
+    """Return the reply of Gemini, with thoughts requested."""
     config = types.GenerateContentConfig(thinking_config=types.ThinkingConfig(include_thoughts=True), **options)
     with gemini_client(stub) as client:
         if stream:

@@ -1,4 +1,4 @@
-"""What all wires have in common: the same reply on each, errors in each provider's form, and whose client is asking."""
+"""Behavior that all APIs share: replies, errors in the form of each provider, CORS and API keys."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def body(wire: str, text: str = "hello", **fields: Any) -> dict[str, Any]:
         "gemini": {"contents": [{"parts": [{"text": text}]}]},
         "gemini stream": {"contents": [{"parts": [{"text": text}]}]},
     }
-    if wire.startswith("gemini"):  # there the path says whether it streams
+    if wire.startswith("gemini"):  # these APIs set streaming in the path
         fields.pop("stream", None)
     return {**bodies.get(wire, {"model": "mochi", "messages": messages}), **fields}
 
@@ -117,7 +117,7 @@ def test_usage_is_counted_in_characters_on_every_api(wire: str, stream: bool) ->
     assert received.usage is not None
     prompted, produced = received.usage
     assert produced == 13
-    if wire != "ollama":  # there the test offers a tool, which counts
+    if wire != "ollama":  # these tests offer a tool, which counts
         assert prompted == len("hello")
 
 
@@ -237,7 +237,7 @@ def test_instruction_block_is_run_up_to_its_tool_calls(stub: StubServer, wire: s
 
 
 def message_of(wire: str, answered: RawResponse) -> tuple[Any, Any]:
-    """The text of an error and what kind it is."""
+    """Return the text and the kind of an error."""
     error = answered.json[0]["error"] if wire == "gemini stream" else answered.json["error"]
     if wire == "ollama":
         return error, None
@@ -246,7 +246,7 @@ def message_of(wire: str, answered: RawResponse) -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def failing_stub() -> Iterator[StubServer]:
-    """A stub that fails with the status that the message names."""
+    """A stub that fails with the status that the message contains."""
     with stub_replying(
         lambda prompt: Reply([Failure("no such luck", int(prompt.user_text), (("X-Mine", "1"),))])
     ) as stub:
@@ -347,7 +347,7 @@ def test_unknown_model_is_404_with_the_text_of_the_provider(stub: StubServer, wi
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
 def test_invalid_body_is_400_in_the_form_of_the_provider(stub: StubServer, wire: str, data: bytes) -> None:
     if wire == "completion" and b"model" in data:
-        return  # a completion of nothing is one
+        return  # an empty completion is valid
     answer = send_request(stub, "POST", PATHS[wire], data)
     assert answer.status == 400
     message, kind = message_of(wire, answer)

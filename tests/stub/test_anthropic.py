@@ -1,4 +1,4 @@
-"""Anthropic's messages, driven by its official client."""
+"""Anthropic's Messages API with its official client."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ TOOLS: Any = [{"name": "now", "description": "the time", "input_schema": {"type"
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[StubServer]:
+def module_stub() -> Iterator[StubServer]:
     with StubServer(speed=0) as stub:
         yield stub
 
 
 @pytest.fixture(scope="module")
-def client(own: StubServer) -> Iterator[anthropic.Anthropic]:
-    with anthropic_client(own) as client:
+def client(module_stub: StubServer) -> Iterator[anthropic.Anthropic]:
+    with anthropic_client(module_stub) as client:
         yield client
 
 
 def events(stub: StubServer, **fields: Any) -> list[tuple[str, Any]]:
-    """Name and data of a stream's events; each is named as its type."""
+    """Return name and data of a stream's events. Each name must equal its type."""
     body = {"model": "mochi", "messages": HELLO, "max_tokens": 1000, "stream": True, **fields}
     answer = send_request(stub, "POST", "/v1/messages", body)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -278,17 +278,17 @@ def test_cut_ends_the_stream_without_a_stop_event() -> None:
         ),
     ],
 )
-def test_invalid_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any], message: str) -> None:
     body = {"model": "mochi", "messages": HELLO, "max_tokens": 9, **fields}
-    answer = send_request(own, "POST", "/v1/messages", body)
+    answer = send_request(module_stub, "POST", "/v1/messages", body)
     assert answer.status == 400
     assert answer.json["type"] == "error"
     assert answer.json["error"] == {"type": "invalid_request_error", "message": message}
 
 
 @pytest.mark.parametrize("number", [10, pytest.param(50, marks=pytest.mark.slow)])
-async def test_concurrent_streams_of_the_async_client_do_not_mix(own: StubServer, number: int) -> None:
-    async with anthropic.AsyncAnthropic(base_url=own.url, api_key="x") as client:
+async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: StubServer, number: int) -> None:
+    async with anthropic.AsyncAnthropic(base_url=module_stub.url, api_key="x") as client:
 
         async def stream_message(text: str) -> None:
             messages: Any = [{"role": "user", "content": text}]

@@ -1,4 +1,4 @@
-"""The packaged models: every behaviour that a client may want to be tested with, on real sockets."""
+"""Packaged models: every behaviour for client tests, on real sockets."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_tokens_have_4_and_chunks_40_characters(stub: StubServer) -> None:
 
 
 class Clock:
-    """A clock that sleeping moves, a little too far."""
+    """Clock that sleeping advances by slightly more than requested."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -121,7 +121,7 @@ class Clock:
         self.time += seconds + 0.0004
 
 
-async def played(reply: Reply) -> list[tuple[float, Piece]]:
+async def timed_pieces(reply: Reply) -> list[tuple[float, Piece]]:
     clock = Clock()
     return [
         (clock.time, piece)
@@ -136,7 +136,7 @@ async def test_pace_follows_the_formula_within_three_percent(model: str) -> None
     for text in ("short", "a question", "another question that is longer"):
         reply = reply_to(text, model)
         expected = (len(reply.text) / 4) / rate
-        assert (await played(reply))[-1][0] == pytest.approx(expected, rel=0.03)
+        assert (await timed_pieces(reply))[-1][0] == pytest.approx(expected, rel=0.03)
         assert planned_end(reply) / 1e9 == pytest.approx(expected, rel=0.001)
 
 
@@ -153,11 +153,11 @@ def test_jitter_is_deterministic_and_keeps_the_order() -> None:
 
 async def test_paused_stream_pauses_and_resumes() -> None:
     reply = reply_to("tell me more", "paused-stream")
-    moments = [moment for moment, _ in await played(reply)]
+    moments = [moment for moment, _ in await timed_pieces(reply)]
     gaps = [later - earlier for earlier, later in pairwise(moments)]
     assert gaps[1] == pytest.approx(10 + 40 / 300, abs=0.01)
     assert max(gaps[:1] + gaps[2:]) < 0.2
-    assert "".join(piece.value for _, piece in (await played(reply))) == reply_to("tell me more", "mochi").text
+    assert "".join(piece.value for _, piece in (await timed_pieces(reply))) == reply_to("tell me more", "mochi").text
 
 
 def test_speed_also_shortens_pauses() -> None:

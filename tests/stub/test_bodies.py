@@ -1,4 +1,4 @@
-"""Request bodies that Ollama refuses, in Go's words, and those that it takes though they look wrong."""
+"""Request bodies: those that Ollama refuses, with Go's messages, and unusual ones that it accepts."""
 
 from __future__ import annotations
 

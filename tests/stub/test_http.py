@@ -1,4 +1,4 @@
-"""Methods, paths, prefixes, HEAD, CORS: what belongs to HTTP rather than to any one route."""
+"""Methods, paths, prefixes, HEAD and CORS: behavior of HTTP rather than of a route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded files of every wire: replayed as they are on their own, translated for the others, in either mode."""
+"""Replay of recordings: unchanged on their own API, translated for other APIs, streamed or whole."""
 
 from __future__ import annotations
 

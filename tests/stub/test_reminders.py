@@ -1,4 +1,4 @@
-"""Instruction blocks that go on behind a later user message, for programs that end each request with a prompt."""
+"""Instruction blocks that continue after a later user message, for programs that append a prompt to each request."""
 
 from __future__ import annotations
 

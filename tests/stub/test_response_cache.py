@@ -1,4 +1,4 @@
-"""What was said before is said again in the same bytes, and no longer than it holds."""
+"""Response cache: repeated requests get the same bytes until the cache is invalidated."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def test_reload_and_truncation_are_reported_each_time() -> None:
         body = {**ASKED, "model": "mochi", "stream": False, "options": {"num_ctx": context}}
         client.post("/api/chat", json={**body, "messages": [*ASKED["messages"], *ASKED["messages"]]})
 
-    def told(rows: list[Exchange]) -> list[tuple[int | None, bool, bool]]:
+    def load_events(rows: list[Exchange]) -> list[tuple[int | None, bool, bool]]:
         return [(row.num_ctx, row.reload, row.truncated) for row in rows]
 
     with StubServer(speed=0) as stub, httpx.Client(base_url=stub.url) as client:
         for context in (8192, 4096, 8192, 8, 8):
             send_message(client, context)
         rows, state = stub.exchanges(), client.get("/stub/state").json()
-    assert told(rows) == [
+    assert load_events(rows) == [
         (8192, False, False),
         (4096, True, False),
         (8192, True, False),
@@ -93,12 +93,12 @@ def test_reload_and_truncation_are_reported_each_time() -> None:
     assert state["truncations"] == 2
 
 
-def remembered() -> tuple[ResponseCache, Callable[[int], Request]]:
+def cached_responses() -> tuple[ResponseCache, Callable[[int], Request]]:
     return ResponseCache(lambda: ("models", 1)), lambda number: Request("POST", "/", b"%d" % number)
 
 
 def test_long_answers_are_not_cached() -> None:
-    kept, request = remembered()
+    kept, request = cached_responses()
     memory = kept.entries_of(request(1))
     assert memory is not None
     memory.add(CachedReply(HttpResponse(200, b" " * MAX_BYTES), {}))
@@ -107,7 +107,7 @@ def test_long_answers_are_not_cached() -> None:
 
 
 def test_cache_has_a_limit() -> None:
-    kept, request = remembered()
+    kept, request = cached_responses()
     half = b" " * (MAX_BYTES // 2)
     for number in range(2 * MAX_BYTES_IN_ALL // len(half)):
         memory = kept.entries_of(request(number))

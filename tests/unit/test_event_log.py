@@ -1,4 +1,4 @@
-"""The log of a run: what is kept can be had from any event on, however it is kept."""
+"""Event log of a run: events can be read from any position, in memory or compressed."""
 
 import gc
 
@@ -11,7 +11,7 @@ from mochi_server.events import ContentDelta, ThinkingDelta
 
 
 def _events(log: EventLog) -> list[tuple[int, bytes, bytes]]:
-    """All that is to be had, piece by piece."""
+    """Read all events, portion by portion."""
     found: list[tuple[int, bytes, bytes]] = []
     while (batch := log.after(found[-1][0] if found else 0)) is not None:
         found += batch.events()
@@ -72,7 +72,7 @@ def test_long_log_does_not_add_work_for_the_gc() -> None:
 
 
 def _reachable(log: EventLog) -> list[object]:
-    """What the collector visits of a log."""
+    """Count the objects of a log that the garbage collector visits."""
     found: list[object] = []
     left: list[object] = [log]
     while left:

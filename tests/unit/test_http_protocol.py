@@ -1,4 +1,4 @@
-"""What `mochi_server.web.http_protocol` relies on in uvicorn and httptools, beyond their documentation."""
+"""Internals of uvicorn and httptools on which `mochi_server.web.http_protocol` depends."""
 
 import inspect
 from importlib.metadata import requires, version
@@ -38,7 +38,7 @@ async def protocol() -> httptools_impl.HttpToolsProtocol:
 
 def cycle(connection: httptools_impl.HttpToolsProtocol) -> httptools_impl.RequestResponseCycle:
     parameters = inspect.signature(httptools_impl.RequestResponseCycle).parameters
-    return httptools_impl.RequestResponseCycle(**dict.fromkeys(parameters))  # type: ignore[arg-type]  # only looked at
+    return httptools_impl.RequestResponseCycle(**dict.fromkeys(parameters))  # type: ignore[arg-type]  # not called
 
 
 async def test_uvicorn_has_what_the_protocol_relies_on() -> None:

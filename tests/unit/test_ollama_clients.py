@@ -1,4 +1,4 @@
-"""The synchronous and the asynchronous client, each test over both."""
+"""Each test runs with the synchronous and the asynchronous client."""
 
 import asyncio
 import socket
@@ -33,7 +33,7 @@ HELLO: list[ChatMessage] = [{"role": "user", "content": "Hello!"}]
 
 
 class Sync:
-    """The synchronous client behind the calls of these tests."""
+    """Synchronous client with the calls of these tests."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -56,7 +56,7 @@ class Sync:
 
 
 class Async:
-    """The asynchronous client behind the same calls."""
+    """Asynchronous client with the same calls."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -157,7 +157,7 @@ def test_unknown_model_is_not_found(client: Sync | Async) -> None:
 
 
 def test_unknown_host_name_is_reported_in_words() -> None:
-    class NoSuchName(ConnectionRefusedError):  # as aiohttp tells it: the resolver's numbers are its own
+    class NoSuchName(ConnectionRefusedError):  # like aiohttp's exception, whose number comes from the resolver
         errno = socket.EAI_NONAME
         os_error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

@@ -1,4 +1,4 @@
-"""What is sent to Ollama and how its answers are read."""
+"""Requests to Ollama and parsing of its responses."""
 
 from typing import Any
 

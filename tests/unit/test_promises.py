@@ -1,4 +1,4 @@
-"""Check the promises of the documentation: each has a footnote with a test, and each named test exists."""
+"""Promises of the documentation: each has a footnote with a test, and each named test exists."""
 
 import re
 from functools import cache
