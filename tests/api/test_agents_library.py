@@ -85,7 +85,7 @@ def test_packaged_prompts_replace_unusable_files(tmp_path: Path) -> None:
     assert packaged.planning() != packaged.execution()
 
 
-def test_the_samples_work_as_they_are(
+def test_sample_agents_work_unchanged(
     private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))

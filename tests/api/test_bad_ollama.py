@@ -109,7 +109,7 @@ def test_collected_turn_gets_502(
 
 
 @pytest.mark.parametrize("end", [Failure("kaput"), Cut()], ids=["an error line", "a cut"])
-def test_text_before_failure_is_kept_and_next_turn_works(tmp_path: Path, end: Part) -> None:
+def test_text_before_failure_is_stored_and_next_turn_works(tmp_path: Path, end: Part) -> None:
     def resolve(prompt: Prompt) -> Reply:
         return Reply([Text(PIECES), end]) if prompt.user_text == "fail" else Reply.of("Fine.")
 

@@ -185,7 +185,7 @@ def test_old_tool_results_are_shortened_first(tmp_path: Path) -> None:
         assert all(len(content) > 1500 for content in stored)
 
 
-def test_a_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
+def test_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     answer = private_api.send_message(session_id, "Long: " + "word " * 3000)
     assert answer["context_window"]["current_window"] == 16384

@@ -43,7 +43,7 @@ def replying_with(depth: int) -> StubServer:
 
 
 @pytest.mark.parametrize("depth", [101, 252, 300])
-def test_call_with_too_deep_arguments_fails_and_turn_goes_on(tmp_path: Path, depth: int) -> None:
+def test_call_with_too_deep_arguments_fails_and_turn_continues(tmp_path: Path, depth: int) -> None:
     write_tools(tmp_path, TOOL)
     settings = {"tools": ["take"], "execution_policy": "never_confirm"}
     with replying_with(depth) as stub, RunningServer(tmp_path, stub.url) as server:
@@ -71,7 +71,7 @@ def test_arguments_of_a_hundred_levels_are_used_and_stored(tmp_path: Path) -> No
         assert api.messages(session_id)[1]["tool_calls"][0]["function"]["arguments"] == nested(100)
 
 
-def test_edited_arguments_may_not_be_too_deep(tmp_path: Path) -> None:
+def test_too_deep_edited_arguments_are_refused(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOL)
     with replying_with(1) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -87,7 +87,7 @@ def test_edited_arguments_may_not_be_too_deep(tmp_path: Path) -> None:
 
 @pytest.mark.one_process("it is about files")
 @pytest.mark.parametrize("depth", [246, 252, 480, 900])
-def test_a_stored_session_with_too_deep_arguments_can_be_read(
+def test_stored_session_with_too_deep_arguments_can_be_read(
     private_api: Api, private_server: RunningServer, tmp_path: Path, depth: int
 ) -> None:
     session_id = private_api.create_session("mochi")["session_id"]

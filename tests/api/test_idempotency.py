@@ -38,7 +38,7 @@ def contents(api: Api, session_id: str) -> list[str]:
     return [message["content"] for message in api.messages(session_id)]
 
 
-def test_the_same_post_after_the_end_gets_the_same_events(api: Api) -> None:
+def test_same_post_after_the_end_gets_the_same_events(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     first = stream_with_key(api, session_id, "Hi")
     assert stream_with_key(api, session_id, "Hi") == first
@@ -152,7 +152,7 @@ def test_concurrent_same_posts_are_one_turn(api: Api, server: RunningServer) -> 
     assert contents(api, session_id) == ["Hi", "Fine."]
 
 
-def test_a_key_belongs_to_its_session(api: Api) -> None:
+def test_idempotency_key_belongs_to_its_session(api: Api) -> None:
     sessions = [api.create_session("mochi")["session_id"] for _ in range(2)]
     runs = {stream_with_key(api, session_id, "Hi")[0].id.partition(":")[0] for session_id in sessions}
     assert len(runs) == 2

@@ -223,7 +223,7 @@ def test_image_is_served_only_through_its_session(private_api: Api, private_serv
 
 
 @pytest.mark.one_process("it is about files")
-def test_a_link_in_place_of_an_image_is_not_followed(
+def test_symlink_in_place_of_an_image_is_not_followed(
     private_api: Api, private_server: RunningServer, tmp_path: Path
 ) -> None:
     session_id = session_with_images(private_api, PNG)
@@ -279,7 +279,7 @@ def test_session_deleted_during_turn_leaves_no_image(private_api: Api, private_s
     assert blobs(private_server) == set()
 
 
-def test_the_same_key_with_another_image_is_another_message(api: Api) -> None:
+def test_idempotency_key_with_another_image_is_refused(api: Api) -> None:
     session_id = api.create_session(VISION_MODEL)["session_id"]
 
     def send_message(image: bytes) -> httpx.Response:

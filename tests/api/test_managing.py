@@ -61,7 +61,7 @@ def without_id(session: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in session.items() if name != "session_id"}
 
 
-def test_the_list_is_searched_and_paged(private_api: Api) -> None:
+def test_list_is_searched_and_paged(private_api: Api) -> None:
     ids = [session_with_messages(private_api, f"Is apple pie number {number} good?") for number in range(3)][::-1]
     other = session_with_messages(private_api, "Pears?")
     assert listed_sessions(private_api) == [other, *ids]

@@ -96,7 +96,7 @@ def test_ended_turn_keeps_messages_but_no_task(tmp_path: Path, stub: StubServer)
         assert _grown_types(before, _RUN | _SESSION | _SUMMARY) == set()
 
 
-def test_open_stream_does_not_keep_the_body_of_its_request(tmp_path: Path) -> None:
+def test_open_stream_releases_its_request_body(tmp_path: Path) -> None:
     gate = Gate()
     reply = Reply([Text(["Hi "]), gate, Text(["there."])])
     with StubServer(speed=0, resolve=lambda _: reply) as stub, RunningServer(tmp_path, stub.url) as server:

@@ -104,7 +104,7 @@ def test_tool_calls_are_counted_by_outcome(tmp_path: Path, stub: StubServer) -> 
     }
 
 
-def test_running_turns_and_open_streams_are_gauged(holding: GatedStub, tmp_path: Path) -> None:
+def test_running_turns_and_open_streams_are_counted(holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
@@ -161,7 +161,7 @@ def test_unknown_names_do_not_add_labels_without_limit() -> None:
     assert b'model="other"' in metrics.render()
 
 
-def test_names_are_prefixed_and_say_their_unit() -> None:
+def test_metric_names_have_prefix_and_unit() -> None:
     assert [name for name, kind, _, _ in Metrics().described if not name.startswith("mochi_")] == []
     for name, kind, _, text in Metrics().described:
         assert (kind == "counter") == name.endswith("_total")

@@ -118,7 +118,7 @@ def test_pipelined_requests_are_answered_in_order(
     assert rest.count(b"HTTP/1.1 200 OK") == 401
 
 
-def test_answer_is_whole_if_garbage_follows_its_request(
+def test_answer_is_complete_if_garbage_follows_its_request(
     client: RudeClient, session_id: str, holding: GatedStub
 ) -> None:
     client.sends(post(f"/chat/{session_id}/stream", {"message": "hold"}) + LIVE + b"\0\0\0\0")
@@ -133,7 +133,7 @@ def test_answer_is_whole_if_garbage_follows_its_request(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_requests_may_be_cut_anywhere(client: RudeClient, session_id: str, size: int) -> None:
+def test_requests_can_be_split_anywhere(client: RudeClient, session_id: str, size: int) -> None:
     body = post("/sessions", {"model": "mochi", "system_prompt": "\r\n\r\n" * 5})
     data = LIVE + body + chunked(f"/sessions/{session_id}/fork", b"{}") + b"\r\n" + LIVE
     for start in range(0, len(data), size):
@@ -142,7 +142,7 @@ def test_requests_may_be_cut_anywhere(client: RudeClient, session_id: str, size:
     assert answers.count(b"HTTP/1.1 201 Created") == 2
 
 
-def test_bodies_full_of_blank_lines_are_whole(client: RudeClient) -> None:
+def test_bodies_full_of_blank_lines_are_complete(client: RudeClient) -> None:
     body = b'{"model": "mochi"' + b"\r\n\r\n" * 500_000 + b"}"
     head = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     declared = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -163,7 +163,7 @@ def test_disconnect_is_noticed_while_requests_wait(
 
 
 @pytest.mark.slow
-def test_a_client_that_never_reads_costs_little_memory(tmp_path: Path) -> None:
+def test_client_that_never_reads_costs_little_memory(tmp_path: Path) -> None:
     with Command("mochi_server", "--test-mode", "--port", "0", "--log-level", "WARNING", cwd=tmp_path) as command:
         api = command.api()
         api.ok(api.http.get("/health/live"))

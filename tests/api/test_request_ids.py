@@ -156,7 +156,7 @@ def test_access_log_has_path_but_not_query(api: Api, lines: RequestLog) -> None:
     assert "hidden" not in str(line)
 
 
-def test_a_whole_stream_is_logged_when_it_ends(api: Api, lines: RequestLog) -> None:
+def test_stream_is_logged_when_it_ends(api: Api, lines: RequestLog) -> None:
     session_id = api.create_session("mochi")["session_id"]
     body = {"message": instruct(words(5))}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:

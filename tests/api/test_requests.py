@@ -111,13 +111,13 @@ def test_lone_surrogates_are_refused_before_any_write(
     assert sorted(data_dir.rglob("*.[mj]*")) == before
 
 
-def test_two_hundred_thousand_wrong_items_get_a_short_answer(api: Api) -> None:
+def test_error_for_200000_invalid_items_is_short(api: Api) -> None:
     response = api.http.post("/sessions", json={"model": "mochi", "tool_settings": {"tools": [1] * 200_000}})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert len(response.content) < 5000
 
 
-def test_a_validation_error_names_the_field(api: Api) -> None:
+def test_validation_error_names_the_field(api: Api) -> None:
     error = api.http.post("/sessions", json={"model": 5}).json()["error"]
     assert error["message"].startswith("model: ")
     assert error["details"]["errors"][0]["loc"] == ["body", "model"]
@@ -168,7 +168,7 @@ def test_oversized_headers_are_431(api: Api) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "192.168.1.5", "127.0.0.1.evil.example"])
-def test_a_foreign_host_on_loopback_is_403(api: Api, host: str) -> None:
+def test_foreign_host_on_loopback_is_403(api: Api, host: str) -> None:
     assert error_of(api.http.get("/health", headers={"Host": host})) == (403, "HOST_FORBIDDEN")
 
 
@@ -180,7 +180,7 @@ def test_loopback_host_names_are_accepted(api: Api, host: str) -> None:
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://", "http://["]
 )
-def test_a_foreign_origin_is_403(api: Api, origin: str) -> None:
+def test_foreign_origin_is_403(api: Api, origin: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     headers = {"Origin": origin}
     assert error_of(api.http.get("/health", headers=headers)) == (403, "ORIGIN_FORBIDDEN")
@@ -255,7 +255,7 @@ def test_allowed_origins_and_their_hosts_are_accepted(tmp_path: Path, stub: Stub
         assert error_of(api.http.get("/health", headers={"Origin": "https://other.example"}))[0] == 403
 
 
-def test_with_keys_every_request_needs_one(tmp_path: Path, stub: StubServer) -> None:
+def test_every_request_needs_a_key_if_keys_are_set(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("first", "second")) as server:
         api = server.api()
         for headers in (

@@ -150,7 +150,7 @@ def test_turn_waits_for_the_previous_one(api: Api, server: RunningServer, holdin
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(20, marks=pytest.mark.slow)])
-def test_session_is_free_once_done_is_read(api: Api, server: RunningServer, rounds: int) -> None:
+def test_session_is_unlocked_once_done_is_read(api: Api, server: RunningServer, rounds: int) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     for _ in range(rounds):
@@ -198,7 +198,7 @@ def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:
     assert [error_of(response) for response in edits] == [(409, "SESSION_BUSY")] * 3
 
 
-def test_a_patch_during_a_turn_is_kept(tmp_path: Path, holding: GatedStub) -> None:
+def test_patch_during_a_turn_is_stored(tmp_path: Path, holding: GatedStub) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]

@@ -53,7 +53,7 @@ def stored_result(api: Api, session_id: str) -> dict[str, Any]:
     return result
 
 
-def test_a_stop_after_the_approval_stores_who_decided(server: RunningServer, tmp_path: Path) -> None:
+def test_stop_after_approval_stores_the_decision(server: RunningServer, tmp_path: Path) -> None:
     api = server.api()
     session_id = new_session(api)
     with api.open_stream(session_id, instruct(calls("wait", text="x"))) as events:
@@ -71,7 +71,7 @@ def test_a_stop_after_the_approval_stores_who_decided(server: RunningServer, tmp
     assert result["arguments"] == {"text": "edited"}
 
 
-def test_stop_before_a_decision_stores_that_call_did_not_run(server: RunningServer) -> None:
+def test_stop_before_a_decision_stores_that_no_call_ran(server: RunningServer) -> None:
     api = server.api()
     session_id = new_session(api)
     with api.open_stream(session_id, instruct(calls("note", text="x"))) as events:
@@ -85,7 +85,7 @@ def test_stop_before_a_decision_stores_that_call_did_not_run(server: RunningServ
 
 
 @pytest.mark.slow
-def test_approvals_that_race_a_stop_store_what_happened(server: RunningServer, tmp_path: Path) -> None:
+def test_approvals_that_race_a_stop_store_the_real_outcome(server: RunningServer, tmp_path: Path) -> None:
     api, deciding, stopping = server.api(), server.api(), server.api()
     notes = tmp_path / "tools" / "notes.txt"
     with ThreadPoolExecutor(2) as pool:

@@ -273,7 +273,7 @@ def test_running_summary_does_not_delay_next_answer(tmp_path: Path) -> None:
     assert min(delays) < 0.05
 
 
-def test_a_scripted_conversation_can_be_summarized_too(api: Api) -> None:
+def test_scripted_conversation_can_be_summarized(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "My boat is called Wanda. " + instruct(words(7)))
     assert "Wanda" in api.ok(api.http.post(f"/sessions/{session_id}/summarize"))["summary"]

@@ -201,7 +201,7 @@ def test_only_enabled_tools_can_run(api: Api, data_dir: Path) -> None:
     assert notes(data_dir) == []
 
 
-def test_a_group_enables_its_tools(api: Api) -> None:
+def test_group_enables_its_tools(api: Api) -> None:
     session_id = session_with(api, tools=[], tool_group="maths")
     answer = api.send_message(session_id, instruct(calls("add", a=1, b=2)))
     assert answer["tool_calls_executed"][0]["success"] is True
@@ -369,7 +369,7 @@ def test_edited_arguments_are_checked_used_and_stored(api: Api, data_dir: Path) 
     assert stored["arguments"] == {"text": "edited"}
 
 
-def test_an_approval_can_hold_for_the_session(api: Api, data_dir: Path) -> None:
+def test_approval_can_apply_to_the_whole_session(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     with api.open_stream(session_id, instruct(calls("note", text="one"), calls("note", text="two"))) as stream:
         pending = PendingApproval(api, session_id, stream)
@@ -469,7 +469,7 @@ def test_collected_turn_denies_calls_that_need_approval(api: Api, data_dir: Path
     assert notes(data_dir) == []
 
 
-def test_a_collected_turn_can_wait_for_approval(api: Api, server: RunningServer, data_dir: Path) -> None:
+def test_collected_turn_can_wait_for_approval(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     answers: list[dict[str, Any]] = []
     message = instruct(calls("note", text="waited"), words(3))
@@ -546,9 +546,7 @@ def test_hung_tools_do_not_delay_other_requests(stub: StubServer, tmp_path: Path
     assert slowest < 2.0  # the clients share two cores with other tests
 
 
-def test_the_samples_work_as_they_are(
-    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sample_tools_work_unchanged(private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))
     with RunningServer(tmp_path, private_stub.url, tools_dir=SAMPLES) as server:
         api = server.api()
@@ -578,7 +576,7 @@ def test_the_samples_work_as_they_are(
 
 
 @pytest.mark.parametrize("approved", ["yes", "true", 1, "on", None])
-def test_only_true_is_an_approval(api: Api, approved: object) -> None:
+def test_approval_requires_the_boolean_true(api: Api, approved: object) -> None:
     session_id = api.create_session("mochi")["session_id"]
     decision = {"confirmation_id": "conf_0000000000", "approved": approved}
     response = api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)

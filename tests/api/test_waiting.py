@@ -102,7 +102,7 @@ def test_request_waiting_for_unload_emits_queued_status(tmp_path: Path) -> None:
     assert (told.type, told.data["state"]) == ("status", "queued")
 
 
-def test_a_quick_answer_needs_no_status(api: Api) -> None:
+def test_quick_answer_needs_no_status(api: Api) -> None:
     assert states(api.stream_message(api.create_session("mochi")["session_id"], "Hi")) == []
 
 

@@ -84,7 +84,7 @@ def approved_tools(api: Api, session_id: str) -> list[str]:
     return names
 
 
-def test_a_withdrawn_approval_is_not_used_again(api: Api) -> None:
+def test_withdrawn_approval_is_not_used_again(api: Api) -> None:
     def check(turn: Turn) -> None:
         turn.approve(turn.wait_for_approval_request(), remember="session")
         waiting = turn.wait_for_approval_request()
@@ -101,7 +101,7 @@ def test_a_withdrawn_approval_is_not_used_again(api: Api) -> None:
         assert Turn(api, session_id, events).wait_for_approval_request()
 
 
-def test_a_changed_policy_applies_to_the_next_call(api: Api, tmp_path: Path) -> None:
+def test_changed_policy_applies_to_the_next_call(api: Api, tmp_path: Path) -> None:
     settings = {"tools": TOOL_NAMES, "execution_policy": "never_confirm"}
     session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
     with api.open_stream(session_id, instruct(calls("pause"), calls("first"), calls("second"))) as events:
@@ -116,7 +116,7 @@ def test_a_changed_policy_applies_to_the_next_call(api: Api, tmp_path: Path) -> 
     assert turn.asked == ["first"]
 
 
-def test_a_removed_tool_is_refused_in_the_same_turn(api: Api) -> None:
+def test_removed_tool_is_refused_in_the_same_turn(api: Api) -> None:
     results: list[dict[str, Any]] = []
 
     def check(turn: Turn) -> None:
@@ -133,7 +133,7 @@ def test_a_removed_tool_is_refused_in_the_same_turn(api: Api) -> None:
     ]
 
 
-def test_a_tool_removed_while_its_call_waits_does_not_run(api: Api) -> None:
+def test_tool_removed_while_its_call_waits_does_not_run(api: Api) -> None:
     results: list[dict[str, Any]] = []
 
     def check(turn: Turn) -> None:

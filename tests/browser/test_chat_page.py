@@ -49,7 +49,7 @@ def test_answer_and_thinking_stream_and_fill_the_gauge(page: Page) -> None:
     expect(page.locator("#gauge-text")).to_contain_text("of 8.2k tokens")
 
 
-def test_a_call_waits_for_approval(page: Page) -> None:
+def test_call_waits_for_approval(page: Page) -> None:
     send_message(page, "Why is the sky blue?")
     ready(page)
     asked_for_dice(page)
@@ -158,7 +158,7 @@ def test_reload_shows_a_pending_approval_again(page: Page) -> None:
     expect(page.locator(".card pre")).to_contain_text("Rolled")
 
 
-def test_a_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningServer, origin: str) -> None:
+def test_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningServer, origin: str) -> None:
     with CuttingRelay(server.url) as relay:
         page.goto(f"{origin}/chat.html?server={relay.url}")
         expect(page.locator("#model option")).to_have_count(3)
@@ -216,7 +216,7 @@ def test_message_waits_until_the_page_is_connected(page: Page) -> None:
     assert len(answers(page)[0].split()) >= 30
 
 
-def test_a_server_that_is_not_there_is_told(context: BrowserContext, origin: str) -> None:
+def test_unreachable_server_is_reported(context: BrowserContext, origin: str) -> None:
     page = context.new_page()
     page.goto(f"{origin}/chat.html?server=http://127.0.0.1:9")
     expect(page.get_by_role("status")).to_have_text("No server at http://127.0.0.1:9.")

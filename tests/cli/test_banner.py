@@ -85,7 +85,7 @@ def test_greeting_reports_missing_models_and_second_process(tmp_path: Path) -> N
             )
 
 
-def test_greeting_reports_a_server_that_is_not_ollama(tmp_path: Path) -> None:
+def test_greeting_reports_another_server_in_place_of_ollama(tmp_path: Path) -> None:
     with RawOllama(lambda _: None) as ollama:
         wrong = f"{ollama.url}/nowhere"
         with Command("mochi_server", "--port", "0", "--ollama-host", wrong, cwd=tmp_path) as command:

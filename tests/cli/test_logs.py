@@ -125,7 +125,7 @@ def test_keys_and_passwords_are_masked_wherever_they_are_logged(
     assert not [secret for secret in secrets if secret in printed]
 
 
-def test_ollamas_credentials_are_in_no_message(tmp_path: Path) -> None:
+def test_ollama_credentials_are_in_no_message(tmp_path: Path) -> None:
     host = f"http://me:{PASSWORD.replace('/', '%2F')}@127.0.0.1:9"
     with serving(tmp_path, MOCHI_OLLAMA_HOST=host, OLLAMA_API_KEY=OLLAMA_KEY) as (command, api):
         answers = [api.http.get(path).text for path in ("/health", "/models")]
@@ -140,7 +140,7 @@ def test_ollamas_credentials_are_in_no_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "host", ["ftp://me:word-4@x", "http://me:word-4@x:port", "me:word/-4@x", "http://me:pa/word-4@x"]
 )
-def test_a_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, host: str) -> None:
+def test_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, host: str) -> None:
     for arguments, environment in ((["--ollama-host", host], {}), ([], {"MOCHI_OLLAMA_HOST": host})):
         code, text = run("mochi_server", *arguments, cwd=tmp_path, **environment)
         assert code == 2
@@ -148,7 +148,7 @@ def test_a_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, hos
         assert "-4" not in text
 
 
-def test_the_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub: StubServer) -> None:
+def test_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub: StubServer) -> None:
     arguments = ["--host", "0.0.0.0", "--port", "0", "--ollama-host", stub.url]  # noqa: S104 - under test
     write_tools(tmp_path, TOOLS)
     with Command("mochi_server", *arguments, cwd=tmp_path) as command:
@@ -165,7 +165,7 @@ def test_the_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub
     assert key not in logged
 
 
-def test_at_info_nothing_of_a_conversation_is_logged(tmp_path: Path, stub: StubServer) -> None:
+def test_info_log_has_no_text_of_conversations(tmp_path: Path, stub: StubServer) -> None:
     said = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
     with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
         call_tool(api, "fail", said["argument"], system_prompt=said["prompt"])
@@ -181,7 +181,7 @@ def test_at_info_nothing_of_a_conversation_is_logged(tmp_path: Path, stub: StubS
     assert "zebra" not in printed, [line for line in command.output if "zebra" in line]
 
 
-def test_at_info_nothing_of_a_broken_session_file_is_logged(tmp_path: Path, stub: StubServer) -> None:
+def test_info_log_has_no_text_of_damaged_session_files(tmp_path: Path, stub: StubServer) -> None:
     folder = tmp_path / "chat_sessions"
     folder.mkdir()
     (folder / "0123456789.json").write_text('{"metadata": {}, "messages": [{"content": "zebra"} zebra]}')

@@ -24,7 +24,7 @@ from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 
-def test_version_and_help_import_nothing_heavy(tmp_path: Path) -> None:
+def test_version_and_help_import_no_server(tmp_path: Path) -> None:
     with FreshCommand("mochi_server", "--version", cwd=tmp_path) as command:
         assert (command.wait(), command.output) == (0, [f"mochi-server {__version__}\n"])
     assert run("mochi_stub", "--version", cwd=tmp_path) == (0, f"mochi-stub {__version__}\n")
@@ -61,7 +61,7 @@ def test_version_and_help_import_nothing_heavy(tmp_path: Path) -> None:
         (["--test-mode"], {"MOCHI_MAX_BODY_BYTES": "0"}, "MOCHI_MAX_BODY_BYTES"),
     ],
 )
-def test_a_wrong_value_is_one_line_that_names_the_setting(
+def test_wrong_value_is_one_line_that_names_the_setting(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], named: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -112,7 +112,7 @@ def test_test_mode_begins_with_an_empty_store_every_time(tmp_path: Path) -> None
             assert command.end(signal.SIGINT) == 0
 
 
-def test_a_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+def test_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         code, text = run("mochi_server", "--port", port, cwd=tmp_path)
@@ -208,7 +208,7 @@ def test_session_survives_the_end_of_the_process(tmp_path: Path, sig: signal.Sig
 
 
 @pytest.mark.slow
-def test_killed_process_keeps_the_answer_up_to_a_checkpoint(tmp_path: Path) -> None:
+def test_killed_process_loses_only_text_after_a_checkpoint(tmp_path: Path) -> None:
     with StubServer(speed=4) as stub:
         arguments = ["--port", "0", "--ollama-host", stub.url]
         with Command("mochi_server", *arguments, cwd=tmp_path) as command:

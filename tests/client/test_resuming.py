@@ -79,7 +79,7 @@ def test_same_idempotency_key_is_the_same_message(client: MochiClient) -> None:
     assert len(client.get_session(session_id)["messages"]) == 2
 
 
-def test_what_is_no_longer_kept_comes_as_a_snapshot(
+def test_dropped_events_are_replaced_by_a_snapshot(
     connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, "MAX_BYTES", 2000)

@@ -50,7 +50,7 @@ schema = schemathesis.openapi.from_dict(document(), config=SchemathesisConfig.fr
 
 
 @schema.parametrize()
-def test_operation_answers_as_documented(case: Case[Any], world: World) -> None:
+def test_operation_conforms_to_the_document(case: Case[Any], world: World) -> None:
     if case.meta is not None and case.meta.generation.mode == GenerationMode.POSITIVE:
         case.body = with_existing_names(case.body)
     with world.resources_for(case):

@@ -258,7 +258,7 @@ def reloading(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory)
     ],
     ids=["cut", "bytes", "deep", "large", "list", "number", "nameless"],
 )
-def test_a_malformed_file_is_a_problem(reloading: Shared, content: bytes, message: str) -> None:
+def test_malformed_file_is_a_problem(reloading: Shared, content: bytes, message: str) -> None:
     write_mcp(reloading.data_dir).write_bytes(content)
     reloading.api.ok(reloading.api.http.post("/tools/reload"))
     assert problems(reloading.api) == {"mcp.json": message}

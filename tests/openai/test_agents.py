@@ -83,7 +83,7 @@ def test_write_tool_of_agent_needs_policy(
     assert notes(data_dir) == before + written
 
 
-def test_a_conversation_with_an_agent_is_continued_by_its_id(conversation: Conversation, server: RunningServer) -> None:
+def test_conversation_with_an_agent_is_continued_by_its_id(conversation: Conversation, server: RunningServer) -> None:
     api = server.api()
     session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
     api.send_message(session, instruct(delegate(), words(2)))

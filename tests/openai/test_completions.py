@@ -168,7 +168,7 @@ def test_server_and_client_tools_are_called_together(
 @pytest.mark.parametrize(
     ("policy", "result"), [(None, "denied"), ("never_confirm", "Noted."), ("always_confirm", "denied")]
 )
-def test_a_call_that_needs_approval_is_denied(conversation: Conversation, policy: str | None, result: str) -> None:
+def test_call_that_needs_approval_is_denied(conversation: Conversation, policy: str | None, result: str) -> None:
     headers = {"X-Mochi-Tools": "note"} | ({"X-Mochi-Tool-Policy": policy} if policy else {})
     answer: Any = conversation.send_message(instruct(calls("note", text="x"), words(2)), extra_headers=headers)
     assert result in conversation.sent[-1]["messages"][-1]["content"]
@@ -178,7 +178,7 @@ def test_a_call_that_needs_approval_is_denied(conversation: Conversation, policy
     assert call["execution_time"] >= 0
 
 
-def test_instructions_and_thoughts_are_sent_on(conversation: Conversation) -> None:
+def test_instructions_and_thinking_are_forwarded(conversation: Conversation) -> None:
     conversation.messages = [
         {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
         {"role": "user", "content": "Hi."},
@@ -216,7 +216,7 @@ def test_images_are_sent_to_vision_models(tmp_path: Path) -> None:
         in_session(conversation, server.api())
 
 
-def test_a_conversation_may_hold_more_images_than_a_message(conversation: Conversation) -> None:
+def test_conversation_can_have_more_images_than_a_message(conversation: Conversation) -> None:
     def message(number: int) -> Any:
         url = f"data:image/png;base64,{PIXEL}"
         return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}] * number}
@@ -297,7 +297,7 @@ def test_image_urls_are_not_fetched(conversation: Conversation, url: str) -> Non
     assert str(refusal.param).startswith("messages")
 
 
-def test_refusals_before_any_route_have_openais_form(server: RunningServer) -> None:
+def test_errors_before_routing_have_the_openai_format(server: RunningServer) -> None:
     url = f"{server.url}/v1/chat/completions"
     for response, status, code in (
         (httpx.get(f"{server.url}/v1/nothing"), 404, "not_found"),
@@ -386,7 +386,7 @@ def test_broken_answer_ends_stream_with_error(tmp_path: Path) -> None:
         assert (heard, caught.value.code) == ("one two ", "ollama_error")
 
 
-def test_a_shutdown_ends_an_answer_with_an_error(holding: GatedStub, tmp_path: Path) -> None:
+def test_shutdown_ends_an_answer_with_an_error(holding: GatedStub, tmp_path: Path) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}], "stream": True}
     with (
         RunningServer(tmp_path, holding.stub.url, shutdown_grace_seconds=0) as server,
@@ -401,7 +401,7 @@ def test_a_shutdown_ends_an_answer_with_an_error(holding: GatedStub, tmp_path: P
 
 
 @STREAMED
-def test_a_closed_connection_stops_the_model(holding: GatedStub, tmp_path: Path, stream: bool) -> None:
+def test_disconnect_stops_the_model(holding: GatedStub, tmp_path: Path, stream: bool) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}], "stream": stream}
     with RunningServer(tmp_path, holding.stub.url) as server:
         with httpx.Client(base_url=server.url, timeout=5) as client:

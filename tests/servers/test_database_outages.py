@@ -32,7 +32,7 @@ def endings(events: list[Event]) -> list[tuple[str, str | None]]:
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 @pytest.mark.parametrize("seconds", [2.5, 4])
-def test_an_answer_outlives_a_restart_of_the_database(
+def test_answer_survives_a_database_restart(
     start: Start, holding: GatedStub, cluster: Postgres, seconds: float, mode: str
 ) -> None:
     with Api(start(store_url=cluster.url()).url, timeout=60) as api:
@@ -52,7 +52,7 @@ def test_an_answer_outlives_a_restart_of_the_database(
         assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
 
 
-def test_an_answer_outlives_locked_tables(start: Start, holding: GatedStub, database: str) -> None:
+def test_answer_survives_locked_tables(start: Start, holding: GatedStub, database: str) -> None:
     with Api(start().url, timeout=60) as api, psycopg.connect(database) as connection:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
@@ -67,7 +67,7 @@ def test_an_answer_outlives_locked_tables(start: Start, holding: GatedStub, data
         assert [message["content"] for message in api.messages(session_id)] == ["hold", WHOLE]
 
 
-def test_a_client_is_told_that_its_answer_is_not_stored(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_client_gets_an_error_for_an_unstored_answer(start: Start, holding: GatedStub, cluster: Postgres) -> None:
     with Api(start(store_url=cluster.url(), store_retry_seconds=1).url, timeout=60) as api:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
@@ -78,7 +78,7 @@ def test_a_client_is_told_that_its_answer_is_not_stored(start: Start, holding: G
         assert endings(received) == [("error", "STORAGE_FAILED"), ("done", None)]
 
 
-def test_a_stopped_turn_tells_that_its_text_is_not_stored(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_stopped_turn_reports_that_its_text_is_not_stored(start: Start, holding: GatedStub, cluster: Postgres) -> None:
     with Api(start(store_url=cluster.url(), store_retry_seconds=1).url, timeout=60) as api:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events, ThreadPoolExecutor(1) as pool:
@@ -91,7 +91,7 @@ def test_a_stopped_turn_tells_that_its_text_is_not_stored(start: Start, holding:
         assert len(holding.chats("cancelled")) == 1
 
 
-def test_a_shutdown_stores_what_it_can_within_the_grace(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_shutdown_stores_answers_within_its_grace_period(start: Start, holding: GatedStub, cluster: Postgres) -> None:
     server = start(store_url=cluster.url(), shutdown_grace_seconds=10)
     with Api(server.url, timeout=60) as api, ThreadPoolExecutor(1) as pool:
         session_id = api.create_session("mochi")["session_id"]
@@ -108,7 +108,9 @@ def test_a_shutdown_stores_what_it_can_within_the_grace(start: Start, holding: G
         assert [message["content"] for message in api.messages(session_id)] == ["hold", WHOLE]
 
 
-def test_a_shutdown_without_the_database_tells_and_ends(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_shutdown_without_the_database_reports_lost_answers(
+    start: Start, holding: GatedStub, cluster: Postgres
+) -> None:
     server = start(store_url=cluster.url(), shutdown_grace_seconds=1)
     with Api(server.url, timeout=60) as api, ThreadPoolExecutor(1) as pool:
         session_id = api.create_session("mochi")["session_id"]

@@ -37,7 +37,7 @@ def relay_to(database: str) -> tuple[CuttingRelay, str]:
 
 
 @pytest.mark.slow
-def test_turn_goes_on_when_the_database_is_lost(
+def test_turn_continues_when_the_database_is_lost(
     start: Start, holding: GatedStub, relay_to: tuple[CuttingRelay, str]
 ) -> None:
     relay, url = relay_to

@@ -81,7 +81,7 @@ def test_later_requests_to_a_frozen_server_fail_at_once(a: Api, b: Api, servers:
     assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] in ("stopped", "cancelled"), "it answers again"
 
 
-def test_a_stream_of_a_server_that_freezes_ends_with_an_error(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
+def test_stream_ends_with_an_error_when_its_server_freezes(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as mine:
         next(mine)
@@ -93,7 +93,7 @@ def test_a_stream_of_a_server_that_freezes_ends_with_an_error(a: Api, b: Api, se
     assert (error.type, error.data["code"], done.type) == ("error", "SERVER_LOST", "done")
 
 
-def test_a_session_of_a_frozen_server_can_be_deleted(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
+def test_session_of_a_frozen_server_can_be_deleted(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
     with frozen_in_turn(a, servers[0]) as session_id:
         assert b.http.delete(f"/sessions/{session_id}").status_code == 204
         assert error_of(b.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")

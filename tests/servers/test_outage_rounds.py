@@ -56,7 +56,7 @@ def cluster() -> Iterator[Postgres]:
 
 
 @pytest.mark.parametrize("seconds", [1, 3, 8, 20])
-def test_what_clients_received_is_stored_or_they_were_told(
+def test_received_text_is_stored_or_reported_as_lost(
     start: Start, stub: StubServer, cluster: Postgres, seconds: float
 ) -> None:
     counts: Counter[str] = Counter()

@@ -51,7 +51,7 @@ def test_only_requests_with_the_secret_bypass_the_checks(start: Start, database:
         assert client.get("/tools", headers={"X-Mochi-Peer": token, **foreign}).status_code == 200
 
 
-def test_requests_between_servers_need_no_key_of_the_other_server(start: Start, holding: GatedStub) -> None:
+def test_peer_requests_need_no_key_of_the_other_server(start: Start, holding: GatedStub) -> None:
     with (
         Api(start(api_keys=("a",)).url, headers={"Authorization": "Bearer a"}) as a,
         Api(start(api_keys=("b",)).url, headers={"Authorization": "Bearer b"}) as b,

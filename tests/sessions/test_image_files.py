@@ -47,7 +47,7 @@ async def test_start_sweeps_only_images_left_by_a_crash(directory: SessionDirect
     assert blobs(sessions_dir) == {SHOWN.sha256, "mine.txt"}
 
 
-def test_image_left_by_a_change_is_swept_with_the_next(directory: SessionDirectory, sessions_dir: Path) -> None:
+def test_unused_image_is_swept_by_the_next_change(directory: SessionDirectory, sessions_dir: Path) -> None:
     (sessions_dir / "blobs").mkdir(parents=True)
     (sessions_dir / "blobs" / Image.of(GIF).sha256).write_bytes(GIF)
     directory.delete(session_with_image(directory))

@@ -51,13 +51,13 @@ async def test_taken_ids_are_replaced(store: SessionStore) -> None:
     assert len({first.session_id, *ids_of(stored)}) == 4
 
 
-async def test_import_that_is_ended_stores_nothing(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_interrupted_import_leaves_no_files(files: FileSessionStore, sessions_dir: Path) -> None:
     await interrupted_import(files)
     assert [path.name for path in sessions_dir.iterdir() if "import" in path.name] == []
     assert list((sessions_dir / "blobs").iterdir()) == []
 
 
-async def test_import_that_is_ended_stores_nothing_anywhere(store: SessionStore) -> None:
+async def test_interrupted_import_stores_nothing_in_any_store(store: SessionStore) -> None:
     if not hasattr(store, "discard"):  # the memory store has no step that a check could interrupt
         await interrupted_import(store)
 
@@ -112,7 +112,7 @@ def publish_until_killed(say: Connection, directory: Path, count: int, kill_afte
 
 
 @pytest.mark.parametrize("moved", [0, 1, 5])
-async def test_import_killed_while_it_is_published_is_completed(sessions_dir: Path, moved: int) -> None:
+async def test_import_killed_during_publication_is_completed(sessions_dir: Path, moved: int) -> None:
     with child(publish_until_killed, sessions_dir, 6, moved) as importer:
         assert importer.rest() == []
     other = SessionDirectory(sessions_dir)
@@ -125,7 +125,7 @@ async def test_import_killed_while_it_is_published_is_completed(sessions_dir: Pa
     await store.aclose()
 
 
-async def test_next_import_completes_the_one_before(sessions_dir: Path) -> None:
+async def test_next_import_completes_a_killed_import(sessions_dir: Path) -> None:
     with child(publish_until_killed, sessions_dir, 6, 2) as importer:
         importer.rest()
     store = FileSessionStore(sessions_dir)

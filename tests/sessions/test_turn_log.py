@@ -267,9 +267,7 @@ async def test_old_log_does_not_change_later_messages(files: FileSessionStore, c
     assert manager.append_messages(session.session_id, []).messages == moved_on.messages
 
 
-async def test_a_turn_does_not_read_what_this_process_has_written(
-    files: FileSessionStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_turn_does_not_read_its_own_writes(files: FileSessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await stored_session(files, user("before"))
     reads = read_count(monkeypatch)
     async with files.hold(session.session_id, run_id="r"):
@@ -293,7 +291,7 @@ async def test_turns_continue_after_a_crash(files: FileSessionStore, crash: Cras
     await store.aclose()
 
 
-def test_overlaying_is_idempotent_line_by_line() -> None:
+def test_applying_a_log_twice_changes_nothing() -> None:
     before = SessionRecord.of(new_session()).with_tail(0, [user("a")], "2026-01-01T00:00:00+00:00")
     log, record = b"", before
     for tail in ([assistant("b")], [user("c"), assistant("d")]):
@@ -332,7 +330,7 @@ def test_messages_encoded_once_are_not_encoded_again() -> None:
     assert all(mine is theirs for mine, theirs in zip(later.lines, first.lines, strict=False))
 
 
-async def test_an_interrupted_answer_keeps_the_time_of_the_last_change(files: FileSessionStore, crash: Crash) -> None:
+async def test_interrupted_answer_keeps_the_time_of_the_last_change(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files, user("a"))
     partial: Message = assistant("so f")
     async with files.hold(session.session_id, run_id="r"):

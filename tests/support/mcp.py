@@ -51,5 +51,5 @@ def is_alive(pid: int) -> bool:
     """Return whether a process is running. A process that has ended but was not waited for is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False

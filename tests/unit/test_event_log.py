@@ -18,7 +18,7 @@ def _events(log: EventLog) -> list[tuple[int, bytes, bytes]]:
     return found
 
 
-def test_long_log_is_read_in_portions_from_any_position() -> None:
+def test_long_log_is_read_in_batches_from_any_position() -> None:
     log = EventLog()
     for number in range(5000):
         log.add([ContentDelta(f"{number} " + "x" * 200)])
@@ -37,7 +37,7 @@ def test_long_log_is_read_in_portions_from_any_position() -> None:
     assert log.after(5000) is None
 
 
-def test_event_larger_than_a_portion_is_sent_alone() -> None:
+def test_event_larger_than_a_batch_is_sent_alone() -> None:
     log = EventLog()
     log.add([ContentDelta("a"), ContentDelta("b" * 1_000_000), ContentDelta("c")])
     assert [(batch.first, batch.last) for batch in (log.after(0), log.after(1), log.after(2)) if batch] == [

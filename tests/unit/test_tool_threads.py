@@ -69,7 +69,7 @@ async def tools(tool_timeout: float = TIMEOUT) -> AsyncIterator[Tools]:
         service.released.set()
 
 
-async def test_calls_run_after_as_many_hung_as_may_work() -> None:
+async def test_calls_run_after_all_threads_have_hung() -> None:
     async with tools() as service:
         hung = await service.hang_all(THREADS)
         assert not any(result.success for result in hung)
@@ -79,7 +79,7 @@ async def test_calls_run_after_as_many_hung_as_may_work() -> None:
     assert service.counter("tool_calls_refused") == 0
 
 
-async def test_no_more_than_the_limit_work_at_a_time() -> None:
+async def test_concurrent_calls_are_limited() -> None:
     async with tools(tool_timeout=20) as service:
         hanging = asyncio.ensure_future(service.hang_all(2 * THREADS))
         await service.wait_until_hanging(THREADS)
@@ -89,7 +89,7 @@ async def test_no_more_than_the_limit_work_at_a_time() -> None:
         assert len(service.started) == 2 * THREADS
 
 
-async def test_with_every_thread_lost_a_call_is_refused_and_says_so() -> None:
+async def test_call_is_refused_if_every_thread_is_lost() -> None:
     async with tools() as service:
         await service.hang_all(MAX_THREADS)
         assert len(service.started) == MAX_THREADS
@@ -104,7 +104,7 @@ async def test_with_every_thread_lost_a_call_is_refused_and_says_so() -> None:
     assert service.counter("tool_threads_lost") == MAX_THREADS
 
 
-async def test_a_thread_that_returns_late_can_be_used_again() -> None:
+async def test_thread_that_returns_late_is_reused() -> None:
     async with tools() as service:
         await service.hang_all(MAX_THREADS)
         service.released.set()
@@ -114,7 +114,7 @@ async def test_a_thread_that_returns_late_can_be_used_again() -> None:
     assert result.result == "2"
 
 
-async def test_a_call_that_is_cancelled_leaves_a_slot_free() -> None:
+async def test_cancelled_call_frees_its_slot() -> None:
     async with tools() as service:
         running = [asyncio.ensure_future(service.execute("hang")) for _ in range(THREADS)]
         await service.wait_until_hanging(THREADS)

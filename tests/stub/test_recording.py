@@ -338,6 +338,6 @@ def test_path_prefix_and_key_order_are_not_compared() -> None:
     assert replace(one, stream=False).stamp == whole.stamp
 
 
-def test_miss_without_any_recording_says_so() -> None:
+def test_miss_without_recordings_is_reported() -> None:
     wanted = request_key("POST", "/api/chat", "", b"{}")
     assert describe_nearest(wanted, []) == "there is no recording of any POST request"
