@@ -224,7 +224,7 @@ def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, d
                 (waiting,) = other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
                 assert waiting["agent_name"] == "helper"
                 decide(other, session_id, event, approved=event.data["arguments"]["text"] == "yes", reason="So be it.")
-    asked = [
+    event_kinds = [
         "agent_start",
         "agent_planning",
         "tool_call_confirmation_required",
@@ -233,7 +233,7 @@ def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, d
         "agent_complete",
     ]
     assert [kind for kind in event_types(events) if kind != "agent_planning"] == [
-        *[kind for kind in asked if kind != "agent_planning"] * 2,
+        *[kind for kind in event_kinds if kind != "agent_planning"] * 2,
         "content_delta",
         "message_complete",
         "done",
@@ -251,15 +251,15 @@ def test_session_approval_applies_to_one_agent(api: Api, server: RunningServer, 
     session_id, deciding = session_with(api, "always_confirm", "helper", "other"), server.api()
     noting = (calls("note", text="x"), words(1))
     message = nested(delegate(*noting), delegate(*noting, agent="other"), words(2))
-    asked = []
+    agent_names = []
     for _ in range(2):
         with api.open_stream(session_id, message) as stream:
             for event in stream:
                 if event.type == "tool_call_confirmation_required":
-                    asked.append(event.data["agent_name"])
-                    remember = "session" if asked[-1] == "helper" else "once"
+                    agent_names.append(event.data["agent_name"])
+                    remember = "session" if agent_names[-1] == "helper" else "once"
                     decide(deciding, session_id, event, approved=True, remember=remember)
-    assert asked == ["helper", "other", "other"]
+    assert agent_names == ["helper", "other", "other"]
     assert len(notes(data_dir)) == len(notes(data_dir, "other")) == 2
 
 
@@ -298,12 +298,12 @@ def test_event_has_full_output_and_model_gets_shortened_one(stub: StubServer, tm
         doing = delegate(calls("much"), calls("much"), words(2))
         events = api.stream_message(session_id, nested(doing, words(2)))
         output = only(events, "agent_complete")[0]["output"]
-        told = api.messages(session_id)[2]["content"]
+        result = api.messages(session_id)[2]["content"]
     assert len(output) > 2000
-    assert len(told) <= 1000
-    assert told.startswith("Session ID: ")
-    assert "characters left out" in told
-    assert told[-10:] == output[-10:]
+    assert len(result) <= 1000
+    assert result.startswith("Session ID: ")
+    assert "characters left out" in result
+    assert result[-10:] == output[-10:]
 
 
 @pytest.mark.parametrize("phase", ["planning", "execution", "tool"])
@@ -353,7 +353,7 @@ def test_both_sessions_continue_after_stop(api: Api, server: RunningServer, data
     assert agent_session_ids(api, session_id) == {chat_id}
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_agent_chats_are_ordinary_session_files(private_api: Api, tmp_path: Path) -> None:
     write_agent(tmp_path)
     session_id = session_with(private_api)

@@ -146,7 +146,7 @@ def test_names_in_other_scripts_are_accepted(private_api: Api) -> None:
         assert private_api.ok(private_api.http.get(f"/system-prompts/{name}"))["filename"] == name
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize("folder", ["chat_sessions", "agents/agent_chats"])
 def test_symlinks_to_other_sessions_are_not_followed(
     private_api: Api, private_outside: FilesOutside, folder: str
@@ -171,7 +171,7 @@ def test_symlinks_to_other_sessions_are_not_followed(
     assert not (private_outside.root / "new.sqlite").exists()
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize("target", ["canary", "new.sqlite", "database.sqlite"])
 def test_symlink_in_place_of_the_index_is_replaced(
     private_api: Api, private_outside: FilesOutside, target: str
@@ -190,7 +190,7 @@ def test_symlink_in_place_of_the_index_is_replaced(
     assert private_outside.is_untouched()
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_symlink_in_place_of_a_turn_log_is_not_written(private_api: Api, private_outside: FilesOutside) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     (private_outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(private_outside.root / "canary")

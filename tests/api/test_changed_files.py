@@ -15,7 +15,7 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.one_process("it is about files")
+pytestmark = pytest.mark.one_process("checks the server's files")
 
 ADD = """
     def add(a: float, b: float) -> float:

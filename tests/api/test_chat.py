@@ -123,11 +123,11 @@ def test_thinking_of_earlier_turns_is_not_sent_back(api: Api, stub: StubServer) 
     assert all("thinking" not in message for message in last_chat(stub)["messages"])
 
 
-@pytest.mark.parametrize("wish", [None, False])
-def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, wish: bool | None) -> None:
+@pytest.mark.parametrize("think", [None, False])
+def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, think: bool | None) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
-    events = api.stream_message(session_id, "Why?\nReason: because", **({} if wish is None else {"think": wish}))
+    events = api.stream_message(session_id, "Why?\nReason: because", **({} if think is None else {"think": think}))
 
     assert last_chat(stub)["think"] is False
     assert not [event for event in events if event.type == "thinking_delta"]
@@ -249,10 +249,10 @@ def test_edited_message_gets_new_answer(api: Api) -> None:
 
 def test_failed_regeneration_keeps_the_old_answer(tmp_path: Path) -> None:
     def fail_at_the_second_time(prompt: Prompt) -> Reply | None:
-        asked.append(prompt)
-        return Reply([Text("Half"), Failure("kaput")]) if len(asked) > 1 else None
+        prompts.append(prompt)
+        return Reply([Text("Half"), Failure("kaput")]) if len(prompts) > 1 else None
 
-    asked: list[Prompt] = []
+    prompts: list[Prompt] = []
     with StubServer(speed=0, resolve=fail_at_the_second_time) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]

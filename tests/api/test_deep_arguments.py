@@ -77,15 +77,15 @@ def test_too_deep_edited_arguments_are_refused(tmp_path: Path) -> None:
         api = server.api()
         session_id = api.create_session("mochi", tool_settings={"tools": ["take"]})["session_id"]
         with api.open_stream(session_id, "call") as events:
-            asked = next(event for event in events if event.type == "tool_call_confirmation_required")
-            decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+            approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
+            decision = {"confirmation_id": approval_request.data["confirmation_id"], "approved": True}
             refused = api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(101)})
             assert error_of(refused) == (422, "VALIDATION_ERROR")
             api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(100)}))
             assert [event.type for event in events][-1] == "done"
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize("depth", [246, 252, 480, 900])
 def test_stored_session_with_too_deep_arguments_can_be_read(
     private_api: Api, private_server: RunningServer, tmp_path: Path, depth: int

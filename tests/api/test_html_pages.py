@@ -24,7 +24,7 @@ def test_unknown_pages_are_not_html(api: Api, server: RunningServer) -> None:
         assert response.headers["content-type"] == "application/json", path
 
 
-@pytest.mark.one_process("it reads the routes of the app")
+@pytest.mark.one_process("reads the app's routes")
 def test_no_other_route_serves_html(api: Api, server: RunningServer) -> None:
     for path in sorted({route.path for route in routes() if route.method == "GET" and "{" not in route.path}):
         response = api.http.get(server.url + path, headers={"Accept": "text/html"})

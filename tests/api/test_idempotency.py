@@ -56,17 +56,17 @@ def test_repeated_key_finds_run_before_later_runs(api: Api) -> None:
 
 def test_same_post_during_turn_subscribes_to_it(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    other, heard = server.api(), list[list[Event]]()
+    other, received = server.api(), list[list[Event]]()
     body = {"message": "hold"}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
         events = read_events(response)
         begun = [next(events) for _ in range(3)]
-        again = threading.Thread(target=lambda: heard.append(stream_with_key(other, session_id, "hold")))
+        again = threading.Thread(target=lambda: received.append(stream_with_key(other, session_id, "hold")))
         again.start()
         holding.gate.open()
         whole = [*begun, *events]
     again.join(10)
-    assert heard == [whole]
+    assert received == [whole]
     assert contents(api, session_id) == ["hold", "one two three four"]
 
 
@@ -137,18 +137,18 @@ def test_same_post_after_disconnect_gets_the_rest(api: Api, server: RunningServe
 
 def test_concurrent_same_posts_are_one_turn(api: Api, server: RunningServer) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    heard: list[list[Event]] = []
+    received: list[list[Event]] = []
     clients = [server.api() for _ in range(20)]
 
     def stream(client: Api) -> None:
-        heard.append(stream_with_key(client, session_id, "Hi"))
+        received.append(stream_with_key(client, session_id, "Hi"))
 
     threads = [threading.Thread(target=stream, args=[client]) for client in clients]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert heard == [heard[0]] * 20
+    assert received == [received[0]] * 20
     assert contents(api, session_id) == ["Hi", "Fine."]
 
 

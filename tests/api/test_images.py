@@ -42,7 +42,7 @@ def session_with_images(api: Api, *images: bytes, message: str = "Look!") -> str
     return session_id
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_message_references_image_that_is_served_unchanged(private_api: Api, private_server: RunningServer) -> None:
     session_id = session_with_images(private_api, PNG, GIF)
 
@@ -194,7 +194,7 @@ def test_model_without_vision_answers_with_warning(api: Api, stub: StubServer) -
     assert sent_images(stub)[0] == [base64_image(PNG)]
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_missing_image_file_causes_warning(
     private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
@@ -208,7 +208,7 @@ def test_missing_image_file_causes_warning(
     assert error_of(missing) == (404, "BLOB_NOT_FOUND")
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_image_is_served_only_through_its_session(private_api: Api, private_server: RunningServer) -> None:
     session_with_images(private_api, PNG)
     other = session_with_images(private_api, GIF)
@@ -222,7 +222,7 @@ def test_image_is_served_only_through_its_session(private_api: Api, private_serv
     assert error_of(private_api.http.get(f"/sessions/{other}/blobs/{sha256_of(GIF)}")) == (404, "BLOB_NOT_FOUND")
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_symlink_in_place_of_an_image_is_not_followed(
     private_api: Api, private_server: RunningServer, tmp_path: Path
 ) -> None:
@@ -239,7 +239,7 @@ def test_symlink_in_place_of_an_image_is_not_followed(
     assert secret.read_bytes() == PNG
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_image_is_deleted_with_its_last_message(private_api: Api, private_server: RunningServer) -> None:
     one, two = session_with_images(private_api, PNG, GIF), session_with_images(private_api, PNG)
     assert blobs(private_server) == {sha256_of(PNG), sha256_of(GIF)}
@@ -256,7 +256,7 @@ def test_image_is_deleted_with_its_last_message(private_api: Api, private_server
     assert blobs(private_server) == set()
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_regeneration_and_new_prompt_keep_images(
     private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
@@ -269,7 +269,7 @@ def test_regeneration_and_new_prompt_keep_images(
     assert sent_images(private_stub) == [[base64_image(PNG)]]
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_session_deleted_during_turn_leaves_no_image(private_api: Api, private_server: RunningServer) -> None:
     session_id = private_api.create_session("slow-stream")["session_id"]
     with private_api.open_stream(session_id, "Look!", images=[base64_image(PNG)]) as events:
@@ -340,10 +340,10 @@ def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
         assert "context_compacted" in kinds
         assert "error" not in kinds
         assert not [exchange for exchange in stub.exchanges() if exchange.truncated]
-        asked = [exchange.body["messages"] for exchange in stub.exchanges() if exchange.path == "/api/chat"]
-        summed_up = [messages for messages in asked if "summary" in messages[0]["content"].lower()]
-        assert any("[showed images: 1]" in messages[-1]["content"] for messages in summed_up)
-        assert all(len(str(messages)) < 8192 for messages in summed_up)
+        prompts = [exchange.body["messages"] for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+        summary_prompts = [messages for messages in prompts if "summary" in messages[0]["content"].lower()]
+        assert any("[showed images: 1]" in messages[-1]["content"] for messages in summary_prompts)
+        assert all(len(str(messages)) < 8192 for messages in summary_prompts)
         assert base64_image(PNG)[:30] not in str(api.session(session_id)["summary"])
         assert len(sent_images(stub)) < 20
 
@@ -409,7 +409,7 @@ def test_export_transfers_images_to_another_server(tmp_path: Path, stub: StubSer
         assert again == file
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_export_without_image_bytes_is_imported(private_api: Api, private_server: RunningServer) -> None:
     session_id = session_with_images(private_api, PNG, GIF)
     file = exported(private_api, session_id)
@@ -430,7 +430,7 @@ WRONG_BLOBS: dict[str, Any] = {
 }
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize("case", WRONG_BLOBS)
 def test_wrong_image_bytes_in_import_are_refused(api: Api, server: RunningServer, case: str) -> None:
     before = blobs(server)
@@ -447,7 +447,7 @@ def test_wrong_image_bytes_in_import_are_refused(api: Api, server: RunningServer
     assert blobs(server) == before
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_unreferenced_image_bytes_are_not_stored(private_api: Api, private_server: RunningServer) -> None:
     file = exported(private_api, session_with_images(private_api, PNG))
     file["blobs"][sha256_of(GIF)] = base64_image(GIF)

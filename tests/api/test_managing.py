@@ -106,7 +106,7 @@ def test_manual_title_stays_until_set_to_null(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "title"),
+    ("message", "title"),
     [
         ("x" * 80, "x" * 80),
         ("x" * 81, "x" * 77 + "..."),
@@ -114,8 +114,8 @@ def test_manual_title_stays_until_set_to_null(api: Api) -> None:
         ("ab " * 24 + "a " + "b" * 40, "ab " * 24 + "a..."),
     ],
 )
-def test_title_has_at_most_80_characters(api: Api, said: str, title: str) -> None:
-    assert api.session(session_with_messages(api, said))["title"] == title
+def test_title_has_at_most_80_characters(api: Api, message: str, title: str) -> None:
+    assert api.session(session_with_messages(api, message))["title"] == title
 
 
 @pytest.mark.parametrize("title", ["", "  ", "\u3000", "x" * 501, "a\nb", "a\0", "\u2028", 5, ["x"]])
@@ -155,7 +155,7 @@ def test_only_full_fork_keeps_summary(api: Api) -> None:
     assert api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 1}), 201)["summary"] is None
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize(
     "where", [{"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}]
 )
@@ -208,7 +208,7 @@ def test_running_session_is_forked_up_to_last_user_message(api: Api) -> None:
     assert api.send_message(fork["session_id"])["message"]["content"]
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_imported_export_is_equal_session(api: Api, server: RunningServer) -> None:
     settings = {"tools": ["add"], "execution_policy": "never_confirm"}
     session_id = session_with_messages(
@@ -455,7 +455,7 @@ def test_import_checks_size_and_content_type(api: Api) -> None:
     assert error_of(api.http.post("/sessions/import", content=orjson.dumps(GOOD)))[0] == 422
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     write, written = atomic_files.write_new, []
     before = set(session_files(server))

@@ -15,7 +15,7 @@ from mochi_stub.reply import Gate, Reply, Text
 from tests.support.api import Api
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.one_process("it looks into the process")
+pytestmark = pytest.mark.one_process("inspects the server process")
 _SESSIONS = 10
 _SESSION = frozenset(
     {

@@ -15,7 +15,7 @@ from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.one_process("each server counts for itself")
+pytestmark = pytest.mark.one_process("each server has its own counters")
 
 TOOLS = """
     def add(a: int, b: int) -> str:
@@ -91,8 +91,8 @@ def test_tool_calls_are_counted_by_outcome(tmp_path: Path, stub: StubServer) -> 
         for policy in ("never_confirm", "always_confirm"):
             settings = {"tools": ["add", "boom"], "execution_policy": policy}
             session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
-            asked = [("add", {"a": 1, "b": 2}), ("boom", {}), ("invented", {})]
-            call = {"tool_call": [{"name": name, "args": arguments} for name, arguments in asked]}
+            tool_calls = [("add", {"a": 1, "b": 2}), ("boom", {}), ("invented", {})]
+            call = {"tool_call": [{"name": name, "args": arguments} for name, arguments in tool_calls]}
             api.send_message(session_id, instruct(call, words(2)))
         seen = read(api)
     assert {name: value for name, value in seen.items() if name.startswith("mochi_tool_calls_total")} == {

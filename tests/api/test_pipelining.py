@@ -19,7 +19,7 @@ from tests.support.process import Command
 from tests.support.server import RunningServer
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_process("it is about connections to this process")
+pytestmark = pytest.mark.one_process("checks connections to the server process")
 
 LIVE = b"GET /api/v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 ALIVE = b'{"status":"alive"}'

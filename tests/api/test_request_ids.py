@@ -19,7 +19,7 @@ from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.one_process("it reads the log of its own process")
+pytestmark = pytest.mark.one_process("reads the log of the server process")
 
 HEADER = "X-Request-ID"
 

@@ -284,7 +284,7 @@ def test_key_in_query_is_ignored(tmp_path: Path, stub: StubServer) -> None:
             assert error_of(httpx.get(server.url + path))[0] == 401
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 async def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []
 
@@ -323,14 +323,14 @@ def test_disconnect_during_body_is_harmless(api: Api, server: RunningServer) -> 
 
 
 def test_upgrade_header_is_ignored_and_body_is_read(api: Api) -> None:
-    wish = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
-    session_id = api.http.post("/sessions", json={"model": "mochi"}, headers=wish).json()["session_id"]
+    upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
+    session_id = api.http.post("/sessions", json={"model": "mochi"}, headers=upgrade).json()["session_id"]
     for text in ("first", "second"):
-        assert api.http.post(f"/chat/{session_id}", json={"message": text}, headers=wish).status_code == 200
+        assert api.http.post(f"/chat/{session_id}", json={"message": text}, headers=upgrade).status_code == 200
     assert [message["content"] for message in api.messages(session_id)][::2] == ["first", "second"]
 
 
-@pytest.mark.one_process("it is about connections to this process")
+@pytest.mark.one_process("checks connections to the server process")
 def test_connect_method_is_refused(server: RunningServer) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:

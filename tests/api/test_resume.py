@@ -143,7 +143,7 @@ def test_turn_can_be_resumed_within_disconnect_grace(tmp_path: Path, holding: Ga
         assert read_subscription(server.api(), session_id, last.id)[-2].type == "message_complete"
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "MAX_BYTES", 20_000)
     pieces = [f"w{number} " for number in range(500)]
@@ -165,7 +165,7 @@ def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: py
     assert [event.type for event in rest[-2:]] == ["message_complete", "done"]
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "MAX_BYTES", 100_000)
     pieces = ["0123456789 " * 1_000] * 500
@@ -187,7 +187,7 @@ def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monk
     assert [event.type for event in seen[-2:]] == ["message_complete", "done"]
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: GatedStub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sse.PING_SECONDS <= 10
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
@@ -203,7 +203,7 @@ def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: GatedStub, monk
     assert b"event: done\n" in seen
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 @pytest.mark.parametrize("ends", ["answered", "stopped", "deleted"])
 def test_request_waiting_for_turn_is_kept_open(
     api: Api, server: RunningServer, holding: GatedStub, monkeypatch: pytest.MonkeyPatch, ends: str
@@ -227,16 +227,16 @@ def test_request_waiting_for_turn_is_kept_open(
                 case "deleted":
                     api.http.delete(f"/sessions/{session_id}").raise_for_status()
             seen += b"".join(data)
-    said = re.findall(rb"^event: (\w+)$", seen, re.MULTILINE)
+    event_names = re.findall(rb"^event: (\w+)$", seen, re.MULTILINE)
     if ends == "deleted":  # it may have started for a moment
-        assert said[-1] == b"done"
-        assert b"message_complete" not in said
+        assert event_names[-1] == b"done"
+        assert b"message_complete" not in event_names
     else:
-        assert said == [b"content_delta", b"message_complete", b"done"]
-    assert re.findall(rb"^id: [0-9a-f]{10}:(\d)$", seen, re.MULTILINE) == [b"1", b"2", b"3"][: len(said)]
+        assert event_names == [b"content_delta", b"message_complete", b"done"]
+    assert re.findall(rb"^id: [0-9a-f]{10}:(\d)$", seen, re.MULTILINE) == [b"1", b"2", b"3"][: len(event_names)]
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 def test_disconnect_while_waiting_discards_message(
     api: Api, server: RunningServer, holding: GatedStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

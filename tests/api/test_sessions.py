@@ -64,7 +64,7 @@ def test_create_example_of_specification_works(api: Api) -> None:
     )
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_stored_file_follows_specification(private_api: Api, tmp_path: Path) -> None:
     session_id = private_api.create_session("mochi", system_prompt="Be brief.")["session_id"]
     private_api.send_message(session_id, "Hello!")
@@ -162,7 +162,7 @@ def test_window_may_be_a_float_without_fraction(private_api: Api) -> None:
     assert private_api.ok(private_api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
 
 
-@pytest.mark.one_process("each server has windows of its own")
+@pytest.mark.one_process("each server has its own windows")
 def test_manual_window_is_released_with_its_session(private_api: Api) -> None:
     tiny, other = private_api.create_session("mochi")["session_id"], private_api.create_session("mochi")["session_id"]
     private_api.ok(private_api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
@@ -220,7 +220,7 @@ def test_switched_model_gets_its_own_window(api: Api) -> None:
     assert patched["context_window_config"]["last_adjustment"] == "model_change"
 
 
-@pytest.mark.one_process("each server has windows of its own")
+@pytest.mark.one_process("each server has its own windows")
 def test_manual_window_is_capped_used_and_released(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     patch = f"/sessions/{session_id}"
@@ -279,7 +279,7 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
     }
 
 
-@pytest.mark.one_process("each server has windows of its own")
+@pytest.mark.one_process("each server has its own windows")
 def test_manual_window_applies_to_all_sessions_of_model(private_api: Api) -> None:
     first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
     private_api.ok(private_api.http.patch(f"/sessions/{first}", json={"context_window": {"current_window": 4000}}))
@@ -302,7 +302,7 @@ def test_empty_patch_changes_nothing(api: Api) -> None:
     assert api.session(session_id) == before
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -428,7 +428,7 @@ def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
         assert len(api.messages(session_id)) == 4
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_unreadable_session_file_is_set_aside(private_api: Api, tmp_path: Path) -> None:
     kept, broken = (private_api.create_session("mochi")["session_id"] for _ in range(2))
     path = tmp_path / "chat_sessions" / f"{broken}.json"

@@ -57,8 +57,12 @@ def test_stop_after_approval_stores_the_decision(server: RunningServer, tmp_path
     api = server.api()
     session_id = new_session(api)
     with api.open_stream(session_id, instruct(calls("wait", text="x"))) as events:
-        asked = next(event for event in events if event.type == "tool_call_confirmation_required")
-        decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True, "arguments": {"text": "edited"}}
+        approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
+        decision = {
+            "confirmation_id": approval_request.data["confirmation_id"],
+            "approved": True,
+            "arguments": {"text": "edited"},
+        }
         other = server.api()
         other.ok(other.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
         while not (tmp_path / "tools" / "waiting").exists():
@@ -92,8 +96,8 @@ def test_approvals_that_race_a_stop_store_the_real_outcome(server: RunningServer
         for number in range(RACES):
             session_id = new_session(api)
             with api.open_stream(session_id, instruct(calls("note", text=f"<{number}>"))) as events:
-                asked = next(event for event in events if event.type == "tool_call_confirmation_required")
-                decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+                approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
+                decision = {"confirmation_id": approval_request.data["confirmation_id"], "approved": True}
                 decided = pool.submit(deciding.http.post, f"/chat/{session_id}/confirm-tool", json=decision)
                 stopped = pool.submit(stopping.http.post, f"/chat/{session_id}/stop")
                 list(events)

@@ -73,11 +73,11 @@ def test_idle_session_is_summarized_with_same_window(private_api: Api, private_s
     }
     private_api.send_message(session_id, "My boat is called Wanda. It is red.")
 
-    (asked,) = summaries(private_stub)
+    (requested,) = summaries(private_stub)
 
-    assert asked["options"]["num_ctx"] == 8192
-    assert asked["think"] is False
-    assert asked["format"]["properties"].keys() == {"summary", "topics"}
+    assert requested["options"]["num_ctx"] == 8192
+    assert requested["think"] is False
+    assert requested["format"]["properties"].keys() == {"summary", "topics"}
     summary = summary_of(private_api, session_id)
     assert "My boat is called Wanda." in summary["summary"]
     assert isinstance(summary["topics"], list)
@@ -87,7 +87,7 @@ def test_idle_session_is_summarized_with_same_window(private_api: Api, private_s
     assert not any(e.reload for e in private_stub.exchanges())
 
 
-@pytest.mark.one_process("a server knows the summaries that it has made; the first one of each begins afresh")
+@pytest.mark.one_process("only the server that made a summary extends it")
 def test_next_summary_extends_the_previous_one(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     private_api.send_message(session_id, "My boat is called Wanda.")
@@ -100,15 +100,15 @@ def test_next_summary_extends_the_previous_one(private_api: Api, private_stub: S
     summary_of(private_api, session_id, lambda s: "Otto" in str(s["summary"]))
 
 
-@pytest.mark.one_process("a summary yields to who speaks at its own server")
+@pytest.mark.one_process("only a message at the same server cancels a summary")
 def test_new_message_cancels_and_postpones_summary(tmp_path: Path) -> None:
-    gate, asked = Gate(), []
+    gate, requested = Gate(), []
 
     def resolve(prompt: Prompt) -> Reply | None:
         if prompt.format is None:
             return Reply.of("Fine.")
-        asked.append(prompt)
-        return Reply([gate, Text('{"summary": "First.", "topics": []}')]) if len(asked) == 1 else None
+        requested.append(prompt)
+        return Reply([gate, Text('{"summary": "First.", "topics": []}')]) if len(requested) == 1 else None
 
     with session_being_summarized(tmp_path, resolve) as (stub, api, session_id):
         assert api.send_message(session_id, "And?")["message"]["content"] == "Fine."
@@ -154,14 +154,14 @@ def test_session_without_messages_has_no_summary(api: Api, stub: StubServer, cre
 
 
 def test_invalid_summary_is_retried_with_the_error(tmp_path: Path) -> None:
-    asked: list[Prompt] = []
+    requested: list[Prompt] = []
 
     def resolve(prompt: Prompt) -> Reply | None:
         if prompt.format is None:
             return Reply.of("Fine.")
-        asked.append(prompt)
+        requested.append(prompt)
         wrapped = '<think>Hm.</think>```json\n{"summary": "Repaired.", "topics": ["boats"]}\n```'
-        return Reply.of('{"summary": "", "topics": []}' if len(asked) == 1 else wrapped)
+        return Reply.of('{"summary": "", "topics": []}' if len(requested) == 1 else wrapped)
 
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -169,7 +169,7 @@ def test_invalid_summary_is_retried_with_the_error(tmp_path: Path) -> None:
         api.send_message(session_id, "Hello!")
         made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
     assert made == {"summary": "Repaired.", "topics": ["boats"], "model_used": "mochi"}
-    assert "at least 1 character" in asked[1].user_text
+    assert "at least 1 character" in requested[1].user_text
 
 
 @pytest.mark.parametrize("text", ["no JSON", '{"summary": 5}', '{"summary": "%s", "topics": []}' % ("x" * 1_000_000)])
@@ -214,12 +214,12 @@ def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub:
         session_id = api.create_session("mochi")["session_id"]
         api.ok(api.http.patch(f"/sessions/{session_id}", json={"summary_model": "mochi-long"}))
         api.send_message(session_id, "My boat is called Wanda.")
-        (asked,) = summaries(stub)
-        assert asked["model"] == "mochi-long"
+        (requested,) = summaries(stub)
+        assert requested["model"] == "mochi-long"
         assert "Wanda" in summary_of(api, session_id)["summary"]
 
 
-@pytest.mark.one_process("a summary is given up at its own server")
+@pytest.mark.one_process("only the same server cancels a summary")
 def test_deleting_session_cancels_its_summary(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return None if prompt.format is None else Reply([Gate()])
@@ -229,7 +229,7 @@ def test_deleting_session_cancels_its_summary(tmp_path: Path) -> None:
         assert summaries(stub, outcome="cancelled")
 
 
-@pytest.mark.one_process("another server of the same sessions is as good as the same one")
+@pytest.mark.one_process("the summary and the deletion need the same server")
 def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
     gate = Gate()
 

@@ -135,7 +135,7 @@ def test_tool_details_have_the_schema_sent_to_models(api: Api) -> None:
     assert error_of(api.http.get("/tools/none")) == (404, "TOOL_NOT_FOUND")
 
 
-@pytest.mark.one_process("each server reads the files when it is first asked for them")
+@pytest.mark.one_process("each server reads the files at its first request")
 def test_reload_applies_changes_and_reports_problems(private_api: Api, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     assert "add" in private_api.ok(private_api.http.get("/tools"))["tools"]
@@ -518,7 +518,7 @@ def test_stopped_turn_lists_interrupted_calls(api: Api, server: RunningServer) -
     assert "interrupted" in executed["error_message"]
 
 
-@pytest.mark.one_process("each server counts for itself")
+@pytest.mark.one_process("each server has its own counters")
 def test_tool_executions_are_listed_with_statistics(private_api: Api, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     session_id = session_with(private_api)

@@ -9,7 +9,7 @@ from tests.faults.rude_clients import RudeClient
 from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.one_process("it is about connections to this process")
+pytestmark = pytest.mark.one_process("checks connections to the server process")
 
 KEY = "k" * 20
 HEAD = (

@@ -51,11 +51,11 @@ class Turn:
 
     def __init__(self, api: Api, session_id: str, events: Iterator[Event]) -> None:
         self._api, self._session_id, self._events = api, session_id, events
-        self.asked: list[str] = []
+        self.tool_names: list[str] = []
 
     def wait_for_approval_request(self) -> str:
         event = next(event for event in self._events if event.type == ASKED)
-        self.asked.append(event.data["tool_name"])
+        self.tool_names.append(event.data["tool_name"])
         return str(event.data["confirmation_id"])
 
     def approve(self, confirmation_id: str, **decision: Any) -> None:
@@ -91,7 +91,7 @@ def test_withdrawn_approval_is_not_used_again(api: Api) -> None:
         turn.patch()
         turn.approve(waiting, remember="session")
         turn.approve(turn.wait_for_approval_request())
-        assert turn.asked == ["first", "second", "first"]
+        assert turn.tool_names == ["first", "second", "first"]
         assert ASKED not in [event.type for event in turn.remaining_events()]
 
     session_id = run_turn(api, calls("first"), calls("second"), calls("first"), check=check)
@@ -113,7 +113,7 @@ def test_changed_policy_applies_to_the_next_call(api: Api, tmp_path: Path) -> No
         turn.patch(execution_policy="never_confirm")
         turn.approve(waiting)
         assert [event.data["tool_name"] for event in turn.remaining_events() if event.type == "tool_call"] == ["second"]
-    assert turn.asked == ["first"]
+    assert turn.tool_names == ["first"]
 
 
 def test_removed_tool_is_refused_in_the_same_turn(api: Api) -> None:
@@ -159,6 +159,6 @@ def test_tools_of_agents_follow_the_calling_sessions_settings(api: Api) -> None:
         turn.patch()
         turn.approve(waiting, remember="session")
         turn.approve(turn.wait_for_approval_request())
-        assert turn.asked == ["look", "note", "look"]
+        assert turn.tool_names == ["look", "note", "look"]
         turn.remaining_events()
     assert approved_tools(api, session_id) == ["helper/note"]

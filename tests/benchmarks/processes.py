@@ -97,10 +97,10 @@ def resident_bytes(server: Server) -> int:
 
 
 @contextmanager
-def cores(wanted: set[int]) -> Iterator[None]:
+def cores(allowed: set[int]) -> Iterator[None]:
     """Restrict processes that are started in the context to these cores."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, wanted)
+    os.sched_setaffinity(0, allowed)
     try:
         yield
     finally:

@@ -99,13 +99,13 @@ def page(context: "BrowserContext", server: RunningServer, origin: str) -> "Iter
     from playwright.sync_api import expect
 
     page = context.new_page()
-    asked: list[str] = []
+    requested: list[str] = []
     problems: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(f"{origin}/chat.html?server={server.url}")
     expect(page.locator("#model option")).to_have_count(3)
     yield page
     assert not problems
-    foreign = [url for url in asked if not url.startswith(("http://127.0.0.1:", origin, "data:"))]
+    foreign = [url for url in requested if not url.startswith(("http://127.0.0.1:", origin, "data:"))]
     assert not foreign

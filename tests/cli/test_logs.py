@@ -79,12 +79,12 @@ def test_json_log_has_one_object_a_line_with_tracebacks(tmp_path: Path, stub: St
     logged = objects(command)
     greeting = command.output.index(next(line for line in command.output if line.startswith("{")))
     assert len(logged) == len(command.output) - greeting, "something else was printed in between"
-    (asked,) = [line for line in logged if line.get("path") == "/api/v1/nothing"]
-    assert asked["level"] == "INFO"
-    assert asked["request_id"] == "mine"
-    assert asked["status"] == 404
-    told, failed = (line for line in logged if line["logger"] == "a.library")
-    assert told["message"] == "it is this\nand that"
+    (access_line,) = [line for line in logged if line.get("path") == "/api/v1/nothing"]
+    assert access_line["level"] == "INFO"
+    assert access_line["request_id"] == "mine"
+    assert access_line["status"] == 404
+    succeeded, failed = (line for line in logged if line["logger"] == "a.library")
+    assert succeeded["message"] == "it is this\nand that"
     assert "Traceback" in failed["exception"]
     assert failed["request_id"] == "mine"
 
@@ -166,16 +166,16 @@ def test_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub: St
 
 
 def test_info_log_has_no_text_of_conversations(tmp_path: Path, stub: StubServer) -> None:
-    said = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
+    texts = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
     with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
-        call_tool(api, "fail", said["argument"], system_prompt=said["prompt"])
+        call_tool(api, "fail", texts["argument"], system_prompt=texts["prompt"])
         session_id = api.create_session("mochi")["session_id"]
-        api.send_message(session_id, said["sentence"] + instruct({"text_message": {"content": said["answer"]}}))
-        api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": said["title"]}))
+        api.send_message(session_id, texts["sentence"] + instruct({"text_message": {"content": texts["answer"]}}))
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": texts["title"]}))
         api.http.post(f"/sessions/{session_id}/summarize")
-        api.http.put(f"/sessions/{session_id}/messages/0", json={"content": said["content"]})
-        api.http.post(f"/chat/{session_id}", json={"message": [said["sentence"]]})
-        api.http.get(f"/models?q={said['sentence']}")
+        api.http.put(f"/sessions/{session_id}/messages/0", json={"content": texts["content"]})
+        api.http.post(f"/chat/{session_id}", json={"message": [texts["sentence"]]})
+        api.http.get(f"/models?q={texts['sentence']}")
     printed = "".join(command.output)
     assert "RuntimeError" in printed
     assert "zebra" not in printed, [line for line in command.output if "zebra" in line]

@@ -95,10 +95,10 @@ def test_second_signal_ends_running_turns(tmp_path: Path, stub: StubServer) -> N
                 pass
             command.process.send_signal(signal.SIGTERM)
             seen.extend(events)
-            told = [kind for kind in compared if kind != "chunk"]
+            remaining = [kind for kind in compared if kind != "chunk"]
         assert command.wait() == 0
     assert [event.type for event in seen[-2:]] == ["error", "done"]
-    assert told == ["error", "metadata", "start", "error", "complete"]
+    assert remaining == ["error", "metadata", "start", "error", "complete"]
     assert not [line for line in command.output if " ERROR " in line]
     assert stored(tmp_path, session_id)[-1]["interrupted"] is True
 

@@ -152,8 +152,8 @@ def test_client_holds_more_streams_than_a_default_pool(connect: Connect, holding
         session_id = client.create_session("mochi")["session_id"]
         streams = [open_streams.enter_context(client.stream(session_id, "hold"))]
         streams += [open_streams.enter_context(client.listen(session_id)) for _ in range(100)]
-        heard = [next(stream) for stream in streams]
-        assert all(event == heard[0] for event in heard)
+        received = [next(stream) for stream in streams]
+        assert all(event == received[0] for event in received)
         assert client.stop(session_id)["state"] == "stopped"
         open_streams.close()
 

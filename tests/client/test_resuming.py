@@ -25,10 +25,10 @@ def test_cut_stream_resumes_without_lost_or_repeated_events(
 ) -> None:
     session_id = client.create_session("mochi")["session_id"]
     with CuttingRelay(server.url, *cuts) as relay, connect(relay.url) as cut, cut.stream(session_id, LONG) as stream:
-        heard = list(stream)
+        received = list(stream)
         assert relay.connections == len(cuts) + 1
     with client.listen(session_id) as whole:
-        assert heard == list(whole)
+        assert received == list(whole)
     messages = client.get_session(session_id)["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant"]
     assert stream.text == messages[-1]["content"]

@@ -46,8 +46,10 @@ def main() -> None:
 
 def _environment(place: Path) -> dict[str, str]:
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTHON", "VIRTUAL_"))}
-    return kept | {"PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTHON", "VIRTUAL_"))
+    }
+    return inherited | {"PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 
 def _run(*command: str | Path, environment: dict[str, str]) -> None:

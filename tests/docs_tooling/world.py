@@ -83,18 +83,18 @@ class World:
         return Shell(self._directory, self.clone, self._environment())
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTEST_"))}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTEST_"))}
         path = os.pathsep.join([str(self._commands), str(Path(sys.executable).parent), os.environ["PATH"]])
         ours = {"PATH": path, "HOME": str(self._directory), "TMPDIR": str(self._directory), "NO_PROXY": "*"}
-        quick = {"PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest -p no:xdist"}
-        return {**kept, **ours, **quick, "PYTHONUNBUFFERED": "1"}
+        fast = {"PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest -p no:xdist"}
+        return {**inherited, **ours, **fast, "PYTHONUNBUFFERED": "1"}
 
 
 def _called(prompt: Prompt) -> Reply | None:
-    asked = bool(prompt.messages) and prompt.messages[-1].role == "user"
-    if prompt.model == CALLER and asked and prompt.tools:
+    is_question = bool(prompt.messages) and prompt.messages[-1].role == "user"
+    if prompt.model == CALLER and is_question and prompt.tools:
         return Reply.of("", tool_calls=(ToolCall(prompt.tools[0]["function"]["name"], {"path": "notes.txt"}),))
-    call = CALLS.get(prompt.user_text) if asked else None
+    call = CALLS.get(prompt.user_text) if is_question else None
     return Reply.of("", tool_calls=(call,)) if call else None
 
 

@@ -38,14 +38,14 @@ Change = tuple[str, State | None] | None
 """Session id and its next state, or None for a deletion. None alone reports that the change is done."""
 
 
-def write_until_killed(say: Connection, directory: Path, known: dict[str, State], seed: int) -> None:
+def write_until_killed(connection: Connection, directory: Path, known: dict[str, State], seed: int) -> None:
     """Make changes of all kinds until killed."""
-    asyncio.run(_Writer(say, directory, known, random.Random(seed)).write())
+    asyncio.run(_Writer(connection, directory, known, random.Random(seed)).write())
 
 
 class _Writer:
-    def __init__(self, say: Connection, directory: Path, known: dict[str, State], chance: random.Random) -> None:
-        self._say, self._chance = say, chance
+    def __init__(self, connection: Connection, directory: Path, known: dict[str, State], chance: random.Random) -> None:
+        self._say, self._chance = connection, chance
         self._store = FileSessionStore(directory)
         self._known = dict(known)
         self._number = 0

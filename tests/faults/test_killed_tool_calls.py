@@ -98,9 +98,9 @@ def new_session(api: Api, number: int) -> str:
 def checked(api: Api, session_id: str) -> int:
     """Return the number of interrupted results of a session. Fails unless each call has exactly one result."""
     messages: Messages = api.messages(session_id)
-    asked = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
+    call_ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
     results = [message for message in messages if message["role"] == "tool"]
-    assert [message["tool_call_id"] for message in results] == asked
+    assert [message["tool_call_id"] for message in results] == call_ids
     return sum(message.get("interrupted", False) for message in results)
 
 

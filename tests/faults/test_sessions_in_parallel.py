@@ -56,6 +56,6 @@ def test_sessions_in_parallel_do_not_affect_each_other(tmp_path: Path, sessions:
             mirror.assert_matches()
         entries = api.ok(api.http.get("/sessions"))["sessions"]
 
-    kept = {mirror.id: mirror.entry() for mirror in mirrors if mirror.exists}
-    assert 0 < len(kept) < sessions
-    assert {entry["session_id"]: {name: entry[name] for name in LISTED} for entry in entries} == kept
+    expected = {mirror.id: mirror.entry() for mirror in mirrors if mirror.exists}
+    assert 0 < len(expected) < sessions
+    assert {entry["session_id"]: {name: entry[name] for name in LISTED} for entry in entries} == expected

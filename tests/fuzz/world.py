@@ -109,20 +109,20 @@ class World:
     def resources_for(self, case: "Case[Any]") -> Iterator[None]:
         """Yield real names for those in the case; they exist while the context is open."""
         self._renew_prompts()
-        wanted = case.path_parameters.get("session_id") if case.path_parameters else None
-        made = SESSIONS[wanted](self.api) if isinstance(wanted, str) and wanted in SESSIONS else None
-        if made is not None:
-            case.path_parameters["session_id"] = made
+        kind = case.path_parameters.get("session_id") if case.path_parameters else None
+        session_id = SESSIONS[kind](self.api) if isinstance(kind, str) and kind in SESSIONS else None
+        if session_id is not None:
+            case.path_parameters["session_id"] = session_id
             if isinstance(case.body, dict) and isinstance(case.body.get("confirmation_id"), str):
-                case.body = {**case.body, **self._waiting_call(made)}
+                case.body = {**case.body, **self._waiting_call(session_id)}
         try:
             yield
         finally:
-            if made is not None:
+            if session_id is not None:
                 if isinstance(case.body, dict) and case.body.get("context_window"):
                     # A manual window applies to all sessions of the model; a tiny one would fail all of them.
-                    self.api.http.patch(f"/sessions/{made}", json={"context_window": None})
-                self.api.http.delete(f"/sessions/{made}")
+                    self.api.http.patch(f"/sessions/{session_id}", json={"context_window": None})
+                self.api.http.delete(f"/sessions/{session_id}")
 
     def _renew_prompts(self) -> None:
         self._prompts.mkdir(exist_ok=True)

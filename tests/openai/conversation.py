@@ -41,9 +41,9 @@ class Conversation:
         """Send one more user message and return the answer."""
         return self.send_messages({"role": "user", "content": text}, **asks)
 
-    def send_messages(self, *said: Any, **asks: Any) -> ChatCompletion:
+    def send_messages(self, *message_of: Any, **asks: Any) -> ChatCompletion:
         """Send several more messages and return the answer."""
-        self.messages.extend(said)
+        self.messages.extend(message_of)
         completion = self._complete({"model": "mochi", "messages": self.messages, **self.asks, **asks})
         self.messages.append(completion.choices[0].message.model_dump(exclude_none=True))
         return completion
@@ -52,9 +52,9 @@ class Conversation:
         """Return the error of a request, by default with the message "Hello!"."""
         import openai
 
-        asked = {"model": "mochi", "messages": [{"role": "user", "content": "Hello!"}], **self.asks, **asks}
+        request = {"model": "mochi", "messages": [{"role": "user", "content": "Hello!"}], **self.asks, **asks}
         with pytest.raises(openai.APIStatusError) as caught:
-            self._complete(asked)
+            self._complete(request)
         body = caught.value.response.json()
         assert set(body) == {"error"}, body
         assert set(body["error"]) == {"message", "type", "param", "code"}, body
@@ -63,16 +63,16 @@ class Conversation:
     def _chats(self) -> list[Any]:
         return [exchange.body for exchange in self.stub.exchanges() if exchange.path == "/api/chat"]
 
-    def _complete(self, asked: dict[str, Any]) -> ChatCompletion:
+    def _complete(self, request: dict[str, Any]) -> ChatCompletion:
         if not self.stream:
-            completion: ChatCompletion = self.client.chat.completions.create(**asked)
+            completion: ChatCompletion = self.client.chat.completions.create(**request)
             return completion
-        asked["stream_options"] = {"include_usage": True}
-        with self.client.chat.completions.stream(**asked) as events:
+        request["stream_options"] = {"include_usage": True}
+        with self.client.chat.completions.stream(**request) as events:
             return events.get_final_completion()
 
 
-def said(completion: ChatCompletion) -> ChatCompletionMessage:
+def message_of(completion: ChatCompletion) -> ChatCompletionMessage:
     """Return the message of a completion."""
     return completion.choices[0].message
 
@@ -80,7 +80,7 @@ def said(completion: ChatCompletion) -> ChatCompletionMessage:
 def call_of(completion: ChatCompletion) -> Any:
     """Return the only tool call of an answer."""
     assert completion.choices[0].finish_reason == "tool_calls"
-    calls = said(completion).tool_calls or []
+    calls = message_of(completion).tool_calls or []
     assert len(calls) == 1
     return calls[0]
 

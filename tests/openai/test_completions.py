@@ -12,7 +12,7 @@ import pytest
 
 from mochi_server.sessions import SessionQuery
 from mochi_stub import Cut, Model, Reply, StubServer, Text
-from tests.openai.conversation import LOOK, Conversation, call_of, client_of, said, stored
+from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of, stored
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
@@ -41,8 +41,8 @@ def test_models_and_agents_are_listed(client: openai.OpenAI) -> None:
 def test_answer_has_text_and_token_counts_of_ollama(conversation: Conversation, stream: bool) -> None:
     conversation.stream = stream
     answer = conversation.send_message("Hello!")
-    assert said(answer).content
-    assert said(answer).content.endswith("Hello!")  # type: ignore[union-attr]  # not None
+    assert message_of(answer).content
+    assert message_of(answer).content.endswith("Hello!")  # type: ignore[union-attr]  # not None
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage
     assert answer.usage.prompt_tokens > 0
@@ -96,16 +96,16 @@ def test_answer_at_limit_has_finish_reason_length(conversation: Conversation) ->
 
 @STREAMED
 def test_reasoning_is_sent_under_both_names(conversation: Conversation, client: openai.OpenAI, stream: bool) -> None:
-    asked: Any = {
+    request: Any = {
         "model": "mochi",
         "messages": [{"role": "user", "content": instruct(words(2), reasoning=3)}],
         "reasoning_effort": "low",
     }
     if stream:
-        deltas: list[Any] = [c.choices[0].delta for c in client.chat.completions.create(stream=True, **asked)]
+        deltas: list[Any] = [c.choices[0].delta for c in client.chat.completions.create(stream=True, **request)]
         thought = ["".join(getattr(d, n, None) or "" for d in deltas) for n in ("reasoning", "reasoning_content")]
     else:
-        message: Any = said(client.chat.completions.create(**asked))
+        message: Any = message_of(client.chat.completions.create(**request))
         thought = [message.reasoning, message.reasoning_content]
     assert thought[0] == thought[1] != ""
 
@@ -125,8 +125,8 @@ def test_client_tools_are_called_by_client(conversation: Conversation, stream: b
     assert answer.choices[0].finish_reason == "stop"
     first, second = conversation.sent
     assert [tool["function"]["name"] for tool in first["tools"]] == ["look"]
-    asked, result = second["messages"][-2:]
-    assert asked["tool_calls"][0]["function"] == {"index": 0, "name": "look", "arguments": {"at": "sky"}}
+    request, result = second["messages"][-2:]
+    assert request["tool_calls"][0]["function"] == {"index": 0, "name": "look", "arguments": {"at": "sky"}}
     assert result == {"role": "tool", "content": "blue", "tool_name": "look", "tool_call_id": call.id}
 
 
@@ -140,15 +140,15 @@ def test_tools_are_offered_as_chosen(conversation: Conversation) -> None:
 
 def test_call_despite_tool_choice_none_is_dropped(conversation: Conversation) -> None:
     answer = conversation.send_message(instruct(calls("look"), words(3)), tools=[LOOK], tool_choice="none")
-    assert (said(answer).tool_calls, answer.choices[0].finish_reason) == (None, "stop")
+    assert (message_of(answer).tool_calls, answer.choices[0].finish_reason) == (None, "stop")
 
 
 @STREAMED
 def test_server_tools_run_on_server(conversation: Conversation, stream: bool) -> None:
     conversation.stream, conversation.asks = stream, {"extra_headers": {"X-Mochi-Tools": "add, note"}}
     answer = conversation.send_message(instruct(words(1), calls("add", a=1, b=2), words(2)))
-    assert said(answer).content
-    assert "\n\n" in said(answer).content, "the texts of two rounds run into each other"  # type: ignore[operator]  # not None
+    assert message_of(answer).content
+    assert "\n\n" in message_of(answer).content, "the texts of two rounds run into each other"  # type: ignore[operator]  # not None
     assert conversation.sent[-1]["messages"][-1]["content"] == "3.0"
 
 
@@ -376,14 +376,14 @@ def test_broken_answer_ends_stream_with_error(tmp_path: Path) -> None:
         RunningServer(tmp_path, stub.url) as server,
         client_of(server) as client,
     ):
-        heard = ""
+        received = ""
         chunks = client.chat.completions.create(
             model="mochi", messages=[{"role": "user", "content": "Hello!"}], stream=True
         )
         with pytest.raises(openai.APIError) as caught:  # noqa: PT012 - the loop raises
             for chunk in chunks:
-                heard += chunk.choices[0].delta.content or ""
-        assert (heard, caught.value.code) == ("one two ", "ollama_error")
+                received += chunk.choices[0].delta.content or ""
+        assert (received, caught.value.code) == ("one two ", "ollama_error")
 
 
 def test_shutdown_ends_an_answer_with_an_error(holding: GatedStub, tmp_path: Path) -> None:
@@ -392,10 +392,10 @@ def test_shutdown_ends_an_answer_with_an_error(holding: GatedStub, tmp_path: Pat
         RunningServer(tmp_path, holding.stub.url, shutdown_grace_seconds=0) as server,
         httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=10) as response,
     ):
-        heard = response.iter_text()
-        assert any("three" in text for text in heard)
+        received = response.iter_text()
+        assert any("three" in text for text in received)
         server.stop()
-        *_, error, done, rest = "".join(heard).split("\n\n")
+        *_, error, done, rest = "".join(received).split("\n\n")
     assert json.loads(error.removeprefix("data: "))["error"]["code"] == "shutting_down"
     assert (done, rest) == ("data: [DONE]", "")
 

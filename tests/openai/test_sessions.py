@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.openai.conversation import LOOK, Conversation, call_of, client_of, said
+from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
@@ -41,8 +41,8 @@ def test_five_turns_with_tools_of_the_client(conversation: Conversation, api: Ap
     in_session(conversation, session).stream = stream
     conversation.asks["tools"] = [LOOK]
     for turn in range(5):
-        asked = conversation.send_message(instruct(calls("look", at=turn), words(2), label=f"T{turn}"))
-        call = call_of(asked)
+        answer = conversation.send_message(instruct(calls("look", at=turn), words(2), label=f"T{turn}"))
+        call = call_of(answer)
         conversation.send_messages({"role": "tool", "tool_call_id": call.id, "content": f"seen {turn}"})
     system, *messages = api.messages(session)
     assert system["content"] == "Be kind."
@@ -59,7 +59,7 @@ def test_five_turns_with_tools_of_the_server(conversation: Conversation, api: Ap
     for turn in range(5):
         conversation.messages.clear()
         answer: Any = conversation.send_message(instruct(calls("add", a=turn, b=1), words(2), label=f"T{turn}"))
-        assert str(said(answer).content).count(f"T{turn}") == 2
+        assert str(message_of(answer).content).count(f"T{turn}") == 2
         if not stream:
             assert [done["result"] for done in answer.mochi["tool_calls_executed"]] == [f"{turn + 1}.0"]
     assert len(api.messages(session)) == 21
@@ -74,9 +74,9 @@ def test_history_of_session_is_used(conversation: Conversation, api: Api, sessio
         {"role": "assistant", "content": "Never answered."},
     ]
     conversation.send_message("Two.")
-    told = conversation.sent[-1]["messages"]
-    assert told[0] == {"role": "system", "content": "Be kind.\n\nSpeak French."}
-    assert [message["content"] for message in told if message["role"] == "user"] == ["One.", "Two."]
+    sent_messages = conversation.sent[-1]["messages"]
+    assert sent_messages[0] == {"role": "system", "content": "Be kind.\n\nSpeak French."}
+    assert [message["content"] for message in sent_messages if message["role"] == "user"] == ["One.", "Two."]
     assert [content for role, content in contents(api, session) if role != "assistant"] == ["Be kind.", "One.", "Two."]
 
 
@@ -125,7 +125,7 @@ def test_partly_answered_message_is_not_stored_twice(
     """This happens when a client times out and retries."""
     file = {"metadata": {"model": "mochi"}, "messages": [{"role": "user", "content": "Hello!"}, *answer]}
     (imported,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
-    assert said(in_session(conversation, imported["session_id"]).send_message("Hello!")).content
+    assert message_of(in_session(conversation, imported["session_id"]).send_message("Hello!")).content
     assert [role for role, _ in contents(api, imported["session_id"])] == [*kept, "assistant"]
 
 
@@ -146,7 +146,7 @@ def test_calls_without_results_do_not_block_session(conversation: Conversation, 
     in_session(conversation, session)
     conversation.send_message(instruct(calls("look"), words(2)), tools=[LOOK])
     conversation.messages.clear()
-    assert said(conversation.send_message("Never mind.")).content
+    assert message_of(conversation.send_message("Never mind.")).content
     assert [role for role, _ in contents(api, session)][1:] == ["user", "assistant", "user", "assistant"]
 
 

@@ -68,7 +68,7 @@ def test_peer_requests_need_no_key_of_the_other_server(start: Start, holding: Ga
 
 
 @pytest.fixture
-def asked(holding: GatedStub, database: str, tmp_path: Path) -> Iterator[Api]:
+def receiver(holding: GatedStub, database: str, tmp_path: Path) -> Iterator[Api]:
     """A server in this process, whose log can be read."""
     server = ThreadedServer(str(tmp_path), holding.stub.url, store_url=database)
     with server, Api(server.url) as api:
@@ -76,14 +76,14 @@ def asked(holding: GatedStub, database: str, tmp_path: Path) -> Iterator[Api]:
 
 
 def test_unreachable_server_is_reported_with_its_address(
-    start: Start, asked: Api, caplog: pytest.LogCaptureFixture
+    start: Start, receiver: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Api(start(advertise_url=UNREACHABLE).url) as a:
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
             next(events)
             began = time.monotonic()
-            response = asked.http.post(f"/chat/{session_id}/stop")
+            response = receiver.http.post(f"/chat/{session_id}/stop")
             assert time.monotonic() - began < CONNECT_SECONDS + SLACK_SECONDS
             assert a.ok(a.http.get(f"/chat/{session_id}/run"))["state"] == "running"
     assert error_of(response) == (504, "SERVER_LOST")
@@ -93,7 +93,7 @@ def test_unreachable_server_is_reported_with_its_address(
 
 
 def test_server_without_an_address_is_reported(
-    start: Start, asked: Api, database: str, caplog: pytest.LogCaptureFixture
+    start: Start, receiver: Api, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """During an upgrade, servers of the previous version have no address."""
     member = start()
@@ -103,20 +103,20 @@ def test_server_without_an_address_is_reported(
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
             next(events)
-            assert error_of(asked.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
-            assert asked.http.post("/tools/reload").status_code == 200
+            assert error_of(receiver.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
+            assert receiver.http.post("/tools/reload").status_code == 200
     assert caplog.text.count("peer unreachable") == 1
 
 
 def test_address_that_leads_to_another_server_is_reported(
-    start: Start, asked: Api, caplog: pytest.LogCaptureFixture
+    start: Start, receiver: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For example the address of a load balancer. The request is neither handled there nor forwarded again."""
-    with Api(start(advertise_url=str(asked.http.base_url.copy_with(path="/"))).url) as a:
+    with Api(start(advertise_url=str(receiver.http.base_url.copy_with(path="/"))).url) as a:
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
             next(events)
-            assert error_of(asked.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
+            assert error_of(receiver.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
     assert "another server answers there" in caplog.text
 
 

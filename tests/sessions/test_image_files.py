@@ -136,15 +136,15 @@ def test_manager_sweeps_images(sessions_dir: Path) -> None:
     assert blobs(sessions_dir) == set()
 
 
-def create_and_delete_sessions(say: Connection, sessions_dir: Path, rounds: int) -> None:
+def create_and_delete_sessions(connection: Connection, sessions_dir: Path, rounds: int) -> None:
     """Create sessions with the image, check that it exists, and delete them."""
     directory = SessionDirectory(sessions_dir)
     for _ in range(rounds):
         session_id = session_with_image(directory)
         try:
-            say.send(directory.load_image(SHOWN.sha256) == PNG)
+            connection.send(directory.load_image(SHOWN.sha256) == PNG)
         except BlobNotFound:
-            say.send(False)
+            connection.send(False)
         directory.delete(session_id)
 
 

@@ -76,9 +76,9 @@ async def interrupted_import(store: SessionStore) -> None:
     assert (await store.list(SessionQuery())).total == 0
 
 
-def import_slowly(say: Connection, directory: Path, count: int) -> None:
+def import_slowly(connection: Connection, directory: Path, count: int) -> None:
     """Import sessions and report each before it is written."""
-    SessionDirectory(directory).create_all(new_sessions(count), check=lambda: say.send("next"))
+    SessionDirectory(directory).create_all(new_sessions(count), check=lambda: connection.send("next"))
 
 
 @pytest.mark.parametrize("written", [1, 4])
@@ -95,7 +95,7 @@ async def test_killed_import_leaves_nothing(sessions_dir: Path, written: int) ->
     await store.aclose()
 
 
-def publish_until_killed(say: Connection, directory: Path, count: int, kill_after: int) -> None:
+def publish_until_killed(connection: Connection, directory: Path, count: int, kill_after: int) -> None:
     """Import sessions, and kill the process after `moved` files have been published."""
     rename, moved = Path.rename, []
 
@@ -108,7 +108,7 @@ def publish_until_killed(say: Connection, directory: Path, count: int, kill_afte
 
     Path.rename = counted  # type: ignore[method-assign, assignment]  # the process has no other purpose
     stored = SessionDirectory(directory).create_all(new_sessions(count), check=lambda: None)
-    say.send(len(stored))
+    connection.send(len(stored))
 
 
 @pytest.mark.parametrize("moved", [0, 1, 5])

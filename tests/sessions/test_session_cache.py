@@ -111,9 +111,9 @@ def test_cache_keeps_the_most_recently_used_sessions() -> None:
     for number in range(1000):
         recent.put(str(number), stored(1000))
         recent.get("0")
-    kept = [number for number in range(1000) if recent.get(str(number))]
-    assert kept == [0, *range(1001 - len(kept), 1000)]
-    assert 10 < len(kept) < 100
+    cached = [number for number in range(1000) if recent.get(str(number))]
+    assert cached == [0, *range(1001 - len(cached), 1000)]
+    assert 10 < len(cached) < 100
 
 
 def test_too_large_session_is_not_cached() -> None:

@@ -207,8 +207,8 @@ async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessio
     assert (ended.metadata.title, ended.metadata.summary_model) == ("two", "s")
 
 
-@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 1.0])
-async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash: Crash, kept: float) -> None:
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9, 1.0])
+async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash: Crash, fraction: float) -> None:
     directory, session = await crashed(files, crash)
     log, found = log_of(directory, session.session_id), loaded(directory, session)
     torn = tail_line(
@@ -216,7 +216,7 @@ async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash
         3,
         SessionRecord.of(found).with_tail(3, [user("never acknowledged")], ""),
     ).rstrip(b"\n")
-    log.write_bytes(log.read_bytes() + torn[: int(len(torn) * kept)])
+    log.write_bytes(log.read_bytes() + torn[: int(len(torn) * fraction)])
     assert loaded(directory, session) == found
     patched = SessionManager(directory).update_session(session.session_id, title="after")
     assert patched.messages == found.messages

@@ -128,19 +128,19 @@ async def _turn(connection: Connection, job: Job, label: str, result: Result) ->
     created = b"".join([piece async for piece in connection.send_request("/api/v1/sessions", {"model": job.model})])
     path = f"/api/v1/chat/{orjson.loads(created)['session_id']}/stream"
     message = instruct(words(job.words), label=label)
-    rest, said, last, kind = b"", [], 0, b""
+    rest, chunks, last, kind = b"", [], 0, b""
     async for piece in connection.send_request(path, {"message": message}):
         *frames, rest = (rest + piece).split(b"\n\n")
         for frame in frames:
             if not frame.startswith(b":"):
                 kind, content = _read(frame, last + 1)
-                said.append(content)
+                chunks.append(content)
                 last += 1
         result.events += len(frames)
     if kind != b"done" or rest:
         raise ValueError(f"it ended with {kind!r} and {rest!r}")
-    if "".join(said) != f"{label} {job.middle} {label}":
-        raise ValueError(f"it said {''.join(said)!r}")
+    if "".join(chunks) != f"{label} {job.middle} {label}":
+        raise ValueError(f"it said {''.join(chunks)!r}")
     result.turns += 1
 
 

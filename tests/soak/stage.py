@@ -57,10 +57,10 @@ def expected_answer(ollama: Server, count: int) -> tuple[str, int]:
     return text.removeprefix(_LABEL).removesuffix(_LABEL).strip(), answer["eval_count"]
 
 
-def allow_descriptors(wanted: int) -> bool:
+def allow_descriptors(count: int) -> bool:
     """Raise the limit of open files for this process and its children, if the system allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
+    if hard != resource.RLIM_INFINITY and hard < count:
         return False
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
     return True

@@ -64,12 +64,12 @@ class Watch:
     def _run(self) -> None:
         connection = HTTPConnection("127.0.0.1", self.server.port, timeout=30)
         try:
-            wanted = time.monotonic() + _INTERVAL
+            expected = time.monotonic() + _INTERVAL
             while not self._over.wait(_INTERVAL):
                 at = time.monotonic()
-                late = (at - wanted) * 1000
+                late = (at - expected) * 1000
                 self.samples.append(Sample(at, memory(self.server.pid), _health(connection), late))
-                wanted = time.monotonic() + _INTERVAL
+                expected = time.monotonic() + _INTERVAL
         except (OSError, ValueError) as error:
             self.failure = f"/health did not answer: {error}"
         finally:
@@ -87,10 +87,10 @@ def descriptors(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
-def settled_descriptors(pid: int, wanted: int, patience: float) -> int:
+def settled_descriptors(pid: int, expected: int, timeout: float) -> int:
     """Return the number of descriptors after servers have closed idle connections."""
-    deadline = time.monotonic() + patience
-    while (left := descriptors(pid)) > wanted and time.monotonic() < deadline:
+    deadline = time.monotonic() + timeout
+    while (left := descriptors(pid)) > expected and time.monotonic() < deadline:
         time.sleep(0.5)
     return left
 
@@ -106,10 +106,10 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def _health(connection: HTTPConnection) -> float:
-    asked = time.perf_counter()
+    start = time.perf_counter()
     connection.request("GET", "/api/v1/health")
     response = connection.getresponse()
     body = json.loads(response.read())
     if response.status != 200 or not body["ollama_connected"]:
         raise ValueError(f"{response.status} {body}")
-    return (time.perf_counter() - asked) * 1000
+    return (time.perf_counter() - start) * 1000

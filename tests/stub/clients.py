@@ -87,13 +87,13 @@ def ollama_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -
 
 def chat_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of OpenAI's chat completions."""
-    asked: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], **options}
+    request: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], **options}
     with openai_client(stub) as client:
         if not stream:
-            return _whole_chat(client.chat.completions.create(**asked))
+            return _whole_chat(client.chat.completions.create(**request))
         received = ClientReply()
         calls: dict[int, tuple[str, str]] = {}
-        for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+        for chunk in client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True}):
             if chunk.usage:
                 received.usage = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
             for choice in chunk.choices:
@@ -118,12 +118,12 @@ def _whole_chat(answer: Any) -> ClientReply:
 
 def response_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of OpenAI's Responses API. A stream is assembled from its deltas."""
-    asked: dict[str, Any] = {"model": MODEL, "input": text, **options}
+    request: dict[str, Any] = {"model": MODEL, "input": text, **options}
     with openai_client(stub) as client:
         if not stream:
-            return _whole_response(client.responses.create(**asked))
+            return _whole_response(client.responses.create(**request))
         received, arguments = ClientReply(), ""
-        for event in client.responses.create(**asked, stream=True):
+        for event in client.responses.create(**request, stream=True):
             if event.type == "response.output_text.delta":
                 received.text += event.delta
             elif event.type == "response.reasoning_summary_text.delta":
@@ -153,7 +153,7 @@ def _whole_response(answer: Any) -> ClientReply:
 
 def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of Anthropic's Messages API."""
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "model": MODEL,
         "messages": [{"role": "user", "content": text}],
         "max_tokens": 10_000,
@@ -161,10 +161,10 @@ def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) 
     }
     with anthropic_client(stub) as client:
         if stream:
-            with client.messages.stream(**asked) as events:
+            with client.messages.stream(**request) as events:
                 message: Any = events.get_final_message()
         else:
-            message = client.messages.create(**asked)
+            message = client.messages.create(**request)
     received = ClientReply(finish=message.stop_reason, usage=(message.usage.input_tokens, message.usage.output_tokens))
     for block in message.content:
         if block.type == "text":

@@ -150,15 +150,17 @@ def test_prompt_tokens_are_those_of_its_text(stub: StubServer, place: str) -> No
 def test_tool_calls_results_and_tools_count_as_tokens(stub: StubServer) -> None:
     tool = {"type": "function", "function": {"name": "now"}}
     call: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "now", "arguments": '{"at":1}'}}
-    asked: list[dict[str, Any]] = [{"role": "system", "content": "be kind"}, *HELLO]
+    question: list[dict[str, Any]] = [{"role": "system", "content": "be kind"}, *HELLO]
     called = {"role": "assistant", "content": "so", "tool_calls": [call]}
-    messages = [*asked, called, {"role": "tool", "tool_call_id": "1", "content": "noon"}]
-    said = sum(map(len, ("be kind", "hello", "so", 'now{"at":1}', "noon")))
-    assert prompted(stub, "/v1/chat/completions", {"messages": messages}) == said
+    messages = [*question, called, {"role": "tool", "tool_call_id": "1", "content": "noon"}]
+    expected_tokens = sum(map(len, ("be kind", "hello", "so", 'now{"at":1}', "noon")))
+    assert prompted(stub, "/v1/chat/completions", {"messages": messages}) == expected_tokens
     offered = {"messages": messages, "tools": [tool]}
-    assert prompted(stub, "/v1/chat/completions", offered) == said + len(json.dumps([tool], separators=(",", ":")))
+    assert prompted(stub, "/v1/chat/completions", offered) == expected_tokens + len(
+        json.dumps([tool], separators=(",", ":"))
+    )
     call["function"]["arguments"] = {"at": 1}
-    assert prompted(stub, "/api/chat", {"messages": messages, "stream": False}) == said
+    assert prompted(stub, "/api/chat", {"messages": messages, "stream": False}) == expected_tokens
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -220,9 +222,9 @@ def test_default_reply_is_lorem_and_echo_on_every_api(stub: StubServer, wire: st
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_reason_line_adds_thinking_on_every_api(stub: StubServer, wire: str) -> None:
-    asked = "What?\nReason: why not"
-    received = WIRES[wire](stub, asked, stream=True)
-    assert received.reasoning == received.text == f"{hash_sized(asked)} {asked}"
+    question = "What?\nReason: why not"
+    received = WIRES[wire](stub, question, stream=True)
+    assert received.reasoning == received.text == f"{hash_sized(question)} {question}"
 
 
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "chat"])
@@ -230,8 +232,8 @@ def test_instruction_block_is_run_up_to_its_tool_calls(stub: StubServer, wire: s
     entries = [{"text_message": {"length": 3}}, {"tool_call": [{"name": "now", "args": {"a": 1}}]}]
     plan = {"id_message": "#", "reasoning": {"length": 2}, "messages": [*entries, {"text_message": {"length": 4}}]}
     for stream in (True, False):
-        asked = f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"
-        received = WIRES[wire](stub, asked, stream=stream)
+        question = f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"
+        received = WIRES[wire](stub, question, stream=stream)
         assert (received.reasoning, received.text) == (f"# {lorem(2)} #", f"# {lorem(3)} #")
         assert received.calls == [("now", {"a": 1})]
 

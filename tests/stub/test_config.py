@@ -146,8 +146,12 @@ models:
 def test_answered_tool_calls_are_not_repeated(tmp_path: Path) -> None:
     text = "models: {caller: [{_default: {type: message, tool_calls: [{name: now}]}}]}"
     with configured(tmp_path, text) as stub:
-        asked = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]}
-        messages = [{"role": "user", "content": "time?"}, asked, {"role": "tool", "content": "noon"}]
+        call_message = {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"name": "now", "arguments": {}}}],
+        }
+        messages = [{"role": "user", "content": "time?"}, call_message, {"role": "tool", "content": "noon"}]
         answer = send_request(
             stub, "POST", "/api/chat", {"model": "caller", "messages": messages, "stream": False}
         ).json

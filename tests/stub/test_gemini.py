@@ -101,20 +101,20 @@ def test_thoughts_are_sent_only_on_request() -> None:
 def test_usage_counts_thoughts_and_candidates() -> None:
     usage = Usage(input=100, output=50, reasoning=25)
     with stub_replying(Reply.of("text", usage=usage)) as stub, gemini_client(stub) as client:
-        told = client.models.generate_content(model="mochi", contents="hello").usage_metadata
-    assert told
-    assert (told.prompt_token_count, told.candidates_token_count, told.total_token_count) == (100, 50, 150)
+        metadata = client.models.generate_content(model="mochi", contents="hello").usage_metadata
+    assert metadata
+    assert (metadata.prompt_token_count, metadata.candidates_token_count, metadata.total_token_count) == (100, 50, 150)
 
 
 # the client warns about any use outside a chat, and its own chats cause the warning
 @pytest.mark.skipif(version("google-genai") < "3", reason="chats of older clients leave the calls to their users")
 @pytest.mark.filterwarnings("ignore:Direct use of automatic function calling")
 def test_chat_calls_functions_until_it_has_an_answer(module_stub: StubServer) -> None:
-    asked: list[str] = []
+    zones: list[str] = []
 
     def now(zone: str) -> str:
         """The time."""
-        asked.append(zone)
+        zones.append(zone)
         return "noon"
 
     plan = {"messages": [{"tool_call": [{"name": "now", "args": {"zone": "UTC"}}]}]}
@@ -122,7 +122,7 @@ def test_chat_calls_functions_until_it_has_an_answer(module_stub: StubServer) ->
     with gemini_client(module_stub) as client:
         chat = client.chats.create(model="mochi", config=config)
         answer = chat.send_message(f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>")
-    assert asked == ["UTC"]
+    assert zones == ["UTC"]
     assert answer.text == f"{hash_sized('noon')} noon"
 
 
@@ -194,8 +194,8 @@ def test_contents_of_all_kinds_reach_the_model() -> None:
     function = {"name": "now", "description": "the time"}
     parameters = {"properties": {"zone": {"type": "string"}}, "type": "object"}
     assert prompt.tools == ({"type": "function", "function": {**function, "parameters": parameters}},)
-    wanted = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 9}
-    assert {name: prompt.options[name] for name in wanted} == wanted
+    expected = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 9}
+    assert {name: prompt.options[name] for name in expected} == expected
     assert not prompt.thinks
 
 

@@ -95,14 +95,14 @@ def test_tool_calls_stream_name_then_arguments() -> None:
 
 def test_streamed_entries_are_choices_with_one_finish_reason(module_stub: StubServer) -> None:
     calls = [{"name": "now", "args": {"a": 1}}, {"name": "then", "args": {}}]
-    asked = instruction(
+    prompt = instruction(
         {"text_message": {"length": 7}},
         {"tool_call": calls},
         {"text_message": {"length": 2}},
         id_message="#1",
         reasoning={"length": 3},
     )
-    chunks = events(module_stub, "/v1/chat/completions", {"messages": asked})
+    chunks = events(module_stub, "/v1/chat/completions", {"messages": prompt})
     choices = [chunk["choices"][0] for chunk in chunks]
     indices = [choice["index"] for choice in choices[:-1]]
     assert indices == sorted(indices)
@@ -121,8 +121,8 @@ def test_streamed_entries_are_choices_with_one_finish_reason(module_stub: StubSe
 
 
 def test_entries_are_choices_of_a_whole_reply(client: openai.OpenAI) -> None:
-    asked = instruction({"text_message": {"length": 2}}, {"tool_call": [{"name": "now"}]})
-    first, second = client.chat.completions.create(model="mochi", messages=asked).choices
+    prompt = instruction({"text_message": {"length": 2}}, {"tool_call": [{"name": "now"}]})
+    first, second = client.chat.completions.create(model="mochi", messages=prompt).choices
     assert (first.index, first.message.content, first.finish_reason) == (0, lorem(2), "stop")
     assert (second.index, second.message.content, second.finish_reason) == (1, None, "stop")
     assert second.message.tool_calls
@@ -354,12 +354,12 @@ def test_text_completion_has_a_choice_for_each_prompt(client: openai.OpenAI) -> 
     assert [choice.finish_reason for choice in whole.choices] == ["stop"] * 4
     assert whole.usage
     assert whole.usage.prompt_tokens == len("ab")
-    said, reasons = [""] * 4, [""] * 4
+    completions, reasons = [""] * 4, [""] * 4
     for chunk in client.completions.create(model="mochi", prompt=["a", "b"], n=2, echo=True, stream=True):
         for choice in chunk.choices:
-            said[choice.index] += choice.text
+            completions[choice.index] += choice.text
             reasons[choice.index] = choice.finish_reason
-    assert (said, reasons) == (texts, ["stop"] * 4)
+    assert (completions, reasons) == (texts, ["stop"] * 4)
 
 
 def test_text_completion_counts_tokens_and_stops(module_stub: StubServer, client: openai.OpenAI) -> None:

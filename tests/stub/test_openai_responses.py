@@ -107,11 +107,11 @@ def test_client_helper_assembles_a_stream(client: openai.OpenAI) -> None:
 def test_usage_includes_reasoning_and_cached_tokens() -> None:
     usage = Usage(input=100, output=50, reasoning=25, cache_read=10)
     with stub_replying(Reply.of("text", usage=usage)) as stub, openai_client(stub) as client:
-        told = client.responses.create(model="mochi", input="hello").usage
-    assert told
-    assert (told.input_tokens, told.output_tokens, told.total_tokens) == (100, 50, 150)
-    assert told.output_tokens_details.reasoning_tokens == 25
-    assert told.input_tokens_details.cached_tokens == 10
+        reported = client.responses.create(model="mochi", input="hello").usage
+    assert reported
+    assert (reported.input_tokens, reported.output_tokens, reported.total_tokens) == (100, 50, 150)
+    assert reported.output_tokens_details.reasoning_tokens == 25
+    assert reported.input_tokens_details.cached_tokens == 10
 
 
 def test_tool_loop_ends(client: openai.OpenAI) -> None:
@@ -176,10 +176,10 @@ def test_items_of_all_kinds_reach_the_model() -> None:
 
 
 def test_answer_repeats_the_parameters_of_the_request(client: openai.OpenAI) -> None:
-    asked: dict[str, Any] = {"instructions": "be kind", "metadata": {"a": "b"}, "temperature": 0.5, "tools": TOOLS}
-    answer = client.responses.create(model="mochi", input="hello", **asked)
-    told = answer.to_dict()
-    assert {name: told[name] for name in asked} == asked
+    parameters: dict[str, Any] = {"instructions": "be kind", "metadata": {"a": "b"}, "temperature": 0.5, "tools": TOOLS}
+    answer = client.responses.create(model="mochi", input="hello", **parameters)
+    echoed = answer.to_dict()
+    assert {name: echoed[name] for name in parameters} == parameters
     assert (answer.object, answer.model, answer.parallel_tool_calls) == ("response", "mochi", True)
 
 

@@ -128,10 +128,10 @@ def test_tokens_are_counted_per_model(context_stub: StubServer, recorded: Record
 def test_long_prompt_is_refused_without_truncation(context_stub: StubServer, model: str, stream: bool) -> None:
     refused = send_messages(context_stub, TEN, 80, model, truncate=False, stream=stream)
     assert refused.status == 400
-    told = json.loads(refused.json["error"])["error"]
-    assert (told["code"], told["type"]) == (400, "exceed_context_size_error")
-    assert (told["n_prompt_tokens"], told["n_ctx"]) == (total_length(TEN), 80)
-    assert "exceeds the available context size" in told["message"]
+    error = json.loads(refused.json["error"])["error"]
+    assert (error["code"], error["type"]) == (400, "exceed_context_size_error")
+    assert (error["n_prompt_tokens"], error["n_ctx"]) == (total_length(TEN), 80)
+    assert "exceeds the available context size" in error["message"]
 
 
 def test_native_model_refuses_one_long_message(context_stub: StubServer) -> None:

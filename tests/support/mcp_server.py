@@ -29,8 +29,8 @@ TOOLS: dict[str, dict[str, Any]] = {
 }
 
 
-def text(said: str, *, is_error: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": said}], "isError": is_error}
+def text(content: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": content}], "isError": is_error}
 
 
 RESULTS: dict[str, dict[str, Any]] = {

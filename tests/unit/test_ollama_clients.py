@@ -144,9 +144,9 @@ def test_unicode_line_separators_do_not_split_text(kind: type[Sync | Async]) -> 
         assert kind(stub.url).chat(model="mochi").message["content"] == "".join(text)
 
 
-@pytest.mark.parametrize("said", [["Hi"], []], ids=["in mid-stream", "before it"])
-def test_errors_have_the_message_of_ollama(kind: type[Sync | Async], said: list[str]) -> None:
-    reply = Reply([Text(said), Failure("kaput")])
+@pytest.mark.parametrize("chunks", [["Hi"], []], ids=["in mid-stream", "before it"])
+def test_errors_have_the_message_of_ollama(kind: type[Sync | Async], chunks: list[str]) -> None:
+    reply = Reply([Text(chunks), Failure("kaput")])
     with StubServer(speed=0, resolve=lambda _: reply) as stub, pytest.raises(OllamaError, match="kaput"):
         kind(stub.url).chat(model="mochi")
 

@@ -94,8 +94,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     command = [sys.executable, "-c", program(STATEMENTS) + SERVE, str(folder)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr
-    told: dict[str, Any] = json.loads(ran.stdout)
-    return told
+    report_of_process: dict[str, Any] = json.loads(ran.stdout)
+    return report_of_process
 
 
 def test_using_the_library_loads_no_web_framework(report: dict[str, Any]) -> None:

@@ -68,12 +68,12 @@ def _fill(data: Path, count: int) -> str:
 
 
 def _session(number: int) -> ChatSession:
-    said: list[Message] = [
+    messages: list[Message] = [
         {"role": "user", "content": f"Is this number {number}?"},
         {"role": "assistant", "content": "There are a few of them.", "model": "burst:1"},
     ]
     session = ChatSession.create(SessionCreationOptions(model="burst:1"))
-    session.messages.extend(said)
+    session.messages.extend(messages)
     return session
 
 
