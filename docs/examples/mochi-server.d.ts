@@ -1,4 +1,4 @@
-// The types of mochi-server's API, made of its OpenAPI document. `data` of events is typed as what its JSON holds.
+// Types of mochi-server's API, generated from its OpenAPI document. `data` of an event has the type of its parsed JSON.
 
 export interface paths {
     "/api/v1/chat/{session_id}": {

@@ -1,9 +1,9 @@
 """Servers that the tests of the HTTP API share.
 
-No session of a shared server is summarized in the background: its summary would appear in the journal of a later test.
-A test that makes the context window of a model larger takes a private stub and a private server: all sessions of
-a server share the windows, and servers take over the windows that the stub has loaded.
-A module whose server needs settings or files of its own overrides `shared_stub` and `shared_server` with module scope.
+Shared servers do not summarize sessions in the background: a summary would appear in the journal of a later test. A
+test that makes the context window of a model larger takes a private stub and a private server: all sessions of a server
+share the windows, and servers adopt the windows that the stub has loaded. A module whose server needs settings or files
+of its own overrides `shared_stub` and `shared_server` with module scope.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def stub(shared_stub: StubServer) -> Iterator[StubServer]:
-    """The worker's stub with an empty journal. Fails the test that makes the window larger for the tests after it."""
+    """The worker's stub with an empty journal. Fails the test if it made the window larger for later tests."""
     shared_stub.clear_exchanges()
     yield shared_stub
     assert_no_prompt_truncated(shared_stub)

@@ -1,4 +1,4 @@
-"""Agents over HTTP: found, called as one tool, planning and acting before the client's eyes, stored as sessions."""
+"""Agents over HTTP: discovery, calls as one tool, planning and acting in the event stream, and stored sessions."""
 
 import threading
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ ACTING = [
     "message_complete",
     "done",
 ]
-"""The specification's sequence, for an agent that says a word before it acts."""
+"""Event sequence of the specification, for an agent that sends text before its tool calls."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def data_dir(server: RunningServer) -> Path:
-    """The data directory of the server. No agent has written a note yet."""
+    """The data directory of the server, without notes of agents."""
     data_dir = Path(server.settings.data_dir)
     for file in data_dir.glob("agents/*/notes.txt"):
         file.unlink()
@@ -56,14 +56,14 @@ def data_dir(server: RunningServer) -> Path:
 
 
 def session_with(api: Api, policy: str = "never_confirm", *agents: str, **fields: Any) -> str:
-    """A new session that may call agents."""
+    """Create a session that may call agents."""
     enabled = {"enabled_agents": list(agents or ["helper"])}
     settings = {"tools": fields.pop("tools", []), "execution_policy": policy}
     return str(api.create_session("mochi", agent_settings=enabled, tool_settings=settings, **fields)["session_id"])
 
 
-def kinds(events: list[Event]) -> list[str]:
-    """Event types, with runs of the same kind as one."""
+def event_types(events: list[Event]) -> list[str]:
+    """Return the event types without repetitions in a row."""
     return [kind for kind, _ in groupby(event.type for event in events)]
 
 
@@ -80,14 +80,14 @@ def agent_chat(api: Api, session_id: str) -> list[dict[str, Any]]:
     return messages
 
 
-def chats(api: Api, session_id: str) -> set[str]:
-    """The ids of the agents' sessions that the results in a session name."""
+def agent_session_ids(api: Api, session_id: str) -> set[str]:
+    """Return the ids of the agent sessions that the tool results of a session name."""
     results = [message["content"] for message in api.messages(session_id) if message["role"] == "tool"]
     return {result.split()[2] for result in results if result.startswith("Session ID: ")}
 
 
-def sent_to(stub: StubServer) -> list[dict[str, Any]]:
-    """The bodies of all chat requests, in order."""
+def chat_bodies(stub: StubServer) -> list[dict[str, Any]]:
+    """Return the bodies of all chat requests, in order."""
     return [e.body for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
 
 
@@ -97,7 +97,7 @@ def test_event_sequence_follows_specification(api: Api, data_dir: Path) -> None:
 
     events = api.stream_message(session_id, nested(delegate(*does), words(3), label="M"))
 
-    assert kinds(events) == [kind for i, kind in enumerate(ACTING) if i not in (1, 2)]
+    assert event_types(events) == [kind for i, kind in enumerate(ACTING) if i not in (1, 2)]
     (start,), (called,), (result,), (complete,) = (
         only(events, f"agent_{kind}") for kind in ("start", "tool_call", "tool_result", "complete")
     )
@@ -116,7 +116,7 @@ def test_event_sequence_follows_specification(api: Api, data_dir: Path) -> None:
 def test_plan_and_announcement_come_before_tool_calls(api: Api) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
-    assert kinds(events) == ACTING
+    assert event_types(events) == ACTING
 
 
 def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -> None:
@@ -144,7 +144,7 @@ def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -
     assert complete["output"].endswith(end["content"])
     assert instruction["content"] not in complete["output"]
 
-    main, planning, *executing, after = sent_to(stub)
+    main, planning, *executing, after = chat_bodies(stub)
     assert [tool["function"]["name"] for tool in main["tools"]] == ["agent"]
     assert "tools" not in planning
     assert planning["messages"][-1]["content"].startswith("Plan first")
@@ -153,7 +153,7 @@ def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -
         assert body["messages"][-1]["role"] == "user"
         assert body["messages"][-1]["content"].startswith("Now carry out your plan")
     assert roles(after["messages"]) == ["user", "assistant", "tool"]
-    assert len({body["options"]["num_ctx"] for body in sent_to(stub)}) == 1
+    assert len({body["options"]["num_ctx"] for body in chat_bodies(stub)}) == 1
 
 
 def test_collected_turn_lists_agent_call_once(api: Api) -> None:
@@ -165,7 +165,7 @@ def test_collected_turn_lists_agent_call_once(api: Api) -> None:
     assert (call["tool_name"], call["call_index"], call["success"]) == ("agent", 0, True)
     assert call["arguments"]["agent"] == "helper"
     assert call["result"].startswith("Session ID: ")
-    (one,), (other,) = chats(api, streamed), chats(api, collected)
+    (one,), (other,) = agent_session_ids(api, streamed), agent_session_ids(api, collected)
     assert len(agent_chat(api, one)) == len(agent_chat(api, other)) == 6
     assert roles(api.messages(streamed)) == roles(api.messages(collected))
 
@@ -198,7 +198,7 @@ def test_next_turn_of_each_session_works(api: Api, data_dir: Path) -> None:
     output = only(second, "agent_complete")[0]["output"]
     assert output.count("Calls note") == 1
     assert notes(data_dir) == ["one", "two"]
-    assert chats(api, session_id) == {chat_id}
+    assert agent_session_ids(api, session_id) == {chat_id}
 
 
 def decide(api: Api, session_id: str, event: Event, **decision: Any) -> None:
@@ -224,7 +224,7 @@ def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, d
                 (waiting,) = other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
                 assert waiting["agent_name"] == "helper"
                 decide(other, session_id, event, approved=event.data["arguments"]["text"] == "yes", reason="So be it.")
-    asked = [
+    event_kinds = [
         "agent_start",
         "agent_planning",
         "tool_call_confirmation_required",
@@ -232,8 +232,8 @@ def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, d
         "agent_execution",
         "agent_complete",
     ]
-    assert [kind for kind in kinds(events) if kind != "agent_planning"] == [
-        *[kind for kind in asked if kind != "agent_planning"] * 2,
+    assert [kind for kind in event_types(events) if kind != "agent_planning"] == [
+        *[kind for kind in event_kinds if kind != "agent_planning"] * 2,
         "content_delta",
         "message_complete",
         "done",
@@ -251,15 +251,15 @@ def test_session_approval_applies_to_one_agent(api: Api, server: RunningServer, 
     session_id, deciding = session_with(api, "always_confirm", "helper", "other"), server.api()
     noting = (calls("note", text="x"), words(1))
     message = nested(delegate(*noting), delegate(*noting, agent="other"), words(2))
-    asked = []
+    agent_names = []
     for _ in range(2):
         with api.open_stream(session_id, message) as stream:
             for event in stream:
                 if event.type == "tool_call_confirmation_required":
-                    asked.append(event.data["agent_name"])
-                    remember = "session" if asked[-1] == "helper" else "once"
+                    agent_names.append(event.data["agent_name"])
+                    remember = "session" if agent_names[-1] == "helper" else "once"
                     decide(deciding, session_id, event, approved=True, remember=remember)
-    assert asked == ["helper", "other", "other"]
+    assert agent_names == ["helper", "other", "other"]
     assert len(notes(data_dir)) == len(notes(data_dir, "other")) == 2
 
 
@@ -267,7 +267,7 @@ def test_confirm_destructive_uses_marks_of_agent(api: Api) -> None:
     session_id = session_with(api, "confirm_destructive")
     answer = api.send_message(session_id, nested(delegate(calls("look"), calls("note", text="x"), words(2)), words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
-    (chat_id,) = chats(api, session_id)
+    (chat_id,) = agent_session_ids(api, session_id)
     tools = [m for m in agent_chat(api, chat_id) if m["role"] == "tool"]
     assert [m.get("error_code") for m in tools] == [None, "TOOL_EXECUTION_DENIED"]
 
@@ -298,12 +298,12 @@ def test_event_has_full_output_and_model_gets_shortened_one(stub: StubServer, tm
         doing = delegate(calls("much"), calls("much"), words(2))
         events = api.stream_message(session_id, nested(doing, words(2)))
         output = only(events, "agent_complete")[0]["output"]
-        told = api.messages(session_id)[2]["content"]
+        result = api.messages(session_id)[2]["content"]
     assert len(output) > 2000
-    assert len(told) <= 1000
-    assert told.startswith("Session ID: ")
-    assert "characters left out" in told
-    assert told[-10:] == output[-10:]
+    assert len(result) <= 1000
+    assert result.startswith("Session ID: ")
+    assert "characters left out" in result
+    assert result[-10:] == output[-10:]
 
 
 @pytest.mark.parametrize("phase", ["planning", "execution", "tool"])
@@ -321,8 +321,8 @@ def test_stop_stores_partial_work_of_agent(tmp_path: Path, phase: str) -> None:
                 events.append(event)
                 if event.type == until[phase]:
                     other.ok(other.http.post(f"/chat/{session_id}/stop"))
-        assert kinds(events)[-1] == "done"
-        assert "agent_complete" not in kinds(events)
+        assert event_types(events)[-1] == "done"
+        assert "agent_complete" not in event_types(events)
         chat_id = only(events, "agent_start")[0]["agent_session_id"]
         chat, main = agent_chat(api, chat_id), api.messages(session_id)
     assert roles(main) == ["user", "assistant", "tool"]
@@ -350,10 +350,10 @@ def test_both_sessions_continue_after_stop(api: Api, server: RunningServer, data
     answer = api.send_message(session_id, nested(again, words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
     assert notes(data_dir) == []
-    assert chats(api, session_id) == {chat_id}
+    assert agent_session_ids(api, session_id) == {chat_id}
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_agent_chats_are_ordinary_session_files(private_api: Api, tmp_path: Path) -> None:
     write_agent(tmp_path)
     session_id = session_with(private_api)

@@ -1,4 +1,4 @@
-"""Agents without a server, and the samples at work."""
+"""Agents without a server, and the sample agents."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,8 +19,8 @@ from tests.support.waiting import until
 
 
 @asynccontextmanager
-async def service_in(stub: StubServer, data_dir: Path) -> AsyncIterator[AgentExecutionService]:
-    """A service whose chats are in the folder `chats`."""
+async def create_service(stub: StubServer, data_dir: Path) -> AsyncIterator[AgentExecutionService]:
+    """Create a service that stores its chats in the folder `chats`."""
     client, store = AsyncOllamaClient(stub.url), FileSessionStore(data_dir / "chats")
     try:
         yield AgentExecutionService(client, store, WindowRegistry(client.loaded_windows))
@@ -30,7 +30,7 @@ async def service_in(stub: StubServer, data_dir: Path) -> AsyncIterator[AgentExe
 
 
 async def execute(stub: StubServer, data_dir: Path, task: AgentTask) -> AgentResult:
-    async with service_in(stub, data_dir) as service:
+    async with create_service(stub, data_dir) as service:
         return await service.execute(task)
 
 
@@ -58,7 +58,7 @@ async def test_agent_publishes_its_events(stub: StubServer, tmp_path: Path) -> N
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
     events: list[ChatEvent] = []
 
-    async with service_in(stub, tmp_path) as service:
+    async with create_service(stub, tmp_path) as service:
         result = await service.execute(AgentTask(agent, instruct(words(1)), model="mochi"), events.extend)
 
     first, *_, complete = events
@@ -85,7 +85,7 @@ def test_packaged_prompts_replace_unusable_files(tmp_path: Path) -> None:
     assert packaged.planning() != packaged.execution()
 
 
-def test_the_samples_work_as_they_are(
+def test_sample_agents_work_unchanged(
     private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))

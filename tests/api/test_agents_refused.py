@@ -1,4 +1,4 @@
-"""What can go wrong with agents: the model is told in words, the turn goes on, and nobody else notices."""
+"""Failures of agents: the model receives an explanation, and the turn and other sessions continue."""
 
 import socket
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def shared_stub() -> Iterator[StubServer]:
 
 @pytest.fixture(scope="module")
 def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with agents of every kind."""
+    """A server with valid and invalid agents."""
     data_dir = tmp_path_factory.mktemp("agents")
     for name in ("helper", "other", "third"):
         write_agent(data_dir, name)
@@ -38,7 +38,7 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def data_dir(server: RunningServer) -> Path:
-    """The data directory of the server. No agent has written a note yet."""
+    """The data directory of the server, without notes of agents."""
     data_dir = Path(server.settings.data_dir)
     for file in data_dir.glob("agents/*/notes.txt"):
         file.unlink()
@@ -51,7 +51,7 @@ def private_agent(tmp_path: Path) -> Path:
     return write_agent(tmp_path)
 
 
-def chats(api: Api) -> list[dict[str, Any]]:
+def agent_chats(api: Api) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = api.ok(api.http.get("/agents/chats"))["sessions"]
     return listed
 
@@ -64,12 +64,12 @@ def session_with(api: Api, *agents: str, policy: str = "never_confirm", tools: t
 
 
 def told(api: Api, session_id: str) -> list[str]:
-    """What the model was told of its calls."""
+    """Return the tool results of a session."""
     return [message["content"] for message in api.messages(session_id) if message["role"] == "tool"]
 
 
-def offered(stub: StubServer) -> list[list[str]]:
-    """The tools that each chat request offered."""
+def offered_tools(stub: StubServer) -> list[list[str]]:
+    """Return the names of the tools that each chat request offered."""
     bodies = [e.body for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
     return [[tool["function"]["name"] for tool in body.get("tools", [])] for body in bodies]
 
@@ -107,13 +107,13 @@ def test_literal_routes_come_before_agent_names(private_api: Api, tmp_path: Path
 
 @pytest.mark.parametrize("enabled", [(), ("nobody",), ("broken",)], ids=["none", "unknown", "invalid"])
 def test_no_usable_agent_means_no_agent_tool(api: Api, stub: StubServer, enabled: tuple[str, ...]) -> None:
-    before = chats(api)
+    before = agent_chats(api)
     session_id = session_with(api, *enabled)
     events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
-    assert offered(stub)[0] == []
+    assert offered_tools(stub)[0] == []
     assert [e.data["error_code"] for e in events if e.type == "tool_result"] == ["TOOL_NOT_FOUND"]
     assert events[-1].type == "done"
-    assert chats(api) == before
+    assert agent_chats(api) == before
 
 
 def test_only_enabled_and_valid_agents_are_described(api: Api, stub: StubServer) -> None:
@@ -149,7 +149,7 @@ CALLS: list[tuple[dict[str, Any], str, str]] = [
 def test_wrong_call_returns_explanation_to_model(
     api: Api, arguments: dict[str, Any], words_of_it: str, code: str
 ) -> None:
-    before = chats(api)
+    before = agent_chats(api)
     session_id = session_with(api, "helper")
     events = api.stream_message(session_id, nested(calls("agent", **arguments), words(2)))
     kinds = [kind for kind, _ in groupby(event.type for event in events)]
@@ -157,27 +157,27 @@ def test_wrong_call_returns_explanation_to_model(
     complete = next(event.data for event in events if event.type == "agent_complete")
     assert (complete["session_id"], complete["success"], complete["error_code"]) == (None, False, code)
     assert words_of_it in told(api, session_id)[0]
-    assert chats(api) == before
+    assert agent_chats(api) == before
     assert api.send_message(session_id, "Go on")["message"]["content"]
 
 
 def test_chat_of_another_agent_or_user_is_not_opened(api: Api) -> None:
     session_id = session_with(api, "helper", "other")
     api.send_message(session_id, nested(delegate(words(2), agent="other"), words(2)))
-    before = chats(api)
+    before = agent_chats(api)
     foreign = before[0]
     assert foreign["session_id"] in told(api, session_id)[0]
     for wrong in (foreign["session_id"], session_id):
         api.send_message(session_id, nested(delegate(words(2), session_id=wrong), words(2)))
         assert f"'helper' has no session '{wrong}'" in told(api, session_id)[-1]
-    assert chats(api) == before
+    assert agent_chats(api) == before
 
 
 def test_empty_session_id_starts_new_chat(api: Api) -> None:
-    before = chats(api)
+    before = agent_chats(api)
     session_id = session_with(api, "helper")
     api.send_message(session_id, nested(delegate(words(2), session_id=""), words(2)))
-    new, *others = chats(api)
+    new, *others = agent_chats(api)
     assert others == before
     assert new["session_id"] in told(api, session_id)[0]
 
@@ -185,7 +185,7 @@ def test_empty_session_id_starts_new_chat(api: Api) -> None:
 def test_second_turn_on_busy_agent_session_is_refused(api: Api, server: RunningServer) -> None:
     first, second = session_with(api, "helper", policy="always_confirm"), session_with(api, "helper")
     api.send_message(first, nested(delegate(words(2)), words(2)))
-    chat_id = chats(api)[0]["session_id"]
+    chat_id = agent_chats(api)[0]["session_id"]
     other = server.api()
     with api.open_stream(first, nested(delegate(calls("look"), session_id=chat_id), words(2))) as stream:
         event = next(event for event in stream if event.type == "tool_call_confirmation_required")
@@ -210,8 +210,8 @@ def test_iteration_limit_forces_agent_to_answer(stub: StubServer, tmp_path: Path
     assert notes(tmp_path) == ["0", "1", "2", "3"]
     assert limits(events) == ["Agent 'helper': The model reached the limit of tool calls and answers without tools."]
     assert [e.data["success"] for e in events if e.type == "agent_complete"] == [True]
-    assert "helper" not in "".join(offered(stub)[-2])
-    assert offered(stub)[-2] == []
+    assert "helper" not in "".join(offered_tools(stub)[-2])
+    assert offered_tools(stub)[-2] == []
 
 
 def test_repeated_identical_agent_call_ends_with_answer(api: Api, data_dir: Path) -> None:
@@ -232,7 +232,7 @@ def test_session_model_replaces_missing_agent_model(api: Api, stub: StubServer) 
     (warning,) = [e.data for e in events if e.type == "warning"]
     assert warning["code"] == "MODEL_NOT_FOUND"
     assert "'gone:70b'" in warning["message"]
-    assert chats(api)[0]["model"] == "mochi"
+    assert agent_chats(api)[0]["model"] == "mochi"
 
 
 def test_agent_uses_model_of_its_skill(api: Api, stub: StubServer) -> None:
@@ -282,7 +282,7 @@ def test_tool_named_agent_is_hidden_from_session(
     write_tools(tmp_path, tool)
     session_id = session_with(private_api, "helper", tools=("agent",))
     private_api.send_message(session_id, nested(delegate(calls("agent"), words(2)), words(2)))
-    assert offered(private_stub)[0] == ["agent"]
+    assert offered_tools(private_stub)[0] == ["agent"]
     assert "I am a tool." in told(private_api, session_id)[0]
     plain = session_with(private_api, tools=("agent",))
     private_api.send_message(plain, nested(calls("agent"), words(2)))
@@ -296,7 +296,7 @@ def test_tools_and_agents_of_one_session_do_not_mix(
     session_id = session_with(private_api, "helper", tools=("add",))
     doing = delegate(calls("add", a=1), words(2))
     answer = private_api.send_message(session_id, nested(doing, calls("add", a=2), calls("look"), words(2)))
-    assert sorted(offered(private_stub)[0]) == ["add", "agent"]
+    assert sorted(offered_tools(private_stub)[0]) == ["add", "agent"]
     agent, added, looked = answer["tool_calls_executed"]
     assert "There is no tool named 'add'" in agent["result"]
     assert (added["result"], looked["error_code"]) == ("3", "TOOL_NOT_FOUND")

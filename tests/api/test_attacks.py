@@ -1,4 +1,4 @@
-"""Names that lead out of a directory, and heads with two meanings: a clear refusal, and nothing touched."""
+"""Names that lead out of a directory and ambiguous request heads: each is refused, and no file is touched."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ def test_names_in_other_scripts_are_accepted(private_api: Api) -> None:
         assert private_api.ok(private_api.http.get(f"/system-prompts/{name}"))["filename"] == name
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize("folder", ["chat_sessions", "agents/agent_chats"])
-def test_links_to_sessions_elsewhere_are_not_followed(
+def test_symlinks_to_other_sessions_are_not_followed(
     private_api: Api, private_outside: FilesOutside, folder: str
 ) -> None:
     session_id = private_api.create_session("mochi", system_prompt=CANARY)["session_id"]
@@ -171,9 +171,11 @@ def test_links_to_sessions_elsewhere_are_not_followed(
     assert not (private_outside.root / "new.sqlite").exists()
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize("target", ["canary", "new.sqlite", "database.sqlite"])
-def test_a_link_in_place_of_the_index_is_replaced(private_api: Api, private_outside: FilesOutside, target: str) -> None:
+def test_symlink_in_place_of_the_index_is_replaced(
+    private_api: Api, private_outside: FilesOutside, target: str
+) -> None:
     database = private_outside.root / "database.sqlite"
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE mine (x)")
@@ -188,16 +190,16 @@ def test_a_link_in_place_of_the_index_is_replaced(private_api: Api, private_outs
     assert private_outside.is_untouched()
 
 
-@pytest.mark.one_process("it is about files")
-def test_a_link_in_place_of_a_turns_log_is_not_written_to(private_api: Api, private_outside: FilesOutside) -> None:
+@pytest.mark.one_process("checks the server's files")
+def test_symlink_in_place_of_a_turn_log_is_not_written(private_api: Api, private_outside: FilesOutside) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     (private_outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(private_outside.root / "canary")
-    calling = instruct(calls("anything"), words(5))  # a turn of two answers is logged in between
+    calling = instruct(calls("anything"), words(5))  # a turn with two answers writes its log between them
     assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": calling})) == (500, "STORAGE_FAILED")
     assert private_outside.is_untouched()
 
 
-def test_links_to_prompts_elsewhere_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:
+def test_symlinks_to_other_prompts_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:
     prompts = private_outside.data / "system_prompts"
     prompts.mkdir()
     (prompts / "link.md").symlink_to(private_outside.root / "canary.md")
@@ -212,9 +214,7 @@ def test_links_to_prompts_elsewhere_are_not_followed(private_api: Api, private_o
 
 
 @pytest.mark.parametrize("linked", ["__init__.py", "helper.py", "package"])
-def test_links_to_tools_elsewhere_are_not_followed(
-    private_api: Api, private_outside: FilesOutside, linked: str
-) -> None:
+def test_symlinks_to_other_tools_are_not_followed(private_api: Api, private_outside: FilesOutside, linked: str) -> None:
     elsewhere = private_outside.root / "elsewhere"
     elsewhere.mkdir()
     code = f"def canary() -> str:\n    'Sing.'\n    return '{CANARY}'\n__all__ = ['canary']\n"
@@ -234,7 +234,7 @@ def test_links_to_tools_elsewhere_are_not_followed(
 
 
 @pytest.mark.parametrize("linked", ["SKILL.md", "__init__.py", "helper.py"])
-def test_links_to_agents_elsewhere_are_not_followed(
+def test_symlinks_to_other_agents_are_not_followed(
     private_api: Api, private_outside: FilesOutside, linked: str
 ) -> None:
     agent = write_agent(private_outside.data)

@@ -1,4 +1,4 @@
-"""An Ollama that is down or misbehaves: the specified error, nothing lost, and the server serves on."""
+"""Ollama that is down or misbehaves: the specified error, no lost messages, and a working next turn."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ PIECES = [f"piece {n} " for n in range(10)]
 
 
 def sends(*data: bytes) -> Callable[[socket.socket], None]:
-    """A chat route that sends these bytes and closes."""
+    """Return a chat handler that sends these bytes and closes the connection."""
 
     def chat(connection: socket.socket) -> None:
         for part in data:
@@ -69,7 +69,7 @@ def raw_ollama() -> Iterator[RawOllama]:
 
 @pytest.fixture(scope="module")
 def raw_server(raw_ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server in front of an Ollama whose chat route each test chooses."""
+    """A server in front of an Ollama whose chat handler each test sets."""
     data_dir = tmp_path_factory.mktemp("raw")
     with RunningServer(data_dir, raw_ollama.url, summarization_enabled=False) as server:
         yield server
@@ -109,7 +109,7 @@ def test_collected_turn_gets_502(
 
 
 @pytest.mark.parametrize("end", [Failure("kaput"), Cut()], ids=["an error line", "a cut"])
-def test_text_before_failure_is_kept_and_next_turn_works(tmp_path: Path, end: Part) -> None:
+def test_text_before_failure_is_stored_and_next_turn_works(tmp_path: Path, end: Part) -> None:
     def resolve(prompt: Prompt) -> Reply:
         return Reply([Text(PIECES), end]) if prompt.user_text == "fail" else Reply.of("Fine.")
 

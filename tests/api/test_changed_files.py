@@ -1,4 +1,4 @@
-"""Sessions are kept in memory, and the files are the truth: whoever changes a file is heard at once."""
+"""Sessions are cached in memory, but the files are authoritative: changes of a file take effect at once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.one_process("it is about files")
+pytestmark = pytest.mark.one_process("checks the server's files")
 
 ADD = """
     def add(a: float, b: float) -> float:
@@ -25,8 +25,8 @@ ADD = """
 """
 
 
-def told(stub: StubServer) -> list[str]:
-    """What the model was asked last."""
+def sent_messages(stub: StubServer) -> list[str]:
+    """Return the messages of the latest request to the model."""
     body = stub.exchanges()[-1].body
     assert body is not None
     return [message["content"] for message in body["messages"]]
@@ -39,12 +39,12 @@ def test_changes_by_other_processes_reach_the_next_prompt(
     answer = private_api.send_message(session_id, "One?")["message"]["content"]
     SessionManager(tmp_path / "chat_sessions").append_messages(session_id, [user("Two?"), assistant("Two.")])
     private_api.send_message(session_id, "Three?")
-    assert told(private_stub) == ["One?", answer, "Two?", "Two.", "Three?"]
+    assert sent_messages(private_stub) == ["One?", answer, "Two?", "Two.", "Three?"]
 
     file = file_of(tmp_path / "chat_sessions", session_id)
     file.write_bytes(file.read_bytes().replace(b"Two.", b"2!!!"))
     private_api.send_message(session_id, "Four?")
-    assert told(private_stub)[3] == "2!!!"
+    assert sent_messages(private_stub)[3] == "2!!!"
 
     file.unlink()
     assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": "Five?"})) == (
@@ -61,7 +61,7 @@ def test_messages_match_file_after_every_operation(tmp_path: Path, private_stub:
         tools = {"tools": ["add"], "execution_policy": "never_confirm"}
         session_id = api.create_session("mochi", system_prompt="Be brief.", tool_settings=tools)["session_id"]
 
-        def stored() -> Any:
+        def stored_messages() -> Any:
             return orjson.loads(file_of(tmp_path / "chat_sessions", session_id).read_bytes())["messages"]
 
         for number in range(turns):
@@ -80,5 +80,5 @@ def test_messages_match_file_after_every_operation(tmp_path: Path, private_stub:
         ]
         for step in steps:
             step()
-            assert api.messages(session_id) == stored()
-        assert told(private_stub) == [message["content"] for message in stored()[:-1]]
+            assert api.messages(session_id) == stored_messages()
+        assert sent_messages(private_stub) == [message["content"] for message in stored_messages()[:-1]]

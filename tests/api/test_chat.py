@@ -1,4 +1,4 @@
-"""A turn: streamed, collected, regenerated; what is sent upstream and what is stored."""
+"""Turns: streamed, collected and regenerated; requests to Ollama and stored messages."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tests.support.server import RunningServer
 
 
 def last_chat(stub: StubServer) -> dict[str, Any]:
-    """The latest chat request that the stub got."""
+    """Return the latest chat request that the stub received."""
     body = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
     assert isinstance(body, dict)
     return body
@@ -33,7 +33,7 @@ def test_stream_ends_with_message_complete_and_done(api: Api) -> None:
     assert events[-1].data == {"session_id": session_id}
 
 
-def test_the_complete_message_is_the_stored_one(private_api: Api) -> None:
+def test_message_complete_has_the_stored_message(private_api: Api) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
 
     events = private_api.stream_message(session_id, "Hello!")
@@ -53,7 +53,7 @@ def test_the_complete_message_is_the_stored_one(private_api: Api) -> None:
     }
 
 
-def test_event_ids_name_the_run_and_count_from_one(api: Api) -> None:
+def test_event_ids_have_the_run_id_and_a_counter(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
     events = api.stream_message(session_id, "Hello!")
@@ -62,7 +62,7 @@ def test_event_ids_name_the_run_and_count_from_one(api: Api) -> None:
     assert [event.id for event in events] == [f"{run_id}:{n}" for n in range(1, len(events) + 1)]
 
 
-def test_a_collected_answer_is_the_message_as_stored(private_api: Api) -> None:
+def test_collected_answer_equals_the_stored_message(private_api: Api) -> None:
     session_id = private_api.create_session("mochi-chat")["session_id"]
 
     answer = private_api.send_message(session_id, "What is the capital of France?")
@@ -94,7 +94,7 @@ def test_streamed_and_collected_turns_store_the_same(api: Api, message: str) -> 
         session["session_id"] = session["created_at"] = session["updated_at"] = ""
         for stored in session["messages"]:
             stored["message_id"] = stored["timestamp"] = ""
-            # Loading the model takes time only for the first request that needs it.
+            # Only the first request that needs the model waits for it to load.
             for key in ("tool_calls", "tool_call_id", "load_duration", "total_duration"):
                 stored.pop(key, None)
     assert first == second
@@ -123,11 +123,11 @@ def test_thinking_of_earlier_turns_is_not_sent_back(api: Api, stub: StubServer) 
     assert all("thinking" not in message for message in last_chat(stub)["messages"])
 
 
-@pytest.mark.parametrize("wish", [None, False])
-def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, wish: bool | None) -> None:
+@pytest.mark.parametrize("think", [None, False])
+def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, think: bool | None) -> None:
     session_id = api.create_session("mochi")["session_id"]
 
-    events = api.stream_message(session_id, "Why?\nReason: because", **({} if wish is None else {"think": wish}))
+    events = api.stream_message(session_id, "Why?\nReason: because", **({} if think is None else {"think": think}))
 
     assert last_chat(stub)["think"] is False
     assert not [event for event in events if event.type == "thinking_delta"]
@@ -160,7 +160,7 @@ def test_upstream_request_sets_num_ctx_and_no_truncation(private_api: Api, priva
     assert sent["stream"] is True
 
 
-def test_without_the_dynamic_window_no_num_ctx_is_sent(stub: StubServer, tmp_path: Path) -> None:
+def test_num_ctx_is_not_sent_without_dynamic_windows(stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, stub.url, dynamic_context_window_enabled=False) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -175,7 +175,7 @@ def test_request_options_override_session_options(api: Api, stub: StubServer) ->
     api.send_message(session_id, "Hello!", options={"seed": 2, "stop": ["x"]}, format="json", keep_alive=60)
 
     sent = last_chat(stub)
-    # What is left of the window is the most an answer may have.
+    # The rest of the window limits the length of an answer.
     assert 0 < sent["options"].pop("num_predict") < 8192
     assert sent["options"] == {"temperature": 0.1, "seed": 2, "stop": ["x"], "num_ctx": 8192}
     assert sent["format"] == "json"
@@ -208,7 +208,7 @@ def test_null_options_fall_back_to_model_defaults(api: Api) -> None:
     api.send_message(session_id, "Hi", options={"seed": None, "top_k": 3.0})
 
 
-def test_the_whole_history_is_sent_with_the_next_message(api: Api, stub: StubServer) -> None:
+def test_whole_history_is_sent_with_the_next_message(api: Api, stub: StubServer) -> None:
     session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
     first = api.send_message(session_id, "One")["message"]["content"]
 
@@ -247,12 +247,12 @@ def test_edited_message_gets_new_answer(api: Api) -> None:
     assert [m["role"] for m in api.messages(session_id)] == ["system", "user", "assistant"]
 
 
-def test_a_failed_regeneration_keeps_the_old_answer(tmp_path: Path) -> None:
+def test_failed_regeneration_keeps_the_old_answer(tmp_path: Path) -> None:
     def fail_at_the_second_time(prompt: Prompt) -> Reply | None:
-        asked.append(prompt)
-        return Reply([Text("Half"), Failure("kaput")]) if len(asked) > 1 else None
+        prompts.append(prompt)
+        return Reply([Text("Half"), Failure("kaput")]) if len(prompts) > 1 else None
 
-    asked: list[Prompt] = []
+    prompts: list[Prompt] = []
     with StubServer(speed=0, resolve=fail_at_the_second_time) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -264,7 +264,7 @@ def test_a_failed_regeneration_keeps_the_old_answer(tmp_path: Path) -> None:
         assert api.messages(session_id)[1:] == [old]
 
 
-def test_an_empty_history_cannot_be_answered(api: Api) -> None:
+def test_regeneration_of_empty_history_is_refused(api: Api) -> None:
     session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
     assert error_of(api.http.post(f"/chat/{session_id}")) == (400, "EMPTY_HISTORY")
     assert error_of(api.http.post(f"/chat/{session_id}/stream")) == (400, "EMPTY_HISTORY")

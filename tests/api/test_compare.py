@@ -1,4 +1,4 @@
-"""Comparing models over one stream."""
+"""Comparison of models over one stream."""
 
 import subprocess
 import sys

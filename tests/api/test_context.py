@@ -1,4 +1,4 @@
-"""A context window that never lies and never thrashes, against a stub with Ollama's scheduler."""
+"""Context windows: no silent truncation and few reloads, against a stub with Ollama's scheduler."""
 
 import itertools
 import random
@@ -52,15 +52,15 @@ def of_type(events: list[Event], kind: str) -> list[dict[str, Any]]:
     return [event.data for event in events if event.type == kind]
 
 
-class Talk:
-    """A conversation of turns and answers of random length, of `longest` words at most."""
+class RandomConversation:
+    """Source of turns and answers with random lengths, up to `longest` words."""
 
     def __init__(self, seed: int, longest: int = 110) -> None:
         self.chance = random.Random(seed)
         self.longest = longest
 
     def resolve(self, prompt: Prompt) -> Reply | None:
-        """Answers to turns; summaries are left to the stub's own way."""
+        """Answer turns; the stub's default handles summaries."""
         return Reply.of(self._text("Well. ")) if prompt.user_text.startswith("Turn") else None
 
     def turn(self, number: int) -> str:
@@ -70,7 +70,7 @@ class Talk:
         return start + "word " * self.chance.randint(self.longest // 5, self.longest)
 
 
-@pytest.mark.one_process("each server has windows of its own")
+@pytest.mark.one_process("each server has its own windows")
 @pytest.mark.parametrize(
     ("seed", "turns", "longest"),
     [
@@ -79,21 +79,21 @@ class Talk:
     ],
 )
 def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int, turns: int, longest: int) -> None:
-    talk = Talk(seed, longest)
+    conversation = RandomConversation(seed, longest)
     with (
-        StubServer(speed=0, resolve=talk.resolve) as stub,
+        StubServer(speed=0, resolve=conversation.resolve) as stub,
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
     ):
         api = server.api()
         session_id = api.create_session("mochi", system_prompt="Be brief.")["session_id"]
         for number in range(turns):
-            events = api.stream_message(session_id, talk.turn(number))
+            events = api.stream_message(session_id, conversation.turn(number))
             assert of_type(events, "error") == []
             if number % 5 == 4:
-                until(lambda: len(summaries(stub)) > number // 5)  # noqa: B023 - called here and now
+                until(lambda: len(summaries(stub)) > number // 5)  # noqa: B023 - called immediately
         assert reloads(stub) <= 3
         assert not any(exchange.truncated for exchange in chats(stub))
-        assert {exchange.status for exchange in chats(stub)} <= {200, 0}  # 0: a summary that gave way to a turn
+        assert {exchange.status for exchange in chats(stub)} <= {200, 0}  # 0: a summary that was cancelled for a turn
         config = api.session(session_id)["context_window_config"]
         assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 32768, 36864]
 
@@ -102,33 +102,36 @@ def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int
     ("turns", "longest"), [pytest.param(13, 330, id="few long turns"), pytest.param(40, 110, marks=pytest.mark.slow)]
 )
 def test_sessions_of_different_length_share_their_models_window(tmp_path: Path, turns: int, longest: int) -> None:
-    talk = Talk(4, longest)
-    with StubServer(speed=0, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+    conversation = RandomConversation(4, longest)
+    with StubServer(speed=0, resolve=conversation.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         sessions = [api.create_session("mochi")["session_id"] for _ in range(4)]
         for number in range(turns):
             for pace, session_id in enumerate(sessions, 1):
                 if number % pace == 0:
-                    api.stream_message(session_id, talk.turn(number))
+                    api.stream_message(session_id, conversation.turn(number))
         assert reloads(stub) <= 3
 
 
 def test_first_message_survives_compaction_in_summary(tmp_path: Path) -> None:
-    talk = Talk(5, longest=220)
+    conversation = RandomConversation(5, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
-    with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+    with (
+        StubServer(speed=0, models=models, resolve=conversation.resolve) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
         api = server.api()
         session_id = api.create_session("small")["session_id"]
-        said, compacted = 0, []
+        length, compacted = 0, []
         for number in range(20):
-            message = talk.turn(number)
-            said += len(message)
+            message = conversation.turn(number)
+            length += len(message)
             events = api.stream_message(session_id, message)
             assert of_type(events, "error") == []
             compacted.extend(of_type(events, "context_compacted"))
             if of_type(events, "status"):
                 assert of_type(events, "status")[0]["state"] == "compacting"
-        assert said > 2 * 4096
+        assert length > 2 * 4096
         assert "fact 0 is 0" in sent_text(chats(stub)[-1])
         assert compacted[-1]["dropped_messages"] > 0
         assert compacted[-1]["summary_used"] is True
@@ -137,13 +140,16 @@ def test_first_message_survives_compaction_in_summary(tmp_path: Path) -> None:
 
 
 def test_prompt_prefix_stays_stable_for_many_turns(tmp_path: Path) -> None:
-    talk = Talk(6, longest=220)
+    conversation = RandomConversation(6, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
-    with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+    with (
+        StubServer(speed=0, models=models, resolve=conversation.resolve) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
         api = server.api()
         session_id = api.create_session("small")["session_id"]
         for number in range(15):
-            api.stream_message(session_id, talk.turn(number))
+            api.stream_message(session_id, conversation.turn(number))
         bodies = [exchange.body for exchange in chats(stub)]
         beginnings = [body["messages"][0]["content"] for body in bodies if body and len(body["messages"]) > 2]
     changes = sum(a != b for a, b in itertools.pairwise(beginnings))
@@ -151,13 +157,16 @@ def test_prompt_prefix_stays_stable_for_many_turns(tmp_path: Path) -> None:
 
 
 def test_editing_covered_message_drops_checkpoint(tmp_path: Path) -> None:
-    talk = Talk(7, longest=220)
+    conversation = RandomConversation(7, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)
-    with StubServer(speed=0, models=models, resolve=talk.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+    with (
+        StubServer(speed=0, models=models, resolve=conversation.resolve) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
         api = server.api()
         session_id = api.create_session("small")["session_id"]
         for number in range(7):
-            api.stream_message(session_id, talk.turn(number))
+            api.stream_message(session_id, conversation.turn(number))
         assert "Summary of the earlier" in sent_text(chats(stub)[-1])
         api.ok(api.http.put(f"/sessions/{session_id}/messages/2", json={"content": "Turn again"}))
         api.stream_message(session_id)
@@ -185,7 +194,7 @@ def test_old_tool_results_are_shortened_first(tmp_path: Path) -> None:
         assert all(len(content) > 1500 for content in stored)
 
 
-def test_a_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
+def test_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     answer = private_api.send_message(session_id, "Long: " + "word " * 3000)
     assert answer["context_window"]["current_window"] == 16384
@@ -230,7 +239,7 @@ def test_answer_with_length_limit_keeps_window(tmp_path: Path) -> None:
         assert api.create_session("mochi")["context_window_config"]["current_window"] == 8192
 
 
-@pytest.mark.one_process("each server has windows of its own")
+@pytest.mark.one_process("each server has its own windows")
 def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stub: StubServer) -> None:
     with RunningServer(tmp_path, private_stub.url, dynamic_context_window_enabled=False) as server:
         api = server.api()
@@ -247,7 +256,7 @@ def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stu
         assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] is None
 
 
-@pytest.mark.one_process("each server has windows of its own")
+@pytest.mark.one_process("each server has its own windows")
 def test_out_of_memory_reduces_window(tmp_path: Path) -> None:
     models = (Model("big", context_length=40960, out_of_memory_above=10_000),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:

@@ -1,4 +1,4 @@
-"""Arguments that are nested deeper than JSON encoders go."""
+"""Tool arguments that are nested more deeply than JSON encoders allow."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ TOOL = '''
 
 
 def nested(depth: int) -> dict[str, Any]:
-    """Arguments of that many levels."""
+    """Return arguments with `depth` levels."""
     value: dict[str, Any] = {"value": 1}
     for _ in range(depth - 1):
         value = {"value": value}
@@ -32,7 +32,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 def replying_with(depth: int) -> StubServer:
-    """A stub whose first answer is a call with arguments of that depth."""
+    """Start a stub whose first answer is a call with arguments of this depth."""
 
     def resolve(prompt: Prompt) -> Reply:
         if prompt.messages[-1].role == "user" and prompt.user_text == "call":
@@ -43,7 +43,7 @@ def replying_with(depth: int) -> StubServer:
 
 
 @pytest.mark.parametrize("depth", [101, 252, 300])
-def test_call_with_too_deep_arguments_fails_and_turn_goes_on(tmp_path: Path, depth: int) -> None:
+def test_call_with_too_deep_arguments_fails_and_turn_continues(tmp_path: Path, depth: int) -> None:
     write_tools(tmp_path, TOOL)
     settings = {"tools": ["take"], "execution_policy": "never_confirm"}
     with replying_with(depth) as stub, RunningServer(tmp_path, stub.url) as server:
@@ -71,23 +71,23 @@ def test_arguments_of_a_hundred_levels_are_used_and_stored(tmp_path: Path) -> No
         assert api.messages(session_id)[1]["tool_calls"][0]["function"]["arguments"] == nested(100)
 
 
-def test_edited_arguments_may_not_be_too_deep(tmp_path: Path) -> None:
+def test_too_deep_edited_arguments_are_refused(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOL)
     with replying_with(1) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi", tool_settings={"tools": ["take"]})["session_id"]
         with api.open_stream(session_id, "call") as events:
-            asked = next(event for event in events if event.type == "tool_call_confirmation_required")
-            decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+            approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
+            decision = {"confirmation_id": approval_request.data["confirmation_id"], "approved": True}
             refused = api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(101)})
             assert error_of(refused) == (422, "VALIDATION_ERROR")
             api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(100)}))
             assert [event.type for event in events][-1] == "done"
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize("depth", [246, 252, 480, 900])
-def test_a_stored_session_with_too_deep_arguments_can_be_read(
+def test_stored_session_with_too_deep_arguments_can_be_read(
     private_api: Api, private_server: RunningServer, tmp_path: Path, depth: int
 ) -> None:
     session_id = private_api.create_session("mochi")["session_id"]

@@ -1,4 +1,4 @@
-"""Requests that stop before they are whole: given up after a while, which an answer does not count towards."""
+"""Incomplete requests time out; the time of an answer does not count."""
 
 import socket
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.faults.rude_clients import RudeClient, request
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.one_process("it is about connections to this process")
+pytestmark = pytest.mark.one_process("checks connections to the server process")
 
 WHOLE = b"GET /api/v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HALF_A_HEAD = WHOLE[:-10]

@@ -1,4 +1,4 @@
-"""What watches over the server asks, and is told without a key."""
+"""Health checks: liveness and readiness without an API key."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_server_is_ready_without_ollama(tmp_path: Path) -> None:
         assert api.ok(api.http.get("/health"))["ollama_connected"] is False
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_unwritable_directory_is_not_ready_but_alive(private_api: Api, tmp_path: Path) -> None:
     sessions = tmp_path / "chat_sessions"
     shutil.rmtree(sessions)
@@ -54,7 +54,7 @@ def test_health_of_server_with_keys_needs_no_key(tmp_path: Path, stub: StubServe
         assert error_of(api.http.get(path, headers={"Origin": "https://foreign.example"}))[0] == 403
 
 
-@pytest.mark.one_process("another process hears nothing of the answer")
+@pytest.mark.one_process("another process does not receive the answer")
 def test_health_does_not_probe_an_answering_ollama(tmp_path: Path) -> None:
     holding = GatedStub()
     with holding.stub, RunningServer(tmp_path, holding.stub.url) as server:

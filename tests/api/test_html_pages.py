@@ -18,13 +18,13 @@ def test_pages_forbid_framing(api: Api, server: RunningServer, page: str, method
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
-def test_unknown_pages_are_no_html(api: Api, server: RunningServer) -> None:
+def test_unknown_pages_are_not_html(api: Api, server: RunningServer) -> None:
     for path in ("/docs/assets/none.html", "/none.html"):
         response = api.http.get(server.url + path, headers={"Accept": "text/html"})
         assert response.headers["content-type"] == "application/json", path
 
 
-@pytest.mark.one_process("it reads the routes of the app")
+@pytest.mark.one_process("reads the app's routes")
 def test_no_other_route_serves_html(api: Api, server: RunningServer) -> None:
     for path in sorted({route.path for route in routes() if route.method == "GET" and "{" not in route.path}):
         response = api.http.get(server.url + path, headers={"Accept": "text/html"})

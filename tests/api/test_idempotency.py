@@ -1,4 +1,4 @@
-"""A message posted again with the same idempotency key is not said twice."""
+"""A message that is sent again with the same idempotency key is processed once."""
 
 import threading
 from pathlib import Path
@@ -34,16 +34,16 @@ def stream_with_key(
         return list(read_events(response))
 
 
-def said(api: Api, session_id: str) -> list[str]:
+def contents(api: Api, session_id: str) -> list[str]:
     return [message["content"] for message in api.messages(session_id)]
 
 
-def test_the_same_post_after_the_end_gets_the_same_events(api: Api) -> None:
+def test_same_post_after_the_end_gets_the_same_events(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     first = stream_with_key(api, session_id, "Hi")
     assert stream_with_key(api, session_id, "Hi") == first
     assert stream_with_key(api, session_id, "Hi", on_disconnect="continue", if_busy="wait") == first
-    assert said(api, session_id) == ["Hi", "Fine."]
+    assert contents(api, session_id) == ["Hi", "Fine."]
 
 
 def test_repeated_key_finds_run_before_later_runs(api: Api) -> None:
@@ -51,23 +51,23 @@ def test_repeated_key_finds_run_before_later_runs(api: Api) -> None:
     first = stream_with_key(api, session_id, "Hi")
     api.send_message(session_id, "Next")
     assert stream_with_key(api, session_id, "Hi") == first
-    assert said(api, session_id) == ["Hi", "Fine.", "Next", "Fine."]
+    assert contents(api, session_id) == ["Hi", "Fine.", "Next", "Fine."]
 
 
 def test_same_post_during_turn_subscribes_to_it(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    other, heard = server.api(), list[list[Event]]()
+    other, received = server.api(), list[list[Event]]()
     body = {"message": "hold"}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=KEY) as response:
         events = read_events(response)
         begun = [next(events) for _ in range(3)]
-        again = threading.Thread(target=lambda: heard.append(stream_with_key(other, session_id, "hold")))
+        again = threading.Thread(target=lambda: received.append(stream_with_key(other, session_id, "hold")))
         again.start()
         holding.gate.open()
         whole = [*begun, *events]
     again.join(10)
-    assert heard == [whole]
-    assert said(api, session_id) == ["hold", "one two three four"]
+    assert received == [whole]
+    assert contents(api, session_id) == ["hold", "one two three four"]
 
 
 def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
@@ -78,7 +78,7 @@ def test_streamed_and_collected_turns_share_their_keys(api: Api) -> None:
         Api.ok(api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY))["message"] for _ in range(2)
     ]
     assert [answer["message_id"] for answer in answers] == [complete.data["message_id"]] * 2
-    assert said(api, session_id) == ["Hi", text_of(first)]
+    assert contents(api, session_id) == ["Hi", text_of(first)]
 
 
 def test_same_post_after_restart_gets_same_answer(holding: GatedStub, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_same_post_after_restart_gets_same_answer(holding: GatedStub, tmp_path: 
         assert collected["message"] == api.messages(session_id)[1]
         other = api.http.post(f"/chat/{session_id}", json={"message": "Ho"}, headers=KEY)
         assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
-        assert said(api, session_id) == ["Hi", "Fine."]
+        assert contents(api, session_id) == ["Hi", "Fine."]
 
 
 def test_interrupted_answer_is_regenerated_after_restart(holding: GatedStub, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_interrupted_answer_is_regenerated_after_restart(holding: GatedStub, tmp
         other = api.http.post(f"/chat/{session_id}", json={"message": "Hi"}, headers=KEY)
         assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
         assert text_of(stream_with_key(api, session_id, "hold")) == "one two three four"
-        assert said(api, session_id) == ["hold", "one two three four"]
+        assert contents(api, session_id) == ["hold", "one two three four"]
 
 
 def test_fork_has_no_idempotency_keys(api: Api) -> None:
@@ -122,7 +122,7 @@ def test_fork_has_no_idempotency_keys(api: Api) -> None:
     stream_with_key(api, session_id, "Hi")
     fork = Api.ok(api.http.post(f"/sessions/{session_id}/fork", json={}), 201)["session_id"]
     stream_with_key(api, fork, "Hi")
-    assert said(api, fork) == ["Hi", "Fine."] * 2
+    assert contents(api, fork) == ["Hi", "Fine."] * 2
 
 
 def test_same_post_after_disconnect_gets_the_rest(api: Api, server: RunningServer, holding: GatedStub) -> None:
@@ -132,31 +132,31 @@ def test_same_post_after_disconnect_gets_the_rest(api: Api, server: RunningServe
         next(read_events(response))
     holding.gate.open()
     assert text_of(stream_with_key(server.api(), session_id, "hold")) == "one two three four"
-    assert said(api, session_id) == ["hold", "one two three four"]
+    assert contents(api, session_id) == ["hold", "one two three four"]
 
 
 def test_concurrent_same_posts_are_one_turn(api: Api, server: RunningServer) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    heard: list[list[Event]] = []
+    received: list[list[Event]] = []
     clients = [server.api() for _ in range(20)]
 
     def stream(client: Api) -> None:
-        heard.append(stream_with_key(client, session_id, "Hi"))
+        received.append(stream_with_key(client, session_id, "Hi"))
 
     threads = [threading.Thread(target=stream, args=[client]) for client in clients]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert heard == [heard[0]] * 20
-    assert said(api, session_id) == ["Hi", "Fine."]
+    assert received == [received[0]] * 20
+    assert contents(api, session_id) == ["Hi", "Fine."]
 
 
-def test_a_key_belongs_to_its_session(api: Api) -> None:
+def test_idempotency_key_belongs_to_its_session(api: Api) -> None:
     sessions = [api.create_session("mochi")["session_id"] for _ in range(2)]
     runs = {stream_with_key(api, session_id, "Hi")[0].id.partition(":")[0] for session_id in sessions}
     assert len(runs) == 2
-    assert [said(api, session_id) for session_id in sessions] == [["Hi", "Fine."]] * 2
+    assert [contents(api, session_id) for session_id in sessions] == [["Hi", "Fine."]] * 2
 
 
 def test_key_with_another_message_is_refused(api: Api) -> None:
@@ -166,7 +166,7 @@ def test_key_with_another_message_is_refused(api: Api) -> None:
         response = api.http.post(f"/chat/{session_id}/stream", json=body, headers=KEY)
         assert error_of(response) == (422, "IDEMPOTENCY_KEY_REUSED")
         assert response.json()["error"]["details"]["run_id"] == run_id
-    assert said(api, session_id) == ["Hi", "Fine."]
+    assert contents(api, session_id) == ["Hi", "Fine."]
 
 
 def test_refused_post_does_not_use_its_key(api: Api, holding: GatedStub) -> None:

@@ -1,4 +1,4 @@
-"""Images: sent with a message, shown to models that can see, stored once, served, gone when nothing needs them."""
+"""Images: sent with messages, passed to vision models, stored once, served, and deleted when no message needs them."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +14,10 @@ from tests.support.api import Api, error_of
 from tests.support.images import GIF, KINDS, PNG, base64_image, numbered_image, sha256_of
 from tests.support.server import RunningServer
 
-SEES = "echo"
-"""A model of the stub with ``vision``; ``mochi`` has none."""
-UNUSED = numbered_image(1000)
-"""An image that no test stores in the shared server for good."""
+VISION_MODEL = "echo"
+"""A model of the stub with the capability `vision`; `mochi` has none."""
+UNSTORED_IMAGE = numbered_image(1000)
+"""An image that no test leaves in the shared server."""
 
 
 def blobs(server: RunningServer) -> set[str]:
@@ -25,8 +25,8 @@ def blobs(server: RunningServer) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
-def seen(stub: StubServer) -> list[Any]:
-    """The images in the latest request for an answer, message by message."""
+def sent_images(stub: StubServer) -> list[Any]:
+    """Return the images in the latest chat request, message by message."""
     bodies = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
     return [message.get("images") for message in bodies[-1]["messages"]]
 
@@ -35,16 +35,16 @@ def codes(events: list[Any]) -> list[str]:
     return [event.data["code"] for event in events if event.type == "warning"]
 
 
-def looking(api: Api, *images: bytes, message: str = "Look!") -> str:
-    """A session in which images were shown."""
-    session_id = str(api.create_session(SEES)["session_id"])
+def session_with_images(api: Api, *images: bytes, message: str = "Look!") -> str:
+    """Create a session with a message that has these images."""
+    session_id = str(api.create_session(VISION_MODEL)["session_id"])
     api.send_message(session_id, message, images=[base64_image(image) for image in images])
     return session_id
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_message_references_image_that_is_served_unchanged(private_api: Api, private_server: RunningServer) -> None:
-    session_id = looking(private_api, PNG, GIF)
+    session_id = session_with_images(private_api, PNG, GIF)
 
     user, _ = private_api.messages(session_id)
     assert user["content"] == "Look!"
@@ -64,7 +64,7 @@ def test_message_references_image_that_is_served_unchanged(private_api: Api, pri
 @pytest.mark.parametrize("media_type", KINDS)
 def test_image_is_served_with_safe_headers(api: Api, media_type: str) -> None:
     image = KINDS[media_type] + b"<script>alert(1)</script>"
-    session_id = looking(api, image)
+    session_id = session_with_images(api, image)
 
     answer = api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(image)}")
 
@@ -77,28 +77,28 @@ def test_image_is_served_with_safe_headers(api: Api, media_type: str) -> None:
 
 
 def test_later_requests_send_images_of_history(api: Api, stub: StubServer) -> None:
-    session_id = looking(api, PNG, PNG)
-    assert seen(stub) == [[base64_image(PNG), base64_image(PNG)]]
+    session_id = session_with_images(api, PNG, PNG)
+    assert sent_images(stub) == [[base64_image(PNG), base64_image(PNG)]]
 
     api.stream_message(session_id, "And now?")
-    assert seen(stub) == [[base64_image(PNG), base64_image(PNG)], None, None]
+    assert sent_images(stub) == [[base64_image(PNG), base64_image(PNG)], None, None]
 
     api.stream_message(session_id, "This one!", images=[base64_image(GIF)])
-    assert seen(stub) == [[base64_image(PNG), base64_image(PNG)], None, None, None, [base64_image(GIF)]]
+    assert sent_images(stub) == [[base64_image(PNG), base64_image(PNG)], None, None, None, [base64_image(GIF)]]
 
     api.send_message(session_id)
-    assert seen(stub)[-1] == [base64_image(GIF)]
+    assert sent_images(stub)[-1] == [base64_image(GIF)]
 
 
 def test_data_urls_and_line_breaks_are_accepted(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session(SEES)["session_id"]
+    session_id = api.create_session(VISION_MODEL)["session_id"]
     wrapped = "\r\n".join(base64_image(PNG)[i : i + 76] for i in range(0, len(base64_image(PNG)), 76))
 
     api.send_message(
         session_id, "Look!", images=[f"data:image/svg+xml;charset=utf-8;base64,{base64_image(PNG)}", wrapped]
     )
 
-    assert seen(stub) == [[base64_image(PNG), base64_image(PNG)]]
+    assert sent_images(stub) == [[base64_image(PNG), base64_image(PNG)]]
     assert api.messages(session_id)[0]["images"][0]["media_type"] == "image/png"
 
 
@@ -108,7 +108,7 @@ def test_image_for_model_without_vision_is_refused(api: Api, server: RunningServ
     session_id = api.create_session("mochi")["session_id"]
     path = f"/chat/{session_id}" + ("/stream" if streamed else "")
 
-    response = api.http.post(path, json={"message": "Look!", "images": [base64_image(UNUSED)]})
+    response = api.http.post(path, json={"message": "Look!", "images": [base64_image(UNSTORED_IMAGE)]})
 
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert "'mochi' cannot see" in response.json()["error"]["message"]
@@ -132,10 +132,10 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_invalid_image_error_names_its_position(api: Api, server: RunningServer, case: str) -> None:
     before = blobs(server)
-    session_id = api.create_session(SEES)["session_id"]
+    session_id = api.create_session(VISION_MODEL)["session_id"]
 
     response = api.http.post(
-        f"/chat/{session_id}", json={"message": "Look!", "images": [base64_image(UNUSED), BROKEN[case]]}
+        f"/chat/{session_id}", json={"message": "Look!", "images": [base64_image(UNSTORED_IMAGE), BROKEN[case]]}
     )
 
     assert error_of(response) == (422, "VALIDATION_ERROR")
@@ -158,7 +158,7 @@ def test_invalid_image_error_names_its_position(api: Api, server: RunningServer,
     ids=["too many", "no list", "no text", "blank", "without a message"],
 )
 def test_too_many_images_or_missing_text_are_refused(api: Api, body: dict[str, Any]) -> None:
-    session_id = api.create_session(SEES)["session_id"]
+    session_id = api.create_session(VISION_MODEL)["session_id"]
     response = api.http.post(f"/chat/{session_id}", json=body)
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
@@ -173,7 +173,7 @@ def test_empty_image_list_is_not_stored(api: Api) -> None:
 
 def test_too_large_image_body_is_refused(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, max_body_bytes=100_000) as server:
-        session_id = (api := server.api()).create_session(SEES)["session_id"]
+        session_id = (api := server.api()).create_session(VISION_MODEL)["session_id"]
         response = api.http.post(
             f"/chat/{session_id}", json={"message": "Look!", "images": [base64_image(numbered_image(1, 100_000))]}
         )
@@ -181,37 +181,37 @@ def test_too_large_image_body_is_refused(tmp_path: Path, stub: StubServer) -> No
 
 
 def test_model_without_vision_answers_with_warning(api: Api, stub: StubServer) -> None:
-    session_id = looking(api, PNG)
+    session_id = session_with_images(api, PNG)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "mochi"}))
 
     events = api.stream_message(session_id, "What was it?")
 
     assert codes(events) == ["IMAGES_NOT_SUPPORTED"]
     assert events[-2].type == "message_complete"
-    assert seen(stub) == [None, None, None]
-    api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": SEES}))
+    assert sent_images(stub) == [None, None, None]
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": VISION_MODEL}))
     assert codes(api.stream_message(session_id, "And now?")) == []
-    assert seen(stub)[0] == [base64_image(PNG)]
+    assert sent_images(stub)[0] == [base64_image(PNG)]
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_missing_image_file_causes_warning(
     private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
-    session_id = looking(private_api, PNG, GIF)
+    session_id = session_with_images(private_api, PNG, GIF)
     (private_server.settings.resolved_sessions_dir / "blobs" / sha256_of(PNG)).unlink()
 
     assert codes(private_api.stream_message(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
 
-    assert seen(private_stub)[0] == [base64_image(GIF)]
+    assert sent_images(private_stub)[0] == [base64_image(GIF)]
     missing = private_api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(PNG)}")
     assert error_of(missing) == (404, "BLOB_NOT_FOUND")
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_image_is_served_only_through_its_session(private_api: Api, private_server: RunningServer) -> None:
-    looking(private_api, PNG)
-    other = looking(private_api, GIF)
+    session_with_images(private_api, PNG)
+    other = session_with_images(private_api, GIF)
     page = private_server.settings.resolved_sessions_dir / "blobs" / sha256_of(GIF)
 
     for name in (sha256_of(PNG), sha256_of(PNG)[:-1], sha256_of(GIF).upper(), "none"):
@@ -222,11 +222,11 @@ def test_image_is_served_only_through_its_session(private_api: Api, private_serv
     assert error_of(private_api.http.get(f"/sessions/{other}/blobs/{sha256_of(GIF)}")) == (404, "BLOB_NOT_FOUND")
 
 
-@pytest.mark.one_process("it is about files")
-def test_a_link_in_place_of_an_image_is_not_followed(
+@pytest.mark.one_process("checks the server's files")
+def test_symlink_in_place_of_an_image_is_not_followed(
     private_api: Api, private_server: RunningServer, tmp_path: Path
 ) -> None:
-    session_id = looking(private_api, PNG)
+    session_id = session_with_images(private_api, PNG)
     path = private_server.settings.resolved_sessions_dir / "blobs" / sha256_of(PNG)
     secret = tmp_path / "secret"
     secret.write_bytes(PNG)
@@ -239,9 +239,9 @@ def test_a_link_in_place_of_an_image_is_not_followed(
     assert secret.read_bytes() == PNG
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_image_is_deleted_with_its_last_message(private_api: Api, private_server: RunningServer) -> None:
-    one, two = looking(private_api, PNG, GIF), looking(private_api, PNG)
+    one, two = session_with_images(private_api, PNG, GIF), session_with_images(private_api, PNG)
     assert blobs(private_server) == {sha256_of(PNG), sha256_of(GIF)}
 
     private_api.http.delete(f"/sessions/{one}")
@@ -256,20 +256,20 @@ def test_image_is_deleted_with_its_last_message(private_api: Api, private_server
     assert blobs(private_server) == set()
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_regeneration_and_new_prompt_keep_images(
     private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
-    session_id = looking(private_api, PNG)
+    session_id = session_with_images(private_api, PNG)
     private_api.stream_message(session_id)
     private_api.ok(private_api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "Be brief."}))
     private_api.http.delete(f"/sessions/{session_id}/system-prompt")
     private_api.send_message(session_id)
     assert blobs(private_server) == {sha256_of(PNG)}
-    assert seen(private_stub) == [[base64_image(PNG)]]
+    assert sent_images(private_stub) == [[base64_image(PNG)]]
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_session_deleted_during_turn_leaves_no_image(private_api: Api, private_server: RunningServer) -> None:
     session_id = private_api.create_session("slow-stream")["session_id"]
     with private_api.open_stream(session_id, "Look!", images=[base64_image(PNG)]) as events:
@@ -279,8 +279,8 @@ def test_session_deleted_during_turn_leaves_no_image(private_api: Api, private_s
     assert blobs(private_server) == set()
 
 
-def test_the_same_key_with_another_image_is_another_message(api: Api) -> None:
-    session_id = api.create_session(SEES)["session_id"]
+def test_idempotency_key_with_another_image_is_refused(api: Api) -> None:
+    session_id = api.create_session(VISION_MODEL)["session_id"]
 
     def send_message(image: bytes) -> httpx.Response:
         body = {"message": "Look!", "images": [base64_image(image)]}
@@ -294,7 +294,7 @@ def test_the_same_key_with_another_image_is_another_message(api: Api) -> None:
 
 def test_image_is_stored_while_ollama_is_down(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create_session(SEES)["session_id"]
+        session_id = server.api().create_session(VISION_MODEL)["session_id"]
     with RunningServer(tmp_path, "http://127.0.0.1:9") as server:
         response = server.api().http.post(
             f"/chat/{session_id}", json={"message": "Look!", "images": [base64_image(PNG)]}
@@ -302,7 +302,7 @@ def test_image_is_stored_while_ollama_is_down(tmp_path: Path, stub: StubServer) 
         assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
     with RunningServer(tmp_path, stub.url) as server:
         server.api().send_message(session_id)
-        assert seen(stub) == [[base64_image(PNG)]]
+        assert sent_images(stub) == [[base64_image(PNG)]]
 
 
 def test_images_count_towards_context_window(tmp_path: Path) -> None:
@@ -340,12 +340,12 @@ def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
         assert "context_compacted" in kinds
         assert "error" not in kinds
         assert not [exchange for exchange in stub.exchanges() if exchange.truncated]
-        asked = [exchange.body["messages"] for exchange in stub.exchanges() if exchange.path == "/api/chat"]
-        summed_up = [messages for messages in asked if "summary" in messages[0]["content"].lower()]
-        assert any("[showed images: 1]" in messages[-1]["content"] for messages in summed_up)
-        assert all(len(str(messages)) < 8192 for messages in summed_up)
+        prompts = [exchange.body["messages"] for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+        summary_prompts = [messages for messages in prompts if "summary" in messages[0]["content"].lower()]
+        assert any("[showed images: 1]" in messages[-1]["content"] for messages in summary_prompts)
+        assert all(len(str(messages)) < 8192 for messages in summary_prompts)
         assert base64_image(PNG)[:30] not in str(api.session(session_id)["summary"])
-        assert len(seen(stub)) < 20
+        assert len(sent_images(stub)) < 20
 
 
 @pytest.mark.parametrize(("clients", "rounds"), [(3, 2), pytest.param(6, 4, marks=pytest.mark.slow)])
@@ -354,29 +354,29 @@ def test_concurrent_sessions_never_lose_a_shared_image(
 ) -> None:
     """Deleting the image in one session does not race with storing it in another."""
 
-    def live(_: int) -> None:
+    def create_and_delete_sessions(_: int) -> None:
         for _ in range(rounds):
-            session_id = looking(private_api, PNG)
+            session_id = session_with_images(private_api, PNG)
             answer = private_api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(PNG)}")
             assert answer.status_code == 200, answer.text
             assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
 
     with ThreadPoolExecutor(clients) as threads:
-        list(threads.map(live, range(clients)))
+        list(threads.map(create_and_delete_sessions, range(clients)))
     assert blobs(private_server) == set()
 
 
 def test_fork_keeps_images_of_deleted_origin(
     private_api: Api, private_server: RunningServer, private_stub: StubServer
 ) -> None:
-    origin = looking(private_api, PNG)
+    origin = session_with_images(private_api, PNG)
     fork = private_api.http.post(f"/sessions/{origin}/fork").raise_for_status().json()["session_id"]
 
     private_api.http.delete(f"/sessions/{origin}")
 
     assert private_api.http.get(f"/sessions/{fork}/blobs/{sha256_of(PNG)}").content == PNG
     private_api.send_message(fork, "And now?")
-    assert seen(private_stub)[0] == [base64_image(PNG)]
+    assert sent_images(private_stub)[0] == [base64_image(PNG)]
     private_api.http.delete(f"/sessions/{fork}")
     assert blobs(private_server) == set()
 
@@ -386,7 +386,7 @@ def exported(api: Api, session_id: str) -> Any:
 
 
 def test_markdown_names_the_images(api: Api) -> None:
-    session_id = looking(api, PNG, GIF)
+    session_id = session_with_images(api, PNG, GIF)
     text = api.http.get(f"/sessions/{session_id}/export", params={"format": "markdown"}).text
     assert f"\n\n*(image {sha256_of(PNG)})*\n\n*(image {sha256_of(GIF)})*\n\n" in text
 
@@ -394,7 +394,7 @@ def test_markdown_names_the_images(api: Api) -> None:
 def test_export_transfers_images_to_another_server(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path / "here", stub.url) as one, RunningServer(tmp_path / "there", stub.url) as other:
         here, there = one.api(), other.api()
-        session_id = looking(here, PNG, GIF)
+        session_id = session_with_images(here, PNG, GIF)
         here.send_message(session_id, "Again!", images=[base64_image(PNG)])
         file = exported(here, session_id)
         assert file["blobs"] == {sha256_of(image): base64_image(image) for image in (PNG, GIF)}
@@ -409,9 +409,9 @@ def test_export_transfers_images_to_another_server(tmp_path: Path, stub: StubSer
         assert again == file
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_export_without_image_bytes_is_imported(private_api: Api, private_server: RunningServer) -> None:
-    session_id = looking(private_api, PNG, GIF)
+    session_id = session_with_images(private_api, PNG, GIF)
     file = exported(private_api, session_id)
     del file["blobs"]
     assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
@@ -422,19 +422,19 @@ def test_export_without_image_bytes_is_imported(private_api: Api, private_server
 
 
 WRONG_BLOBS: dict[str, Any] = {
-    "of another image": ({sha256_of(UNUSED): base64_image(GIF)}, sha256_of(GIF)),
-    "cut short": ({sha256_of(UNUSED): base64_image(UNUSED)[:-3]}, "base64"),
-    "no image": ({sha256_of(UNUSED): base64_image(b"#!/bin/sh")}, "not an image"),
-    "no text": ({sha256_of(UNUSED): 1}, "blobs"),
-    "a list": ([base64_image(UNUSED)], "blobs"),
+    "of another image": ({sha256_of(UNSTORED_IMAGE): base64_image(GIF)}, sha256_of(GIF)),
+    "cut short": ({sha256_of(UNSTORED_IMAGE): base64_image(UNSTORED_IMAGE)[:-3]}, "base64"),
+    "no image": ({sha256_of(UNSTORED_IMAGE): base64_image(b"#!/bin/sh")}, "not an image"),
+    "no text": ({sha256_of(UNSTORED_IMAGE): 1}, "blobs"),
+    "a list": ([base64_image(UNSTORED_IMAGE)], "blobs"),
 }
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize("case", WRONG_BLOBS)
 def test_wrong_image_bytes_in_import_are_refused(api: Api, server: RunningServer, case: str) -> None:
     before = blobs(server)
-    session_id = looking(api, UNUSED)
+    session_id = session_with_images(api, UNSTORED_IMAGE)
     file = exported(api, session_id)
     assert api.http.delete(f"/sessions/{session_id}").status_code == 204
     listed = api.http.get("/sessions").json()
@@ -447,9 +447,9 @@ def test_wrong_image_bytes_in_import_are_refused(api: Api, server: RunningServer
     assert blobs(server) == before
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_unreferenced_image_bytes_are_not_stored(private_api: Api, private_server: RunningServer) -> None:
-    file = exported(private_api, looking(private_api, PNG))
+    file = exported(private_api, session_with_images(private_api, PNG))
     file["blobs"][sha256_of(GIF)] = base64_image(GIF)
     private_api.ok(private_api.http.post("/sessions/import", json=file), 201)
     assert blobs(private_server) == {sha256_of(PNG)}

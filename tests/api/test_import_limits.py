@@ -1,4 +1,4 @@
-"""How much can be imported at once, and when."""
+"""Limits of imports, and imports while the server shuts down."""
 
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ SESSION = {"metadata": {"model": "mochi"}, "messages": [{"role": "user", "conten
 
 
 def import_sessions(api: Api, count: int) -> Any:
-    """The response to the import of so many sessions."""
+    """Return the response to an import of `count` sessions."""
     content = orjson.dumps([SESSION] * count)
     return api.http.post("/sessions/import", content=content, headers={"Content-Type": "application/json"})
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_import_of_more_sessions_than_allowed_is_refused(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, max_import_sessions=3) as server:
         api = server.api()
@@ -31,7 +31,7 @@ def test_import_of_more_sessions_than_allowed_is_refused(tmp_path: Path, stub: S
         assert len(api.ok(import_sessions(api, 3), 201)["sessions"]) == 3
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_import_while_the_server_drains_is_refused(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -41,7 +41,7 @@ def test_import_while_the_server_drains_is_refused(tmp_path: Path, stub: StubSer
 
 
 @pytest.mark.slow
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_largest_import_takes_seconds(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api(timeout=60)

@@ -1,4 +1,4 @@
-"""Sessions that people manage: found, paged, titled, forked, exported, imported."""
+"""Session management: search, paging, titles, forks, export and import."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,39 +40,39 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
         yield server
 
 
-def listed(api: Api, **params: Any) -> list[str]:
+def listed_sessions(api: Api, **params: Any) -> list[str]:
     return [entry["session_id"] for entry in api.ok(api.http.get("/sessions", params=params))["sessions"]]
 
 
-def talked(api: Api, *messages: str, **fields: Any) -> str:
-    """A session in which this was said; its id."""
+def session_with_messages(api: Api, *messages: str, **fields: Any) -> str:
+    """Create a session, send these messages and return its id."""
     session_id = str(api.create_session("mochi", **fields)["session_id"])
     for message in messages:
         api.send_message(session_id, message)
     return session_id
 
 
-def files_of(server: RunningServer) -> dict[str, bytes]:
-    """Every session file there is."""
+def session_files(server: RunningServer) -> dict[str, bytes]:
+    """Return the contents of all session files."""
     return {file.name: file.read_bytes() for file in server.settings.resolved_sessions_dir.glob("*.json")}
 
 
-def bare(session: dict[str, Any]) -> dict[str, Any]:
+def without_id(session: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in session.items() if name != "session_id"}
 
 
-def test_the_list_is_searched_and_paged(private_api: Api) -> None:
-    ids = [talked(private_api, f"Is apple pie number {number} good?") for number in range(3)][::-1]
-    other = talked(private_api, "Pears?")
-    assert listed(private_api) == [other, *ids]
-    assert listed(private_api, q="APPLE pie") == ids
-    assert listed(private_api, q=" \t") == [other, *ids]
-    assert listed(private_api, q='"apple') == []
+def test_list_is_searched_and_paged(private_api: Api) -> None:
+    ids = [session_with_messages(private_api, f"Is apple pie number {number} good?") for number in range(3)][::-1]
+    other = session_with_messages(private_api, "Pears?")
+    assert listed_sessions(private_api) == [other, *ids]
+    assert listed_sessions(private_api, q="APPLE pie") == ids
+    assert listed_sessions(private_api, q=" \t") == [other, *ids]
+    assert listed_sessions(private_api, q='"apple') == []
     response = private_api.http.get("/sessions", params={"q": "apple", "limit": 1, "offset": 1})
     (entry,) = private_api.ok(response)["sessions"]
     assert (entry["session_id"], response.headers["x-total-count"]) == (ids[1], "3")
-    assert listed(private_api, limit=2, offset=3) == ids[2:]
-    assert listed(private_api, offset=2**31 - 1) == []
+    assert listed_sessions(private_api, limit=2, offset=3) == ids[2:]
+    assert listed_sessions(private_api, offset=2**31 - 1) == []
     assert entry | {"messages": private_api.messages(ids[1])} == private_api.session(ids[1])
 
 
@@ -95,7 +95,7 @@ def test_invalid_pages_and_long_searches_are_422(api: Api, params: dict[str, Any
 
 
 def test_manual_title_stays_until_set_to_null(api: Api) -> None:
-    session_id = talked(api, "What is\nthe capital of France?")
+    session_id = session_with_messages(api, "What is\nthe capital of France?")
     path = f"/sessions/{session_id}"
     assert api.session(session_id)["title"] == "What is the capital of France?"
     assert api.ok(api.http.patch(path, json={"title": "  Paris "}))["title"] == "Paris"
@@ -106,7 +106,7 @@ def test_manual_title_stays_until_set_to_null(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "title"),
+    ("message", "title"),
     [
         ("x" * 80, "x" * 80),
         ("x" * 81, "x" * 77 + "..."),
@@ -114,13 +114,13 @@ def test_manual_title_stays_until_set_to_null(api: Api) -> None:
         ("ab " * 24 + "a " + "b" * 40, "ab " * 24 + "a..."),
     ],
 )
-def test_title_has_at_most_80_characters(api: Api, said: str, title: str) -> None:
-    assert api.session(talked(api, said))["title"] == title
+def test_title_has_at_most_80_characters(api: Api, message: str, title: str) -> None:
+    assert api.session(session_with_messages(api, message))["title"] == title
 
 
 @pytest.mark.parametrize("title", ["", "  ", "\u3000", "x" * 501, "a\nb", "a\0", "\u2028", 5, ["x"]])
 def test_invalid_titles_are_422(api: Api, title: object) -> None:
-    session_id = talked(api)
+    session_id = session_with_messages(api)
     assert error_of(api.http.patch(f"/sessions/{session_id}", json={"title": title})) == (422, "VALIDATION_ERROR")
     assert error_of(api.http.post("/sessions", json={"model": "mochi", "title": title})) == (422, "VALIDATION_ERROR")
     assert api.session(session_id)["title"] is None
@@ -129,8 +129,8 @@ def test_invalid_titles_are_422(api: Api, title: object) -> None:
 @pytest.mark.parametrize("by_id", [False, True])
 def test_fork_continues_from_message_and_keeps_origin(api: Api, server: RunningServer, by_id: bool) -> None:
     settings = {"tool_settings": {"tools": ["add"]}, "options": {"temperature": 0.5}, "title": "Mine"}
-    session_id = talked(api, "One?", "Two?", system_prompt="Be brief.", **settings)
-    origin, before = api.session(session_id), files_of(server)
+    session_id = session_with_messages(api, "One?", "Two?", system_prompt="Be brief.", **settings)
+    origin, before = api.session(session_id), session_files(server)
     where = {"message_id": origin["messages"][2]["message_id"]} if by_id else {"message_index": 2}
 
     fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json=where), 201)
@@ -142,12 +142,12 @@ def test_fork_continues_from_message_and_keeps_origin(api: Api, server: RunningS
         assert fork[name] == origin[name]
     assert api.session(fork["session_id"]) == fork
     api.send_message(fork["session_id"], "Three?")
-    assert files_of(server).items() >= before.items()
-    assert listed(api, limit=2) == [fork["session_id"], session_id]
+    assert session_files(server).items() >= before.items()
+    assert listed_sessions(api, limit=2) == [fork["session_id"], session_id]
 
 
 def test_only_full_fork_keeps_summary(api: Api) -> None:
-    session_id = talked(api, "One?", "Two?")
+    session_id = session_with_messages(api, "One?", "Two?")
     api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
     origin = api.session(session_id)
     whole = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)
@@ -155,16 +155,16 @@ def test_only_full_fork_keeps_summary(api: Api) -> None:
     assert api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 1}), 201)["summary"] is None
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize(
     "where", [{"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}]
 )
 def test_fork_from_unknown_message_is_400(api: Api, server: RunningServer, where: dict[str, Any]) -> None:
-    session_id = talked(api, "One?")
-    before = set(files_of(server))
+    session_id = session_with_messages(api, "One?")
+    before = set(session_files(server))
     response = api.http.post(f"/sessions/{session_id}/fork", json=where)
     assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
-    assert set(files_of(server)) == before
+    assert set(session_files(server)) == before
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,15 @@ def test_fork_from_unknown_message_is_400(api: Api, server: RunningServer, where
     ],
 )
 def test_malformed_fork_request_is_422(api: Api, body: object) -> None:
-    session_id = talked(api, "One?")
+    session_id = session_with_messages(api, "One?")
     assert error_of(api.http.post(f"/sessions/{session_id}/fork", json=body)) == (422, "VALIDATION_ERROR")
 
 
 def test_fork_inside_tool_calls_is_refused(api: Api) -> None:
     two_calls = instruct(calls("add", "add", a=1, b=2), words(3))
-    session_id = talked(api, two_calls, tool_settings={"tools": ["add"], "execution_policy": "never_confirm"})
+    session_id = session_with_messages(
+        api, two_calls, tool_settings={"tools": ["add"], "execution_policy": "never_confirm"}
+    )
     for index in (1, 2):
         response = api.http.post(f"/sessions/{session_id}/fork", json={"message_index": index})
         assert error_of(response) == (400, "INVALID_MESSAGE_INDEX")
@@ -194,20 +196,24 @@ def test_fork_inside_tool_calls_is_refused(api: Api) -> None:
 
 
 def test_running_session_is_forked_up_to_last_user_message(api: Api) -> None:
-    session_id = talked(api, "Forked?", tool_settings={"tools": ["add"], "execution_policy": "always_confirm"})
+    session_id = session_with_messages(
+        api, "Forked?", tool_settings={"tools": ["add"], "execution_policy": "always_confirm"}
+    )
     with api.open_stream(session_id, TOOL_ROUND) as events:
         assert any(event.type == "tool_call_confirmation_required" for event in events)
         fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)
         assert [message["role"] for message in fork["messages"]] == ["user", "assistant", "user"]
-        assert set(listed(api, q="Forked?")) == {fork["session_id"], session_id}
+        assert set(listed_sessions(api, q="Forked?")) == {fork["session_id"], session_id}
     until(lambda: api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] != "running")
     assert api.send_message(fork["session_id"])["message"]["content"]
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_imported_export_is_equal_session(api: Api, server: RunningServer) -> None:
     settings = {"tools": ["add"], "execution_policy": "never_confirm"}
-    session_id = talked(api, "One?", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine")
+    session_id = session_with_messages(
+        api, "One?", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine"
+    )
     api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
     file = server.settings.resolved_sessions_dir / f"{session_id}.json"
     stored = orjson.loads(file.read_bytes())
@@ -220,22 +226,24 @@ def test_imported_export_is_equal_session(api: Api, server: RunningServer) -> No
     assert response.headers["content-type"] == "application/json"
     assert f'filename="{session_id}.json"' in response.headers["content-disposition"]
     assert orjson.loads(response.content) == stored
-    before = len(listed(api))
+    before = len(listed_sessions(api))
     for times in (1, 2):
         (imported,) = api.ok(_import(api, response.content), 201)["sessions"]
         assert imported["session_id"] != session_id
-        assert bare(api.session(imported["session_id"])) == bare(api.session(session_id))
+        assert without_id(api.session(imported["session_id"])) == without_id(api.session(session_id))
         again = api.ok(api.http.get(f"/sessions/{imported['session_id']}/export"))
         assert again["metadata"].pop("session_id") == imported["session_id"]
-        assert again["metadata"] == bare(stored["metadata"])
+        assert again["metadata"] == without_id(stored["metadata"])
         assert again["messages"] == stored["messages"]
         assert again["of_others"] == {"kept": True}
-        assert len(listed(api)) == before + times
+        assert len(listed_sessions(api)) == before + times
 
 
 def test_markdown_export_is_readable(api: Api) -> None:
     settings = {"tools": ["add"], "execution_policy": "never_confirm"}
-    session_id = talked(api, "Hello!", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine")
+    session_id = session_with_messages(
+        api, "Hello!", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine"
+    )
     response = api.http.get(f"/sessions/{session_id}/export", params={"format": "markdown"})
     assert response.headers["content-type"] == "text/markdown; charset=utf-8"
     text = response.text
@@ -256,7 +264,7 @@ def _import(api: Api, content: bytes) -> Any:
 
 
 def open_webui_chat(**changes: Any) -> dict[str, Any]:
-    """A chat as Open WebUI exports it: the first answer was given again, and thought about."""
+    """Return a chat as Open WebUI exports it, with a regenerated first answer and thinking."""
     thought = (
         '<details type="reasoning" done="true" duration="2">\n<summary>Thought for 2 seconds</summary>\n'
         "&gt; Is 1 &lt; 2?\n&gt; Yes.\n</details>\n"
@@ -337,19 +345,19 @@ def test_open_webui_import_keeps_shown_branch(api: Api) -> None:
     assert api.send_message(first["session_id"])["message"]["content"]
 
 
-def older_than_trees(chat: dict[str, Any]) -> None:
+def without_message_tree(chat: dict[str, Any]) -> None:
     del chat["chat"]["history"]
     for message in chat["chat"]["messages"]:
         del message["id"], message["parentId"], message["childrenIds"]
 
 
-def begun_in_the_background(chat: dict[str, Any]) -> None:
-    """Open WebUI keeps what comes for a message that is not there, and is not shown, under its id."""
+def with_background_messages(chat: dict[str, Any]) -> None:
+    """Open WebUI stores updates of a message that does not exist and is not shown under its id."""
     chat["chat"]["history"]["messages"] |= {"s": {"statusHistory": [], "timestamp": 1800000000}, "n": None}
 
 
-def answered_in_items(chat: dict[str, Any]) -> None:
-    """Newer versions leave the content of an answer empty, or say it twice."""
+def with_output_items(chat: dict[str, Any]) -> None:
+    """Newer versions leave the content of an answer empty, or store it twice."""
     part = {"type": "output_text", "text": "Is 1 < 2?\nYes."}
     chat["chat"]["history"]["messages"]["a2"] |= {
         "content": "",
@@ -362,14 +370,14 @@ def answered_in_items(chat: dict[str, Any]) -> None:
     }
 
 
-def without_a_frame(chat: dict[str, Any]) -> None:
-    """The oldest exports have nothing beside the chat."""
+def without_outer_fields(chat: dict[str, Any]) -> None:
+    """Remove the fields around the chat, which the oldest exports do not have."""
     inner = chat.pop("chat")
     chat.clear()
     chat.update(inner)
 
 
-CHANGES = [older_than_trees, begun_in_the_background, answered_in_items, without_a_frame]
+CHANGES = [without_message_tree, with_background_messages, with_output_items, without_outer_fields]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=["list", "background", "items", "bare"])
@@ -433,12 +441,12 @@ NO_FILES = {
 
 @pytest.mark.parametrize("content", NO_FILES.values(), ids=NO_FILES)
 def test_invalid_import_is_422_and_stores_nothing(api: Api, server: RunningServer, content: bytes) -> None:
-    before, listed_before = set(files_of(server)), listed(api)
+    before, listed_before = set(session_files(server)), listed_sessions(api)
     response = _import(api, content)
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert len(response.json()["error"]["message"]) < 500
-    assert set(files_of(server)) == before
-    assert listed(api) == listed_before
+    assert set(session_files(server)) == before
+    assert listed_sessions(api) == listed_before
 
 
 def test_import_checks_size_and_content_type(api: Api) -> None:
@@ -447,10 +455,10 @@ def test_import_checks_size_and_content_type(api: Api) -> None:
     assert error_of(api.http.post("/sessions/import", content=orjson.dumps(GOOD)))[0] == 422
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     write, written = atomic_files.write_new, []
-    before = set(files_of(server))
+    before = set(session_files(server))
 
     def failing(path: Path, data: bytes, *, durably: bool) -> Any:
         written.append(path)
@@ -461,4 +469,4 @@ def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypat
     monkeypatch.setattr(atomic_files, "write_new", failing)
     assert error_of(_import(api, orjson.dumps([GOOD] * 4))) == (500, "STORAGE_FAILED")
     assert len(written) == 3
-    assert set(files_of(server)) == before
+    assert set(session_files(server)) == before

@@ -23,7 +23,7 @@ TOOL = '''
 
 
 def calling(count: int) -> StubServer:
-    """A stub whose first answer makes that many distinct calls."""
+    """Start a stub whose first answer makes `count` distinct calls."""
 
     def resolve(prompt: Prompt) -> Reply:
         if prompt.messages[-1].role == "user":
@@ -34,7 +34,7 @@ def calling(count: int) -> StubServer:
 
 
 @pytest.mark.parametrize(("count", "limit", "run"), [(3, 3, 3), (5, 3, 3)])
-def test_calls_beyond_the_limit_of_a_round_are_left_out(tmp_path: Path, count: int, limit: int, run: int) -> None:
+def test_calls_beyond_the_round_limit_are_dropped(tmp_path: Path, count: int, limit: int, run: int) -> None:
     write_tools(tmp_path, TOOL)
     settings = {"tools": ["double"], "execution_policy": "never_confirm"}
     with calling(count) as stub, RunningServer(tmp_path, stub.url, max_tool_calls_per_round=limit) as server:
@@ -50,6 +50,6 @@ def test_calls_beyond_the_limit_of_a_round_are_left_out(tmp_path: Path, count: i
     assert [message["role"] for message in messages] == ["user", "assistant", *["tool"] * run, "assistant"]
 
 
-def test_a_round_may_have_128_calls_by_default() -> None:
+def test_round_may_have_128_calls_by_default() -> None:
     setting = MochiServerSettings.model_fields["max_tool_calls_per_round"]
     assert setting.default == ToolLoopLimits().calls_per_round == 128

@@ -1,4 +1,4 @@
-"""What a server that runs for months must not keep: anything of sessions that are gone, or of turns that are over."""
+"""Memory of a server that runs for months: nothing remains of deleted sessions and ended turns."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from mochi_stub.reply import Gate, Reply, Text
 from tests.support.api import Api
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.one_process("it looks into the process")
+pytestmark = pytest.mark.one_process("inspects the server process")
 _SESSIONS = 10
 _SESSION = frozenset(
     {
@@ -29,24 +29,24 @@ _SESSION = frozenset(
         "ChatSession",
     }
 )
-"""Of sessions that were used lately."""
+"""Types that belong to recently used sessions."""
 _RUN = frozenset({"Run", "EventLog", "TurnRequest", "TurnResult", "GenerationOptions", "WindowDecision"})
-"""Of turns that can still be listened to."""
+"""Types that belong to turns whose events can still be read."""
 _SUMMARY = frozenset({"_SummaryTask"})
-"""What is known of a session's summary."""
+"""Types that belong to the state of summaries."""
 
 
 @pytest.fixture(autouse=True)
 def only_new_objects() -> Iterator[None]:
-    """Exclude from the census, and from garbage collection, what there was before the test."""
+    """Exclude existing objects from the census and from garbage collection."""
     gc.collect()
     gc.freeze()
     yield
     gc.unfreeze()
 
 
-def _census() -> Counter[str]:
-    """How many objects there are of the server's own types, and how many tasks."""
+def _count_objects() -> Counter[str]:
+    """Count the objects of the server's own types and the tasks."""
     gc.collect()
     kinds = (type(thing) for thing in gc.get_objects())
     return Counter(
@@ -64,11 +64,14 @@ def _stream_messages(api: Api) -> list[str]:
     return session_ids
 
 
-def _grown_since(before: Counter[str], but_for: frozenset[str] = frozenset()) -> set[str]:
-    """What there is more of, as soon as there is nothing; summaries and connections take a moment to end."""
+def _grown_types(before: Counter[str], ignored: frozenset[str] = frozenset()) -> set[str]:
+    """Return the types with more objects than before.
+
+    Wait up to 10 s until there are none, because summaries and connections take a moment to end.
+    """
     deadline = time.monotonic() + 10
     while True:
-        grown = {name for name, count in (_census() - before).items() if count >= _SESSIONS // 2} - but_for
+        grown = {name for name, count in (_count_objects() - before).items() if count >= _SESSIONS // 2} - ignored
         if not grown or time.monotonic() > deadline:
             return grown
 
@@ -78,22 +81,22 @@ def test_deleted_sessions_leave_no_objects(tmp_path: Path, stub: StubServer) -> 
         api = server.api()
         for session_id in _stream_messages(api):
             api.http.delete(f"/sessions/{session_id}").raise_for_status()
-        before = _census()
+        before = _count_objects()
         for session_id in _stream_messages(api):
             api.http.delete(f"/sessions/{session_id}").raise_for_status()
-        assert _grown_since(before) == set()
+        assert _grown_types(before) == set()
 
 
 def test_ended_turn_keeps_messages_but_no_task(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server:
         api = server.api()
         _stream_messages(api)
-        before = _census()
+        before = _count_objects()
         _stream_messages(api)
-        assert _grown_since(before, _RUN | _SESSION | _SUMMARY) == set()
+        assert _grown_types(before, _RUN | _SESSION | _SUMMARY) == set()
 
 
-def test_open_stream_does_not_keep_the_body_of_its_request(tmp_path: Path) -> None:
+def test_open_stream_releases_its_request_body(tmp_path: Path) -> None:
     gate = Gate()
     reply = Reply([Text(["Hi "]), gate, Text(["there."])])
     with StubServer(speed=0, resolve=lambda _: reply) as stub, RunningServer(tmp_path, stub.url) as server:

@@ -1,4 +1,4 @@
-"""What the server counts of itself, read as Prometheus reads it."""
+"""Metrics of the server, read as Prometheus reads them."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.one_process("each server counts for itself")
+pytestmark = pytest.mark.one_process("each server has its own counters")
 
 TOOLS = """
     def add(a: int, b: int) -> str:
@@ -31,7 +31,7 @@ TOOLS = """
 
 
 class Reading(dict[str, float]):
-    """Samples as ``name{label=value,...}``; what has not been counted yet is 0."""
+    """Samples as `name{label=value,...}`. A missing sample is 0."""
 
     def __missing__(self, key: str) -> float:
         return 0.0
@@ -91,8 +91,8 @@ def test_tool_calls_are_counted_by_outcome(tmp_path: Path, stub: StubServer) -> 
         for policy in ("never_confirm", "always_confirm"):
             settings = {"tools": ["add", "boom"], "execution_policy": policy}
             session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
-            asked = [("add", {"a": 1, "b": 2}), ("boom", {}), ("invented", {})]
-            call = {"tool_call": [{"name": name, "args": arguments} for name, arguments in asked]}
+            tool_calls = [("add", {"a": 1, "b": 2}), ("boom", {}), ("invented", {})]
+            call = {"tool_call": [{"name": name, "args": arguments} for name, arguments in tool_calls]}
             api.send_message(session_id, instruct(call, words(2)))
         seen = read(api)
     assert {name: value for name, value in seen.items() if name.startswith("mochi_tool_calls_total")} == {
@@ -104,7 +104,7 @@ def test_tool_calls_are_counted_by_outcome(tmp_path: Path, stub: StubServer) -> 
     }
 
 
-def test_running_turns_and_open_streams_are_gauged(holding: GatedStub, tmp_path: Path) -> None:
+def test_running_turns_and_open_streams_are_counted(holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
@@ -161,7 +161,7 @@ def test_unknown_names_do_not_add_labels_without_limit() -> None:
     assert b'model="other"' in metrics.render()
 
 
-def test_names_are_prefixed_and_say_their_unit() -> None:
+def test_metric_names_have_prefix_and_unit() -> None:
     assert [name for name, kind, _, _ in Metrics().described if not name.startswith("mochi_")] == []
     for name, kind, _, text in Metrics().described:
         assert (kind == "counter") == name.endswith("_total")

@@ -1,4 +1,4 @@
-"""Models, system prompt files, health."""
+"""Models, system prompt files and health."""
 
 from pathlib import Path
 
@@ -28,13 +28,13 @@ def test_health_never_shows_credentials(tmp_path: Path) -> None:
     assert body["ollama_connected"] is False
 
 
-def test_an_ollama_without_a_version_is_connected(tmp_path: Path) -> None:
+def test_ollama_without_a_version_is_connected(tmp_path: Path) -> None:
     with RawOllama(lambda _: None) as ollama, RunningServer(tmp_path, ollama.url) as server:
         api = server.api()
         assert api.ok(api.http.get("/health"))["ollama_connected"] is True
 
 
-def test_models_that_can_chat_are_listed_with_every_field(api: Api) -> None:
+def test_chat_models_are_listed_with_every_field(api: Api) -> None:
     models = api.ok(api.http.get("/models"))["models"]
     assert [model["name"] for model in models][:2] == ["mochi:latest", "mochi-chat:latest"]
     assert "mochi-embed:latest" not in {model["name"] for model in models}
@@ -71,7 +71,7 @@ def test_unknown_models_are_404(api: Api, name: str) -> None:
     assert error_of(api.http.get(f"/models/{name}")) == (404, "MODEL_NOT_FOUND")
 
 
-def test_prompt_files_are_created_listed_read_changed_and_deleted(private_api: Api, tmp_path: Path) -> None:
+def test_prompt_files_are_created_listed_changed_and_deleted(private_api: Api, tmp_path: Path) -> None:
     for name, content in (("b.txt", "Two words"), ("a.md", "y" * 300)):
         created = private_api.ok(
             private_api.http.post("/system-prompts", json={"filename": name, "content": content}), 201
@@ -99,7 +99,7 @@ def test_prompt_files_are_created_listed_read_changed_and_deleted(private_api: A
     assert error_of(private_api.http.delete("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
 
 
-def test_a_prompt_file_that_exists_is_not_overwritten(private_api: Api) -> None:
+def test_prompt_file_that_exists_is_not_overwritten(private_api: Api) -> None:
     body = {"filename": "a.md", "content": "First"}
     private_api.ok(private_api.http.post("/system-prompts", json=body), 201)
     assert error_of(private_api.http.post("/system-prompts", json=body | {"content": "Second"})) == (

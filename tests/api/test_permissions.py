@@ -1,4 +1,4 @@
-"""Who else on the machine can read what the server stores."""
+"""File permissions: other users of the machine cannot read stored data."""
 
 import os
 import stat
@@ -30,7 +30,7 @@ def use_server(api: Api) -> None:
     api.ok(api.http.post("/system-prompts", json={"filename": "mine.md", "content": "Be secret."}), 201)
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_created_files_are_private_to_owner(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
     before = os.umask(0o022)
@@ -44,7 +44,7 @@ def test_created_files_are_private_to_owner(tmp_path: Path, stub: StubServer) ->
         assert readable_by_others(tmp_path / folder) == []
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_files_in_open_directory_are_private(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
     folders = [tmp_path / name for name in ("chat_sessions", "agents/agent_chats", "system_prompts")]

@@ -1,4 +1,4 @@
-"""Pipelined requests: answered in order, and never more memory than one read while they wait."""
+"""Pipelined requests: answered in order, in bounded memory."""
 
 import gc
 import json
@@ -19,7 +19,7 @@ from tests.support.process import Command
 from tests.support.server import RunningServer
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_process("it is about connections to this process")
+pytestmark = pytest.mark.one_process("checks connections to the server process")
 
 LIVE = b"GET /api/v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 ALIVE = b'{"status":"alive"}'
@@ -48,7 +48,7 @@ def address(url: str) -> tuple[str, int]:
 
 
 def send_until_blocked(client: RudeClient, data: bytes) -> None:
-    """Send until the server has not read for 0.2 s."""
+    """Send until the server has read nothing for 0.2 s."""
     client.deadline(0.2)
     with suppress(TimeoutError):
         client.sends(data)
@@ -63,7 +63,7 @@ def read_to_end(client: RudeClient) -> bytes:
 
 
 def read_count(client: RudeClient, text: bytes, count: int) -> bytes:
-    """Read until a text has come that many times."""
+    """Read until a text has arrived `count` times."""
     data = b""
     while data.count(text) < count:
         data += (more := client.reads(65536))
@@ -89,15 +89,15 @@ def chunked(path: str, body: bytes) -> bytes:
 
 
 @pytest.fixture(params=["declared", "chunked"])
-def held(request: pytest.FixtureRequest, session_id: str) -> bytes:
-    """A request whose answer waits for the gate."""
+def held_request(request: pytest.FixtureRequest, session_id: str) -> bytes:
+    """Return a request whose answer waits for the gate."""
     path, body = f"/chat/{session_id}/stream", {"message": "hold"}
     return chunked(path, json.dumps(body).encode()) if request.param == "chunked" else post(path, body)
 
 
-def test_waiting_requests_take_bounded_memory(client: RudeClient, held: bytes, holding: GatedStub) -> None:
+def test_waiting_requests_take_bounded_memory(client: RudeClient, held_request: bytes, holding: GatedStub) -> None:
     before = cycles()
-    send_until_blocked(client, held + LIVE * 5_000)
+    send_until_blocked(client, held_request + LIVE * 5_000)
     client.reads_until(b"three ")
     assert cycles() - before <= 17
     assert sum(len(each._unread) for each in connections()) < 1_000_000
@@ -105,9 +105,9 @@ def test_waiting_requests_take_bounded_memory(client: RudeClient, held: bytes, h
 
 
 def test_pipelined_requests_are_answered_in_order(
-    client: RudeClient, held: bytes, session_id: str, holding: GatedStub
+    client: RudeClient, held_request: bytes, session_id: str, holding: GatedStub
 ) -> None:
-    client.sends(held + LIVE * 200 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 200)
+    client.sends(held_request + LIVE * 200 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 200)
     client.reads_until(b"three ")
     holding.gate.open()
     data = read_count(client, ALIVE, 400)
@@ -118,7 +118,7 @@ def test_pipelined_requests_are_answered_in_order(
     assert rest.count(b"HTTP/1.1 200 OK") == 401
 
 
-def test_answer_is_whole_if_garbage_follows_its_request(
+def test_answer_is_complete_if_garbage_follows_its_request(
     client: RudeClient, session_id: str, holding: GatedStub
 ) -> None:
     client.sends(post(f"/chat/{session_id}/stream", {"message": "hold"}) + LIVE + b"\0\0\0\0")
@@ -133,7 +133,7 @@ def test_answer_is_whole_if_garbage_follows_its_request(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_requests_may_be_cut_anywhere(client: RudeClient, session_id: str, size: int) -> None:
+def test_requests_can_be_split_anywhere(client: RudeClient, session_id: str, size: int) -> None:
     body = post("/sessions", {"model": "mochi", "system_prompt": "\r\n\r\n" * 5})
     data = LIVE + body + chunked(f"/sessions/{session_id}/fork", b"{}") + b"\r\n" + LIVE
     for start in range(0, len(data), size):
@@ -142,7 +142,7 @@ def test_requests_may_be_cut_anywhere(client: RudeClient, session_id: str, size:
     assert answers.count(b"HTTP/1.1 201 Created") == 2
 
 
-def test_bodies_full_of_blank_lines_are_whole(client: RudeClient) -> None:
+def test_bodies_full_of_blank_lines_are_complete(client: RudeClient) -> None:
     body = b'{"model": "mochi"' + b"\r\n\r\n" * 500_000 + b"}"
     head = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     declared = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -152,9 +152,9 @@ def test_bodies_full_of_blank_lines_are_whole(client: RudeClient) -> None:
 
 
 def test_disconnect_is_noticed_while_requests_wait(
-    client: RudeClient, server: RunningServer, held: bytes, session_id: str
+    client: RudeClient, server: RunningServer, held_request: bytes, session_id: str
 ) -> None:
-    client.sends(held + LIVE * 100)
+    client.sends(held_request + LIVE * 100)
     client.reads_until(b"three ")
     client.close()
     api = server.api()
@@ -163,7 +163,7 @@ def test_disconnect_is_noticed_while_requests_wait(
 
 
 @pytest.mark.slow
-def test_a_client_that_never_reads_costs_little_memory(tmp_path: Path) -> None:
+def test_client_that_never_reads_costs_little_memory(tmp_path: Path) -> None:
     with Command("mochi_server", "--test-mode", "--port", "0", "--log-level", "WARNING", cwd=tmp_path) as command:
         api = command.api()
         api.ok(api.http.get("/health/live"))

@@ -1,4 +1,4 @@
-"""The id of a request, which every answer bears, and the line in the log that goes with it."""
+"""Request IDs in responses and log lines."""
 
 import logging
 import socket
@@ -19,13 +19,13 @@ from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.one_process("it reads the log of its own process")
+pytestmark = pytest.mark.one_process("reads the log of the server process")
 
 HEADER = "X-Request-ID"
 
 
-class Lines(logging.Handler):
-    """What the server logs of requests, to be waited for."""
+class RequestLog(logging.Handler):
+    """Log handler that collects the server's lines about requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,8 +38,8 @@ class Lines(logging.Handler):
             self._lines.append(fields | {"request_id": REQUEST_ID.get(), "message": record.getMessage()})
             self._written.notify_all()
 
-    def of(self, request_id: str) -> dict[str, Any]:
-        """The line of a request, as soon as it is there."""
+    def wait_for(self, request_id: str) -> dict[str, Any]:
+        """Wait for the line of a request and return it."""
         with self._written:
             assert self._written.wait_for(lambda: self._find(request_id), 10), f"no line for {request_id}"
             (line,) = self._find(request_id)
@@ -50,8 +50,8 @@ class Lines(logging.Handler):
 
 
 @contextmanager
-def logged_by(name: str) -> Iterator[Lines]:
-    handler, logger = Lines(), logging.getLogger(name)
+def logged_by(name: str) -> Iterator[RequestLog]:
+    handler, logger = RequestLog(), logging.getLogger(name)
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -61,7 +61,7 @@ def logged_by(name: str) -> Iterator[Lines]:
 
 
 @pytest.fixture
-def lines() -> Iterator[Lines]:
+def lines() -> Iterator[RequestLog]:
     with logged_by("mochi_server.web.request_log") as lines:
         yield lines
 
@@ -110,7 +110,7 @@ def test_preflight_and_exposed_headers_have_request_id(api: Api) -> None:
     assert HEADER in exposed.split(", ")
 
 
-def test_unexpected_error_has_request_id(private_server: RunningServer, private_api: Api, lines: Lines) -> None:
+def test_unexpected_error_has_request_id(private_server: RunningServer, private_api: Api, lines: RequestLog) -> None:
     @private_server.app.get("/breaks")
     async def breaks() -> None:
         raise RuntimeError("a defect")
@@ -119,7 +119,7 @@ def test_unexpected_error_has_request_id(private_server: RunningServer, private_
     assert error_of(response) == (500, "INTERNAL_ERROR")
     assert "defect" not in response.text
     assert response.headers[HEADER] == "mine"
-    line = lines.of("mine")
+    line = lines.wait_for("mine")
     assert (line["status"], line["ended"]) == (500, "failed")
 
 
@@ -130,19 +130,19 @@ def test_traceback_of_unexpected_error_has_request_id(private_server: RunningSer
 
     with logged_by("uvicorn.error") as tracebacks:
         private_api.http.get(private_server.url + "/breaks", headers={HEADER: "mine"})
-        assert "Exception in ASGI application" in tracebacks.of("mine")["message"]
+        assert "Exception in ASGI application" in tracebacks.wait_for("mine")["message"]
 
 
-def test_invalid_http_gets_request_id_and_is_logged(server: RunningServer, lines: Lines) -> None:
+def test_invalid_http_gets_request_id_and_is_logged(server: RunningServer, lines: RequestLog) -> None:
     answer = send_request(server.url, b"complete nonsense\r\n\r\n")
     assert answer.status == 400
     assert answer.error == "BAD_REQUEST"
-    assert lines.of(answer.headers[HEADER.lower()])["status"] == 400
+    assert lines.wait_for(answer.headers[HEADER.lower()])["status"] == 400
 
 
-def test_access_log_has_path_but_not_query(api: Api, lines: Lines) -> None:
+def test_access_log_has_path_but_not_query(api: Api, lines: RequestLog) -> None:
     api.http.get("/models?token=hidden", headers={HEADER: "mine"})
-    line = lines.of("mine")
+    line = lines.wait_for("mine")
     assert line["message"].startswith("GET /api/v1/models 200 ")
     assert line["message"].endswith(" ms 127.0.0.1")
     assert (line["method"], line["path"], line["status"], line["client"]) == (
@@ -156,27 +156,27 @@ def test_access_log_has_path_but_not_query(api: Api, lines: Lines) -> None:
     assert "hidden" not in str(line)
 
 
-def test_a_whole_stream_is_logged_when_it_ends(api: Api, lines: Lines) -> None:
+def test_stream_is_logged_when_it_ends(api: Api, lines: RequestLog) -> None:
     session_id = api.create_session("mochi")["session_id"]
     body = {"message": instruct(words(5))}
     with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:
         assert response.headers[HEADER] == "mine"
         response.read()
-    line = lines.of("mine")
+    line = lines.wait_for("mine")
     assert (line["path"], line["status"], line["ended"]) == (f"/api/v1/chat/{session_id}/stream", 200, None)
 
 
-def test_disconnect_from_stream_is_logged(tmp_path: Path, lines: Lines) -> None:
+def test_disconnect_from_stream_is_logged(tmp_path: Path, lines: RequestLog) -> None:
     with StubServer(speed=1) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         body = {"message": instruct(words(100_000))}
         with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:
             next(response.iter_raw())
-        assert lines.of("mine")["ended"] == "client_left"
+        assert lines.wait_for("mine")["ended"] == "client_left"
 
 
-def test_disconnect_from_collected_turn_is_logged(tmp_path: Path, lines: Lines) -> None:
+def test_disconnect_from_collected_turn_is_logged(tmp_path: Path, lines: RequestLog) -> None:
     with StubServer(speed=1) as stub, RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session("mochi")["session_id"]
         with pytest.raises(httpx.ReadTimeout):
@@ -186,7 +186,7 @@ def test_disconnect_from_collected_turn_is_logged(tmp_path: Path, lines: Lines) 
                 headers={HEADER: "mine"},
                 timeout=httpx.Timeout(5, read=0.3),
             )
-        assert lines.of("mine")["ended"] == "client_left"
+        assert lines.wait_for("mine")["ended"] == "client_left"
 
 
 def test_tool_runs_with_request_id_of_its_request(private_api: Api, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_tool_runs_with_request_id_of_its_request(private_api: Api, tmp_path: Pa
     assert [m["content"] for m in private_api.messages(session_id) if m["role"] == "tool"] == ["mine"]
 
 
-def test_pipelined_requests_keep_their_ids_apart(server: RunningServer, lines: Lines) -> None:
+def test_pipelined_requests_keep_their_ids_apart(server: RunningServer, lines: RequestLog) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     request = "GET /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: {}\r\n{}\r\n"
     with socket.create_connection((host, int(port)), 10) as connection:
@@ -217,7 +217,7 @@ def test_pipelined_requests_keep_their_ids_apart(server: RunningServer, lines: L
         connection.sendall((request.format("first", "") + last).encode())
         answers = b"".join(iter(lambda: connection.recv(65536), b"")).lower()
     assert answers.index(b"x-request-id: first") < answers.index(b"x-request-id: second")
-    assert lines.of("first")["status"] == lines.of("second")["status"] == 200
+    assert lines.wait_for("first")["status"] == lines.wait_for("second")["status"] == 200
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Requests that no route takes, and who may ask at all."""
+"""Requests that are rejected before they reach a route: shape, size, origin, host and API key."""
 
 import hmac
 import json
@@ -111,13 +111,13 @@ def test_lone_surrogates_are_refused_before_any_write(
     assert sorted(data_dir.rglob("*.[mj]*")) == before
 
 
-def test_two_hundred_thousand_wrong_items_get_a_short_answer(api: Api) -> None:
+def test_error_for_200000_invalid_items_is_short(api: Api) -> None:
     response = api.http.post("/sessions", json={"model": "mochi", "tool_settings": {"tools": [1] * 200_000}})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert len(response.content) < 5000
 
 
-def test_a_validation_error_names_the_field(api: Api) -> None:
+def test_validation_error_names_the_field(api: Api) -> None:
     error = api.http.post("/sessions", json={"model": 5}).json()["error"]
     assert error["message"].startswith("model: ")
     assert error["details"]["errors"][0]["loc"] == ["body", "model"]
@@ -168,7 +168,7 @@ def test_oversized_headers_are_431(api: Api) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "192.168.1.5", "127.0.0.1.evil.example"])
-def test_a_foreign_host_on_loopback_is_403(api: Api, host: str) -> None:
+def test_foreign_host_on_loopback_is_403(api: Api, host: str) -> None:
     assert error_of(api.http.get("/health", headers={"Host": host})) == (403, "HOST_FORBIDDEN")
 
 
@@ -180,7 +180,7 @@ def test_loopback_host_names_are_accepted(api: Api, host: str) -> None:
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://", "http://["]
 )
-def test_a_foreign_origin_is_403(api: Api, origin: str) -> None:
+def test_foreign_origin_is_403(api: Api, origin: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     headers = {"Origin": origin}
     assert error_of(api.http.get("/health", headers=headers)) == (403, "ORIGIN_FORBIDDEN")
@@ -237,7 +237,7 @@ def test_added_middleware_sees_whole_stream(tmp_path: Path, stub: StubServer) ->
         answer = await proceed(request)
         if not request.url.path.endswith("/stream"):
             return answer
-        return StreamingResponse(part.upper() async for part in answer.body_iterator)  # type: ignore[attr-defined]  # of a class of its own
+        return StreamingResponse(part.upper() async for part in answer.body_iterator)  # type: ignore[attr-defined]  # set by the test
 
     with server, Api(server.url) as api:
         session_id = api.create_session("mochi")["session_id"]
@@ -255,7 +255,7 @@ def test_allowed_origins_and_their_hosts_are_accepted(tmp_path: Path, stub: Stub
         assert error_of(api.http.get("/health", headers={"Origin": "https://other.example"}))[0] == 403
 
 
-def test_with_keys_every_request_needs_one(tmp_path: Path, stub: StubServer) -> None:
+def test_every_request_needs_a_key_if_keys_are_set(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("first", "second")) as server:
         api = server.api()
         for headers in (
@@ -284,7 +284,7 @@ def test_key_in_query_is_ignored(tmp_path: Path, stub: StubServer) -> None:
             assert error_of(httpx.get(server.url + path))[0] == 401
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 async def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []
 
@@ -323,14 +323,14 @@ def test_disconnect_during_body_is_harmless(api: Api, server: RunningServer) -> 
 
 
 def test_upgrade_header_is_ignored_and_body_is_read(api: Api) -> None:
-    wish = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
-    session_id = api.http.post("/sessions", json={"model": "mochi"}, headers=wish).json()["session_id"]
+    upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
+    session_id = api.http.post("/sessions", json={"model": "mochi"}, headers=upgrade).json()["session_id"]
     for text in ("first", "second"):
-        assert api.http.post(f"/chat/{session_id}", json={"message": text}, headers=wish).status_code == 200
+        assert api.http.post(f"/chat/{session_id}", json={"message": text}, headers=upgrade).status_code == 200
     assert [message["content"] for message in api.messages(session_id)][::2] == ["first", "second"]
 
 
-@pytest.mark.one_process("it is about connections to this process")
+@pytest.mark.one_process("checks connections to the server process")
 def test_connect_method_is_refused(server: RunningServer) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:

@@ -1,4 +1,4 @@
-"""Listening to a turn again: from the beginning, from an event on, from where it is no longer kept."""
+"""Resumed streams: from the beginning, after an event, and after events were dropped."""
 
 import re
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def api(server: RunningServer) -> Api:
 
 
 @contextmanager
-def attached(api: Api, session_id: str, after: str | None = None, **headers: str) -> Iterator[Iterator[Event]]:
+def open_subscription(api: Api, session_id: str, after: str | None = None, **headers: str) -> Iterator[Iterator[Event]]:
     params = {} if after is None else {"after": after}
     with api.http.stream("GET", f"/chat/{session_id}/stream", params=params, headers=headers) as response:
         assert response.status_code == 200, response.read()
@@ -35,14 +35,14 @@ def attached(api: Api, session_id: str, after: str | None = None, **headers: str
         yield read_events(response)
 
 
-def heard(api: Api, session_id: str, after: str | None = None, **headers: str) -> list[Event]:
-    with attached(api, session_id, after, **headers) as events:
+def read_subscription(api: Api, session_id: str, after: str | None = None, **headers: str) -> list[Event]:
+    with open_subscription(api, session_id, after, **headers) as events:
         return list(events)
 
 
 def test_new_subscriber_gets_all_events(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    with api.open_stream(session_id, "hold") as first, attached(server.api(), session_id) as second:
+    with api.open_stream(session_id, "hold") as first, open_subscription(server.api(), session_id) as second:
         begun = [next(first) for _ in range(3)]
         assert [next(second) for _ in range(3)] == begun
         holding.gate.open()
@@ -53,7 +53,7 @@ def test_event_source_resumes_after_last_event_id(api: Api, server: RunningServe
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold", on_disconnect="continue") as events:
         last = [next(events) for _ in range(2)][-1]
-    with attached(server.api(), session_id, **{"Last-Event-ID": last.id}) as events:
+    with open_subscription(server.api(), session_id, **{"Last-Event-ID": last.id}) as events:
         assert next(events).data["content"] == "three "
         holding.gate.open()
         rest = list(events)
@@ -64,18 +64,18 @@ def test_after_takes_an_id_or_a_number(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     events = api.stream_message(session_id, "Hi")
     run_id = events[0].id.partition(":")[0]
-    assert heard(api, session_id) == events
-    assert heard(api, session_id, "0") == events
-    assert heard(api, session_id, "1") == events[1:]
-    assert heard(api, session_id, f"{run_id}:1") == events[1:]
-    assert heard(api, session_id, **{"Last-Event-ID": "nonsense"}) == events
-    assert heard(api, session_id, "1", **{"Last-Event-ID": "nonsense"}) == events[1:]
+    assert read_subscription(api, session_id) == events
+    assert read_subscription(api, session_id, "0") == events
+    assert read_subscription(api, session_id, "1") == events[1:]
+    assert read_subscription(api, session_id, f"{run_id}:1") == events[1:]
+    assert read_subscription(api, session_id, **{"Last-Event-ID": "nonsense"}) == events
+    assert read_subscription(api, session_id, "1", **{"Last-Event-ID": "nonsense"}) == events[1:]
 
 
 def test_last_event_id_overrides_after_parameter(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     events = api.stream_message(session_id, "Hi")
-    assert heard(api, session_id, "1", **{"Last-Event-ID": events[1].id}) == events[2:]
+    assert read_subscription(api, session_id, "1", **{"Last-Event-ID": events[1].id}) == events[2:]
     path, header = f"/chat/{session_id}/stream", {"Last-Event-ID": events[-1].id}
     assert api.http.get(path, params={"after": "1"}, headers=header).status_code == 204
 
@@ -94,7 +94,7 @@ def test_position_beyond_end_gets_later_events(api: Api, server: RunningServer, 
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as first:
         next(first)
-        with attached(server.api(), session_id, "999999") as second:
+        with open_subscription(server.api(), session_id, "999999") as second:
             holding.gate.open()
             assert [event.type for event in second][-1] == "done"
 
@@ -117,15 +117,15 @@ def test_subscribing_to_unknown_session_is_404(api: Api) -> None:
 def test_rest_of_older_run_can_be_read(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     first, second = api.stream_message(session_id, "Hi"), api.stream_message(session_id, "Again")
-    assert heard(api, session_id, first[0].id) == first[1:]
-    assert heard(api, session_id, "ffffffffff:1") == second
+    assert read_subscription(api, session_id, first[0].id) == first[1:]
+    assert read_subscription(api, session_id, "ffffffffff:1") == second
 
 
 def test_second_subscriber_keeps_turn_running(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with server.api() as leaving, leaving.open_stream(session_id, "hold") as first:
         next(first)
-        with attached(api, session_id) as second:
+        with open_subscription(api, session_id) as second:
             next(second)
             leaving.http.close()
             holding.gate.open()
@@ -140,10 +140,10 @@ def test_turn_can_be_resumed_within_disconnect_grace(tmp_path: Path, holding: Ga
             last = next(events)
         assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "running"
         holding.gate.open()
-        assert heard(server.api(), session_id, last.id)[-2].type == "message_complete"
+        assert read_subscription(server.api(), session_id, last.id)[-2].type == "message_complete"
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "MAX_BYTES", 20_000)
     pieces = [f"w{number} " for number in range(500)]
@@ -154,8 +154,8 @@ def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: py
         api = server.api()
         session_id = api.create_session("mochi", think=True)["session_id"]
         answer = api.send_message(session_id, "Hi")["message"]
-        events = heard(api, session_id)
-        assert heard(api, session_id, events[0].id) == events[1:]
+        events = read_subscription(api, session_id)
+        assert read_subscription(api, session_id, events[0].id) == events[1:]
     snapshot, *rest = events
     assert snapshot.type == "snapshot"
     assert snapshot.data["thinking"] == answer["thinking"] == "Let me think. "
@@ -165,7 +165,7 @@ def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: py
     assert [event.type for event in rest[-2:]] == ["message_complete", "done"]
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "MAX_BYTES", 100_000)
     pieces = ["0123456789 " * 1_000] * 500
@@ -187,7 +187,7 @@ def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monk
     assert [event.type for event in seen[-2:]] == ["message_complete", "done"]
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: GatedStub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sse.PING_SECONDS <= 10
     monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
@@ -203,7 +203,7 @@ def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: GatedStub, monk
     assert b"event: done\n" in seen
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 @pytest.mark.parametrize("ends", ["answered", "stopped", "deleted"])
 def test_request_waiting_for_turn_is_kept_open(
     api: Api, server: RunningServer, holding: GatedStub, monkeypatch: pytest.MonkeyPatch, ends: str
@@ -227,16 +227,16 @@ def test_request_waiting_for_turn_is_kept_open(
                 case "deleted":
                     api.http.delete(f"/sessions/{session_id}").raise_for_status()
             seen += b"".join(data)
-    said = re.findall(rb"^event: (\w+)$", seen, re.MULTILINE)
-    if ends == "deleted":  # which may have let it begin for a moment
-        assert said[-1] == b"done"
-        assert b"message_complete" not in said
+    event_names = re.findall(rb"^event: (\w+)$", seen, re.MULTILINE)
+    if ends == "deleted":  # it may have started for a moment
+        assert event_names[-1] == b"done"
+        assert b"message_complete" not in event_names
     else:
-        assert said == [b"content_delta", b"message_complete", b"done"]
-    assert re.findall(rb"^id: [0-9a-f]{10}:(\d)$", seen, re.MULTILINE) == [b"1", b"2", b"3"][: len(said)]
+        assert event_names == [b"content_delta", b"message_complete", b"done"]
+    assert re.findall(rb"^id: [0-9a-f]{10}:(\d)$", seen, re.MULTILINE) == [b"1", b"2", b"3"][: len(event_names)]
 
 
-@pytest.mark.one_process("it looks into the process")
+@pytest.mark.one_process("inspects the server process")
 def test_disconnect_while_waiting_discards_message(
     api: Api, server: RunningServer, holding: GatedStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Turns that are left, stopped, refused, waited for."""
+"""Runs: disconnects, stops, conflicts, waiting and shutdown."""
 
 import os
 import shutil
@@ -100,8 +100,8 @@ def test_stopped_collected_turn_returns_partial_answer(api: Api, server: Running
     asking.start()
     holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
     other = server.api()
-    with other.http.stream("GET", f"/chat/{session_id}/stream") as heard:
-        next(event for event in read_events(heard) if event.type == "content_delta")
+    with other.http.stream("GET", f"/chat/{session_id}/stream") as subscription:
+        next(event for event in read_events(subscription) if event.type == "content_delta")
 
     api.ok(other.http.post(f"/chat/{session_id}/stop"))
     asking.join(10)
@@ -150,7 +150,7 @@ def test_turn_waits_for_the_previous_one(api: Api, server: RunningServer, holdin
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(20, marks=pytest.mark.slow)])
-def test_session_is_free_once_done_is_read(api: Api, server: RunningServer, rounds: int) -> None:
+def test_session_is_unlocked_once_done_is_read(api: Api, server: RunningServer, rounds: int) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     for _ in range(rounds):
@@ -174,14 +174,14 @@ def test_timeout_while_waiting_discards_message(api: Api, server: RunningServer,
     assert [m["content"] for m in api.messages(session_id) if m["role"] == "user"] == ["hold", "Next"]
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_turn_with_corrupt_file_can_be_stopped(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)
         file = server.settings.resolved_sessions_dir / f"{session_id}.json"
         file.write_text("{")
-        os.utime(file, (0, 0))  # older than the time that an editor gets to finish
+        os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
         assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
     assert len(holding.chats("cancelled")) == 1
 
@@ -198,7 +198,7 @@ def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:
     assert [error_of(response) for response in edits] == [(409, "SESSION_BUSY")] * 3
 
 
-def test_a_patch_during_a_turn_is_kept(tmp_path: Path, holding: GatedStub) -> None:
+def test_patch_during_a_turn_is_stored(tmp_path: Path, holding: GatedStub) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -225,7 +225,7 @@ def test_deleting_a_session_stops_its_turn(api: Api, holding: GatedStub) -> None
     assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_crash_recovery_adds_missing_tool_results(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
@@ -238,8 +238,8 @@ def test_crash_recovery_adds_missing_tool_results(tmp_path: Path) -> None:
             shutil.copytree(log.parent, tmp_path / "crashed")
             assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant"]
     messages = SessionManager(tmp_path / "crashed").load_session(session_id).messages
-    asked = [(call["id"], call["function"]["name"]) for call in messages[1]["tool_calls"]]
-    assert [(message["tool_call_id"], message["tool_name"]) for message in messages[2:]] == asked
+    expected_calls = [(call["id"], call["function"]["name"]) for call in messages[1]["tool_calls"]]
+    assert [(message["tool_call_id"], message["tool_name"]) for message in messages[2:]] == expected_calls
     assert all(message["interrupted"] for message in messages[2:])
 
 

@@ -1,4 +1,4 @@
-"""Sessions: created, listed, changed, edited, deleted; kept over a restart."""
+"""Sessions: created, listed, changed, edited, deleted, and stored across a restart."""
 
 import os
 from pathlib import Path
@@ -32,7 +32,7 @@ FIELDS = {
 }
 
 
-def test_a_new_session_has_every_field_and_its_defaults(api: Api) -> None:
+def test_new_session_has_every_field_and_its_defaults(api: Api) -> None:
     created = api.create_session("mochi")
     assert set(created) == FIELDS
     assert created["model"] == "mochi"
@@ -64,7 +64,7 @@ def test_create_example_of_specification_works(api: Api) -> None:
     )
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_stored_file_follows_specification(private_api: Api, tmp_path: Path) -> None:
     session_id = private_api.create_session("mochi", system_prompt="Be brief.")["session_id"]
     private_api.send_message(session_id, "Hello!")
@@ -97,21 +97,21 @@ def test_stored_file_follows_specification(private_api: Api, tmp_path: Path) -> 
     assert stored["messages"] == private_api.messages(session_id)
 
 
-def test_a_prompt_file_alone_is_loaded(api: Api) -> None:
+def test_prompt_file_without_prompt_text_is_loaded(api: Api) -> None:
     api.ok(api.http.post("/system-prompts", json={"filename": "pirate.md", "content": "Arr."}), 201)
     session_id = api.create_session("mochi", system_prompt_source_file="pirate.md")["session_id"]
     (system,) = api.messages(session_id)
     assert (system["content"], system["source_file"]) == ("Arr.", "pirate.md")
 
 
-def test_a_prompt_file_that_is_not_there_is_404(private_api: Api) -> None:
+def test_missing_prompt_file_is_404(private_api: Api) -> None:
     body = {"model": "mochi", "system_prompt_source_file": "none.md"}
     assert error_of(private_api.http.post("/sessions", json=body)) == (404, "PROMPT_NOT_FOUND")
     assert private_api.ok(private_api.http.get("/sessions")) == {"sessions": []}
 
 
 @pytest.mark.parametrize("model", ["nobody", "mochi-embed", "mochi:8b"])
-def test_unknown_models_and_models_that_cannot_chat_are_404(api: Api, model: str) -> None:
+def test_unknown_and_embedding_models_are_404(api: Api, model: str) -> None:
     assert error_of(api.http.post("/sessions", json={"model": model})) == (404, "MODEL_NOT_FOUND")
     session_id = api.create_session("mochi")["session_id"]
     assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": model})) == (404, "MODEL_NOT_FOUND")
@@ -156,13 +156,13 @@ def test_window_must_be_a_whole_number(api: Api, window: object) -> None:
     assert (status["current_window"], status["manual_override"]) == (8192, False)
 
 
-def test_window_may_be_a_whole_number_with_a_fraction_of_zero(private_api: Api) -> None:
+def test_window_may_be_a_float_without_fraction(private_api: Api) -> None:
     path = f"/sessions/{private_api.create_session('mochi')['session_id']}"
     private_api.ok(private_api.http.patch(path, json={"context_window": {"current_window": 8192.0}}))
     assert private_api.ok(private_api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
 
 
-@pytest.mark.one_process("each server has windows of its own")
+@pytest.mark.one_process("each server has its own windows")
 def test_manual_window_is_released_with_its_session(private_api: Api) -> None:
     tiny, other = private_api.create_session("mochi")["session_id"], private_api.create_session("mochi")["session_id"]
     private_api.ok(private_api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
@@ -207,12 +207,12 @@ def test_patch_keeps_absent_fields_and_clears_null_fields(api: Api) -> None:
     assert api.session(session_id) == cleared | {"messages": []}
 
 
-def test_the_model_cannot_be_cleared(api: Api) -> None:
+def test_model_cannot_be_cleared(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": None})) == (422, "VALIDATION_ERROR")
 
 
-def test_a_switched_model_gets_its_own_window(api: Api) -> None:
+def test_switched_model_gets_its_own_window(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     patched = api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "mochi-chat"}))
     assert patched["model"] == "mochi-chat"
@@ -220,7 +220,7 @@ def test_a_switched_model_gets_its_own_window(api: Api) -> None:
     assert patched["context_window_config"]["last_adjustment"] == "model_change"
 
 
-@pytest.mark.one_process("each server has windows of its own")
+@pytest.mark.one_process("each server has its own windows")
 def test_manual_window_is_capped_used_and_released(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     patch = f"/sessions/{session_id}"
@@ -236,7 +236,7 @@ def test_manual_window_is_capped_used_and_released(private_api: Api, private_stu
     assert (status["manual_override"], status["last_adjustment_reason"]) == (True, "manual_override")
 
     config = private_api.ok(private_api.http.patch(patch, json={"context_window": None}))["context_window_config"]
-    # The larger window is loaded by now, and going back to a smaller one would only reload the model.
+    # The larger window is already loaded. A smaller one would only reload the model.
     assert (config["current_window"], config["manual_override"]) == (40960, False)
     assert private_api.send_message(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
 
@@ -279,7 +279,7 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
     }
 
 
-@pytest.mark.one_process("each server has windows of its own")
+@pytest.mark.one_process("each server has its own windows")
 def test_manual_window_applies_to_all_sessions_of_model(private_api: Api) -> None:
     first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
     private_api.ok(private_api.http.patch(f"/sessions/{first}", json={"context_window": {"current_window": 4000}}))
@@ -295,14 +295,14 @@ def test_manual_window_applies_to_all_sessions_of_model(private_api: Api) -> Non
     assert [entry["window"] for entry in released["adjustment_history"]] == [4000, 8192]
 
 
-def test_an_empty_patch_changes_nothing(api: Api) -> None:
+def test_empty_patch_changes_nothing(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     before = api.session(session_id)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={}))
     assert api.session(session_id) == before
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -319,7 +319,7 @@ def test_an_empty_patch_changes_nothing(api: Api) -> None:
 @pytest.mark.parametrize(
     "message", [{"content": "Hi"}, {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5}]
 )
-def test_files_with_odd_values_are_served_without_them(
+def test_invalid_values_in_files_are_omitted(
     api: Api, server: RunningServer, metadata: dict[str, Any], message: dict[str, Any]
 ) -> None:
     session_id = api.create_session("mochi")["session_id"]
@@ -381,7 +381,7 @@ def test_system_prompt_can_be_changed_during_session(api: Api) -> None:
     assert error_of(api.http.put(path, json={"source_file": "b.txt"})) == (404, "PROMPT_NOT_FOUND")
 
 
-def test_a_deleted_session_is_gone(api: Api, server: RunningServer) -> None:
+def test_deleted_session_is_404(api: Api, server: RunningServer) -> None:
     session_id = api.create_session("mochi")["session_id"]
     assert api.http.delete(f"/sessions/{session_id}").status_code == 204
     assert error_of(api.http.delete(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
@@ -406,7 +406,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
 
 @pytest.mark.parametrize(("method", "path", "body"), ROUTES, ids=[f"{m} {p}" for m, p, _ in ROUTES])
 @pytest.mark.parametrize("session_id", ["0123456789", "ABCDEF0123", "x", "..%2f..%2fetc", "%00", ".index", "a" * 5000])
-def test_ids_of_no_session_are_404(
+def test_unknown_session_ids_are_404(
     api: Api, method: str, path: str, body: dict[str, Any] | None, session_id: str
 ) -> None:
     response = api.http.request(method, path.format(session_id), json=body)
@@ -428,12 +428,12 @@ def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
         assert len(api.messages(session_id)) == 4
 
 
-@pytest.mark.one_process("it is about files")
+@pytest.mark.one_process("checks the server's files")
 def test_unreadable_session_file_is_set_aside(private_api: Api, tmp_path: Path) -> None:
     kept, broken = (private_api.create_session("mochi")["session_id"] for _ in range(2))
     path = tmp_path / "chat_sessions" / f"{broken}.json"
     path.write_text('{"metadata": ')
-    os.utime(path, (0, 0))  # older than the time that an editor gets to finish
+    os.utime(path, (0, 0))  # older than the time after which a file counts as completely written
     assert [e["session_id"] for e in private_api.ok(private_api.http.get("/sessions"))["sessions"]] == [kept]
     assert error_of(private_api.http.get(f"/sessions/{broken}")) == (404, "SESSION_NOT_FOUND")
     (aside,) = (tmp_path / "chat_sessions").glob(f"{broken}.json.corrupt-*")

@@ -1,4 +1,4 @@
-"""Turns that end while a call is decided about or runs: the stored result says what happened."""
+"""Turns that end during an approval or a tool call: the stored result states what happened."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -53,12 +53,16 @@ def stored_result(api: Api, session_id: str) -> dict[str, Any]:
     return result
 
 
-def test_a_stop_after_the_approval_stores_who_decided(server: RunningServer, tmp_path: Path) -> None:
+def test_stop_after_approval_stores_the_decision(server: RunningServer, tmp_path: Path) -> None:
     api = server.api()
     session_id = new_session(api)
     with api.open_stream(session_id, instruct(calls("wait", text="x"))) as events:
-        asked = next(event for event in events if event.type == "tool_call_confirmation_required")
-        decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True, "arguments": {"text": "edited"}}
+        approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
+        decision = {
+            "confirmation_id": approval_request.data["confirmation_id"],
+            "approved": True,
+            "arguments": {"text": "edited"},
+        }
         other = server.api()
         other.ok(other.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
         while not (tmp_path / "tools" / "waiting").exists():
@@ -71,7 +75,7 @@ def test_a_stop_after_the_approval_stores_who_decided(server: RunningServer, tmp
     assert result["arguments"] == {"text": "edited"}
 
 
-def test_stop_before_a_decision_stores_that_call_did_not_run(server: RunningServer) -> None:
+def test_stop_before_a_decision_stores_that_no_call_ran(server: RunningServer) -> None:
     api = server.api()
     session_id = new_session(api)
     with api.open_stream(session_id, instruct(calls("note", text="x"))) as events:
@@ -85,15 +89,15 @@ def test_stop_before_a_decision_stores_that_call_did_not_run(server: RunningServ
 
 
 @pytest.mark.slow
-def test_approvals_that_race_a_stop_store_what_happened(server: RunningServer, tmp_path: Path) -> None:
+def test_approvals_that_race_a_stop_store_the_real_outcome(server: RunningServer, tmp_path: Path) -> None:
     api, deciding, stopping = server.api(), server.api(), server.api()
     notes = tmp_path / "tools" / "notes.txt"
     with ThreadPoolExecutor(2) as pool:
         for number in range(RACES):
             session_id = new_session(api)
             with api.open_stream(session_id, instruct(calls("note", text=f"<{number}>"))) as events:
-                asked = next(event for event in events if event.type == "tool_call_confirmation_required")
-                decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+                approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
+                decision = {"confirmation_id": approval_request.data["confirmation_id"], "approved": True}
                 decided = pool.submit(deciding.http.post, f"/chat/{session_id}/confirm-tool", json=decision)
                 stopped = pool.submit(stopping.http.post, f"/chat/{session_id}/stop")
                 list(events)

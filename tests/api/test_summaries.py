@@ -1,4 +1,4 @@
-"""Summaries: made while a session rests, never in the user's way, never over newer data."""
+"""Summaries: made while a session is idle, without delaying turns or overwriting newer data."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ def is_summary(exchange: Exchange) -> bool:
 
 
 def summaries(stub: StubServer, count: int = 1, outcome: str = "finished") -> list[dict[str, Any]]:
-    """The bodies of the first summary requests that ended so, or at all began ("running"); waits for them."""
+    """Wait for summary requests with this outcome, or for running ones, and return their bodies."""
 
     def ended(exchanges: list[Exchange]) -> list[Exchange]:
         return [e for e in exchanges if is_summary(e) and outcome in (e.outcome, "running")]
@@ -42,7 +42,7 @@ def summaries(stub: StubServer, count: int = 1, outcome: str = "finished") -> li
 def summary_of(
     api: Api, session_id: str, holds: Callable[[dict[str, Any]], bool] = lambda s: bool(s["summary"])
 ) -> dict[str, Any]:
-    """The session's summary, as soon as it is what is waited for."""
+    """Wait until the session's summary satisfies a condition and return it."""
     for _ in range(2000):
         summary = api.ok(api.http.get(f"/sessions/{session_id}/summary"))
         if holds(summary):
@@ -51,8 +51,10 @@ def summary_of(
 
 
 @contextmanager
-def summarized_now(tmp_path: Path, resolve: Callable[[Prompt], Reply | None]) -> Iterator[tuple[StubServer, Api, str]]:
-    """A session for which the model has just been asked for a summary."""
+def session_being_summarized(
+    tmp_path: Path, resolve: Callable[[Prompt], Reply | None]
+) -> Iterator[tuple[StubServer, Api, str]]:
+    """Return a session for which a summary has just been requested."""
     with (
         StubServer(speed=0, resolve=resolve) as stub,
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
@@ -66,7 +68,7 @@ def summarized_now(tmp_path: Path, resolve: Callable[[Prompt], Reply | None]) ->
 
 @pytest.fixture
 def private_server(private_stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
-    """A server for one test that soon summarizes its sessions."""
+    """A server for one test that summarizes idle sessions after a short time."""
     with RunningServer(tmp_path, private_stub.url, summarization_interval_seconds=0.05) as server:
         yield server
 
@@ -80,11 +82,11 @@ def test_idle_session_is_summarized_with_same_window(private_api: Api, private_s
     }
     private_api.send_message(session_id, "My boat is called Wanda. It is red.")
 
-    (asked,) = summaries(private_stub)
+    (requested,) = summaries(private_stub)
 
-    assert asked["options"]["num_ctx"] == 8192
-    assert asked["think"] is False
-    assert asked["format"]["properties"].keys() == {"summary", "topics"}
+    assert requested["options"]["num_ctx"] == 8192
+    assert requested["think"] is False
+    assert requested["format"]["properties"].keys() == {"summary", "topics"}
     summary = summary_of(private_api, session_id)
     assert "My boat is called Wanda." in summary["summary"]
     assert isinstance(summary["topics"], list)
@@ -206,17 +208,17 @@ def test_model_that_is_not_loaded_is_not_summarized(tmp_path: Path) -> None:
         assert api.ok(api.http.post(f"/sessions/{unloaded}/summarize"))["summary"]
 
 
-@pytest.mark.one_process("a summary yields to who speaks at its own server")
+@pytest.mark.one_process("only a message at the same server cancels a summary")
 def test_new_message_cancels_and_postpones_summary(tmp_path: Path) -> None:
-    gate, asked = Gate(), []
+    gate, requested = Gate(), []
 
     def resolve(prompt: Prompt) -> Reply | None:
         if prompt.format is None:
             return Reply.of("Fine.")
-        asked.append(prompt)
-        return Reply([gate, Text('{"summary": "First.", "topics": []}')]) if len(asked) == 1 else None
+        requested.append(prompt)
+        return Reply([gate, Text('{"summary": "First.", "topics": []}')]) if len(requested) == 1 else None
 
-    with summarized_now(tmp_path, resolve) as (stub, api, session_id):
+    with session_being_summarized(tmp_path, resolve) as (stub, api, session_id):
         assert api.send_message(session_id, "And?")["message"]["content"] == "Fine."
         assert len(summaries(stub, outcome="cancelled")) == 1
         summary = summary_of(api, session_id)
@@ -260,14 +262,14 @@ def test_session_without_messages_has_no_summary(api: Api, stub: StubServer, cre
 
 
 def test_invalid_summary_is_retried_with_the_error(tmp_path: Path) -> None:
-    asked: list[Prompt] = []
+    requested: list[Prompt] = []
 
     def resolve(prompt: Prompt) -> Reply | None:
         if prompt.format is None:
             return Reply.of("Fine.")
-        asked.append(prompt)
+        requested.append(prompt)
         wrapped = '<think>Hm.</think>```json\n{"summary": "Repaired.", "topics": ["boats"]}\n```'
-        return Reply.of('{"summary": "", "topics": []}' if len(asked) == 1 else wrapped)
+        return Reply.of('{"summary": "", "topics": []}' if len(requested) == 1 else wrapped)
 
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -275,7 +277,7 @@ def test_invalid_summary_is_retried_with_the_error(tmp_path: Path) -> None:
         api.send_message(session_id, "Hello!")
         made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
     assert made == {"summary": "Repaired.", "topics": ["boats"], "model_used": "mochi"}
-    assert "at least 1 character" in asked[1].user_text
+    assert "at least 1 character" in requested[1].user_text
 
 
 @pytest.mark.parametrize("text", ["no JSON", '{"summary": 5}', '{"summary": "%s", "topics": []}' % ("x" * 1_000_000)])
@@ -326,24 +328,24 @@ def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub:
         assert "Wanda" in summary_of(api, session_id)["summary"]
 
 
-@pytest.mark.one_process("a summary is given up at its own server")
+@pytest.mark.one_process("only the same server cancels a summary")
 def test_deleting_session_cancels_its_summary(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return None if prompt.format is None else Reply([Gate()])
 
-    with summarized_now(tmp_path, resolve) as (stub, api, session_id):
+    with session_being_summarized(tmp_path, resolve) as (stub, api, session_id):
         assert api.http.delete(f"/sessions/{session_id}").status_code == 204
         assert summaries(stub, outcome="cancelled")
 
 
-@pytest.mark.one_process("another server of the same sessions is as good as the same one")
+@pytest.mark.one_process("the summary and the deletion need the same server")
 def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
         return None if prompt.format is None else Reply([gate, Text('{"summary": "Late.", "topics": []}')])
 
-    with summarized_now(tmp_path, resolve) as (stub, api, session_id):
+    with session_being_summarized(tmp_path, resolve) as (stub, api, session_id):
         with RunningServer(tmp_path, stub.url) as other:
             assert other.api().http.delete(f"/sessions/{session_id}").status_code == 204
         gate.open()
@@ -380,7 +382,7 @@ def test_running_summary_does_not_delay_next_answer(tmp_path: Path) -> None:
     assert min(delays) < 0.05
 
 
-def test_a_scripted_conversation_can_be_summarized_too(api: Api) -> None:
+def test_scripted_conversation_can_be_summarized(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "My boat is called Wanda. " + instruct(words(7)))
     assert "Wanda" in api.ok(api.http.post(f"/sessions/{session_id}/summarize"))["summary"]

@@ -1,4 +1,4 @@
-"""Tools over HTTP: found, run, approved of, denied; told to the model and stored."""
+"""Tools over HTTP: listing, calls, approvals, denials, results for the model and stored messages."""
 
 import threading
 from collections.abc import Iterator
@@ -92,7 +92,7 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def data_dir(server: RunningServer) -> Iterator[Path]:
-    """The data directory of the server. No tool has written a note yet."""
+    """The data directory of the server, without notes of tools."""
     data_dir = Path(server.settings.data_dir)
     (data_dir / "tools" / "notes.txt").unlink(missing_ok=True)
     yield data_dir
@@ -100,13 +100,13 @@ def data_dir(server: RunningServer) -> Iterator[Path]:
 
 
 def session_with(api: Api, policy: str = "never_confirm", **settings: Any) -> str:
-    """A new session that may use all tools of these tests."""
+    """Create a session that may use all tools of these tests."""
     session = api.create_session("mochi", tool_settings={"tools": ALL, "execution_policy": policy} | settings)
     return str(session["session_id"])
 
 
-def kinds(events: list[Event]) -> list[str]:
-    """Event types, with runs of the same kind as one."""
+def event_types(events: list[Event]) -> list[str]:
+    """Return the event types without repetitions in a row."""
     return [e.type for i, e in enumerate(events) if i == 0 or events[i - 1].type != e.type]
 
 
@@ -135,7 +135,7 @@ def test_tool_details_have_the_schema_sent_to_models(api: Api) -> None:
     assert error_of(api.http.get("/tools/none")) == (404, "TOOL_NOT_FOUND")
 
 
-@pytest.mark.one_process("each server reads the files when it is first asked for them")
+@pytest.mark.one_process("each server reads the files at its first request")
 def test_reload_applies_changes_and_reports_problems(private_api: Api, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     assert "add" in private_api.ok(private_api.http.get("/tools"))["tools"]
@@ -153,7 +153,7 @@ def test_event_sequence_without_confirmation(api: Api, stub: StubServer) -> None
 
     events = api.stream_message(session_id, instruct(calls("add", a=1, b=2), words(5)))
 
-    assert kinds(events) == [
+    assert event_types(events) == [
         "tool_call",
         "tool_result",
         "tool_continuation_start",
@@ -196,12 +196,12 @@ def test_collected_turn_lists_calls_with_outcomes(api: Api) -> None:
 def test_only_enabled_tools_can_run(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, tools=["look"])
     events = api.stream_message(session_id, instruct(calls("note", text="x"), words(3)))
-    assert kinds(events)[:2] == ["tool_call", "tool_result"]
+    assert event_types(events)[:2] == ["tool_call", "tool_result"]
     assert events[1].data["error_code"] == "TOOL_NOT_FOUND"
     assert notes(data_dir) == []
 
 
-def test_a_group_enables_its_tools(api: Api) -> None:
+def test_group_enables_its_tools(api: Api) -> None:
     session_id = session_with(api, tools=[], tool_group="maths")
     answer = api.send_message(session_id, instruct(calls("add", a=1, b=2)))
     assert answer["tool_calls_executed"][0]["success"] is True
@@ -230,7 +230,7 @@ def test_tool_outcome_is_sent_to_model_and_turn_continues(
 ) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, instruct(calls(name, **arguments), words(3)))
-    assert kinds(events)[-3:] == ["content_delta", "message_complete", "done"]
+    assert event_types(events)[-3:] == ["content_delta", "message_complete", "done"]
     result = next(event for event in events if event.type == "tool_result")
     assert result.data["success"] is success
     stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
@@ -263,7 +263,7 @@ def test_repeated_identical_call_ends_with_answer(api: Api, data_dir: Path) -> N
     events = api.stream_message(session_id, instruct(*[calls("note", text="again")] * 20))
     assert notes(data_dir) == ["again"] * 3
     assert [e.data["code"] for e in events if e.type == "warning"] == ["TOOL_LIMIT_REACHED"]
-    assert kinds(events)[-2:] == ["message_complete", "done"]
+    assert event_types(events)[-2:] == ["message_complete", "done"]
 
 
 def test_tool_rounds_end_at_iteration_limit(stub: StubServer, tmp_path: Path) -> None:
@@ -287,45 +287,45 @@ def test_model_without_tools_answers_with_warning(api: Api, stub: StubServer) ->
     assert "tools" not in sent
 
 
-class Asked:
-    """A stream that has come to a call that waits for approval."""
+class PendingApproval:
+    """Stream that has reached a tool call that waits for approval."""
 
     def __init__(self, api: Api, session_id: str, events: Iterator[Event]) -> None:
         self.api = api
         self.session_id = session_id
         self.events = events
-        self.seen: list[Event] = []
-        while not self.seen or self.seen[-1].type != "tool_call_confirmation_required":
-            self.seen.append(next(events))
-        self.confirmation_id = str(self.seen[-1].data["confirmation_id"])
+        self.received: list[Event] = []
+        while not self.received or self.received[-1].type != "tool_call_confirmation_required":
+            self.received.append(next(events))
+        self.confirmation_id = str(self.received[-1].data["confirmation_id"])
 
     def decide(self, **decision: Any) -> httpx.Response:
         body = {"confirmation_id": self.confirmation_id, **decision}
         return self.api.http.post(f"/chat/{self.session_id}/confirm-tool", json=body)
 
-    def rest(self) -> list[Event]:
-        self.seen.extend(self.events)
-        return self.seen
+    def remaining_events(self) -> list[Event]:
+        self.received.extend(self.events)
+        return self.received
 
 
 def test_event_sequence_with_confirmation(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     with api.open_stream(session_id, instruct(calls("note", text="yes"), words(3))) as stream:
-        asked = Asked(api, session_id, stream)
+        pending = PendingApproval(api, session_id, stream)
         assert notes(data_dir) == []
-        assert asked.seen[-1].data | {"confirmation_id": ""} == {
+        assert pending.received[-1].data | {"confirmation_id": ""} == {
             "tool_name": "note",
             "arguments": {"text": "yes"},
             "call_index": 0,
             "confirmation_id": "",
             "agent_name": None,
         }
-        pending = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))
-        assert [p["confirmation_id"] for p in pending["confirmations"]] == [asked.confirmation_id]
-        decided = api.ok(asked.decide(approved=True))
+        listed = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))
+        assert [p["confirmation_id"] for p in listed["confirmations"]] == [pending.confirmation_id]
+        decided = api.ok(pending.decide(approved=True))
         assert decided["approved"] is True
-        events = asked.rest()
-    assert kinds(events) == [
+        events = pending.remaining_events()
+    assert event_types(events) == [
         "tool_call_confirmation_required",
         "tool_result",
         "tool_continuation_start",
@@ -343,9 +343,9 @@ def test_event_sequence_with_confirmation(api: Api, data_dir: Path) -> None:
 def test_denied_call_sends_reason_to_model(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     with api.open_stream(session_id, instruct(calls("note", text="no"), words(3))) as stream:
-        asked = Asked(api, session_id, stream)
-        api.ok(asked.decide(approved=False, reason="Not today."))
-        events = asked.rest()
+        pending = PendingApproval(api, session_id, stream)
+        api.ok(pending.decide(approved=False, reason="Not today."))
+        events = pending.remaining_events()
     result = next(event for event in events if event.type == "tool_result")
     assert (result.data["success"], result.data["error_code"]) == (False, "TOOL_EXECUTION_DENIED")
     assert notes(data_dir) == []
@@ -357,11 +357,11 @@ def test_denied_call_sends_reason_to_model(api: Api, data_dir: Path) -> None:
 def test_edited_arguments_are_checked_used_and_stored(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     with api.open_stream(session_id, instruct(calls("note", text="asked"), words(3))) as stream:
-        asked = Asked(api, session_id, stream)
-        wrong = asked.decide(approved=True, arguments={"texd": "x"})
+        pending = PendingApproval(api, session_id, stream)
+        wrong = pending.decide(approved=True, arguments={"texd": "x"})
         assert error_of(wrong) == (422, "VALIDATION_ERROR")
-        assert api.ok(asked.decide(approved=True, arguments={"text": "edited"}))["arguments"] == {"text": "edited"}
-        events = asked.rest()
+        assert api.ok(pending.decide(approved=True, arguments={"text": "edited"}))["arguments"] == {"text": "edited"}
+        events = pending.remaining_events()
     assert [e.data["result"] for e in events if e.type == "tool_result"] == ["Noted."]
     assert notes(data_dir) == ["edited"]
     stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
@@ -369,12 +369,12 @@ def test_edited_arguments_are_checked_used_and_stored(api: Api, data_dir: Path) 
     assert stored["arguments"] == {"text": "edited"}
 
 
-def test_an_approval_can_hold_for_the_session(api: Api, data_dir: Path) -> None:
+def test_approval_can_apply_to_the_whole_session(api: Api, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     with api.open_stream(session_id, instruct(calls("note", text="one"), calls("note", text="two"))) as stream:
-        asked = Asked(api, session_id, stream)
-        api.ok(asked.decide(approved=True, remember="session"))
-        events = asked.rest()
+        pending = PendingApproval(api, session_id, stream)
+        api.ok(pending.decide(approved=True, remember="session"))
+        events = pending.remaining_events()
     assert [e.type for e in events if e.type.startswith("tool_call")] == [
         "tool_call_confirmation_required",
         "tool_call",
@@ -387,25 +387,25 @@ def test_an_approval_can_hold_for_the_session(api: Api, data_dir: Path) -> None:
 def test_confirm_destructive_exempts_only_read_only_tools(api: Api) -> None:
     session_id = session_with(api, "confirm_destructive")
     with api.open_stream(session_id, instruct(calls("look"), calls("nothing"), calls("note", text="x"))) as stream:
-        first = Asked(api, session_id, stream)
-        assert [e.type for e in first.seen if e.type != "tool_continuation_start"] == [
+        first = PendingApproval(api, session_id, stream)
+        assert [e.type for e in first.received if e.type != "tool_continuation_start"] == [
             "tool_call",
             "tool_result",
             "tool_call_confirmation_required",
         ]
-        assert first.seen[-1].data["tool_name"] == "nothing"
+        assert first.received[-1].data["tool_name"] == "nothing"
         api.ok(first.decide(approved=False))
-        second = Asked(api, session_id, stream)
-        assert second.seen[-1].data["tool_name"] == "note"
+        second = PendingApproval(api, session_id, stream)
+        assert second.received[-1].data["tool_name"] == "note"
         api.ok(second.decide(approved=False))
-        second.rest()
+        second.remaining_events()
 
 
 def test_wrong_arguments_need_no_confirmation(api: Api) -> None:
     session_id = session_with(api, "always_confirm")
     events = api.stream_message(session_id, instruct(calls("note", texd="x"), words(3)))
-    assert "tool_call_confirmation_required" not in kinds(events)
-    assert kinds(events)[:2] == ["tool_call", "tool_result"]
+    assert "tool_call_confirmation_required" not in event_types(events)
+    assert event_types(events)[:2] == ["tool_call", "tool_result"]
 
 
 def test_unconfirmed_call_is_denied_after_timeout(stub: StubServer, tmp_path: Path) -> None:
@@ -414,11 +414,11 @@ def test_unconfirmed_call_is_denied_after_timeout(stub: StubServer, tmp_path: Pa
         api = server.api()
         session_id = session_with(api, "always_confirm")
         with api.open_stream(session_id, instruct(calls("note", text="x"), words(3))) as stream:
-            asked = Asked(api, session_id, stream)
-            events = asked.rest()
+            pending = PendingApproval(api, session_id, stream)
+            events = pending.remaining_events()
         result = next(event for event in events if event.type == "tool_result")
         assert result.data["error_code"] == "TOOL_CONFIRMATION_TIMEOUT"
-        assert error_of(asked.decide(approved=True)) == (408, "TOOL_CONFIRMATION_TIMEOUT")
+        assert error_of(pending.decide(approved=True)) == (408, "TOOL_CONFIRMATION_TIMEOUT")
         stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
         assert stored["decided_by"] == "timeout"
     assert notes(tmp_path) == []
@@ -429,14 +429,14 @@ def test_unknown_and_repeated_decisions_are_refused(api: Api) -> None:
     unknown = {"confirmation_id": "conf_none", "approved": True}
     assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=unknown)) == (404, "CONFIRMATION_NOT_FOUND")
     with api.open_stream(session_id, instruct(calls("look"), words(3))) as stream:
-        asked = Asked(api, session_id, stream)
-        foreign = {"confirmation_id": asked.confirmation_id, "approved": True}
+        pending = PendingApproval(api, session_id, stream)
+        foreign = {"confirmation_id": pending.confirmation_id, "approved": True}
         response = api.http.post(f"/chat/{other}/confirm-tool", json=foreign)
         assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
-        api.ok(asked.decide(approved=True))
-        assert error_of(asked.decide(approved=True)) == (409, "CONFIRMATION_RESOLVED")
-        asked.rest()
-    assert error_of(asked.decide(approved=False)) == (409, "CONFIRMATION_RESOLVED")
+        api.ok(pending.decide(approved=True))
+        assert error_of(pending.decide(approved=True)) == (409, "CONFIRMATION_RESOLVED")
+        pending.remaining_events()
+    assert error_of(pending.decide(approved=False)) == (409, "CONFIRMATION_RESOLVED")
     for body in ({}, {"confirmation_id": 5, "approved": True}, {"confirmation_id": "x", "approved": "perhaps"}):
         assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=body)) == (422, "VALIDATION_ERROR")
 
@@ -448,12 +448,12 @@ def test_one_of_two_concurrent_approvals_succeeds(api: Api, server: RunningServe
     with ThreadPoolExecutor(2) as pool:
         for number in range(rounds):
             with api.open_stream(session_id, instruct(calls("note", text=str(number)))) as stream:
-                asked = Asked(clients[0], session_id, stream)
-                body = {"confirmation_id": asked.confirmation_id, "approved": True}
+                pending = PendingApproval(clients[0], session_id, stream)
+                body = {"confirmation_id": pending.confirmation_id, "approved": True}
                 path = f"/chat/{session_id}/confirm-tool"
                 racing = [pool.submit(client.http.post, path, json=body) for client in clients]
                 assert sorted(response.result().status_code for response in racing) == [200, 409]
-                asked.rest()
+                pending.remaining_events()
             # A short history keeps each round as quick as the first.
             api.ok(api.http.put(f"/sessions/{session_id}/messages/0", json={"content": "again"}))
     assert notes(data_dir) == [str(number) for number in range(rounds)]
@@ -469,7 +469,7 @@ def test_collected_turn_denies_calls_that_need_approval(api: Api, data_dir: Path
     assert notes(data_dir) == []
 
 
-def test_a_collected_turn_can_wait_for_approval(api: Api, server: RunningServer, data_dir: Path) -> None:
+def test_collected_turn_can_wait_for_approval(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id = session_with(api, "always_confirm")
     answers: list[dict[str, Any]] = []
     message = instruct(calls("note", text="waited"), words(3))
@@ -493,16 +493,16 @@ def test_disconnect_during_confirmation_keeps_valid_history(api: Api, server: Ru
     session_id = session_with(api, "always_confirm")
     several = {"tool_call": [{"name": "note", "args": {"text": word}} for word in ("one", "two")]}
     with api.open_stream(session_id, instruct(several)) as stream:
-        asked = Asked(api, session_id, stream)
+        pending = PendingApproval(api, session_id, stream)
         if ending == "stops":
             api.ok(server.api().http.post(f"/chat/{session_id}/stop"))
-            assert asked.rest()[-1].type == "done"
+            assert pending.remaining_events()[-1].type == "done"
     api.send_message(session_id, "Go on", if_busy="wait")
     messages = api.messages(session_id)
     assert [m["role"] for m in messages] == ["user", "assistant", "tool", "tool", "user", "assistant"]
     assert [c["id"] for c in messages[1]["tool_calls"]] == [m["tool_call_id"] for m in messages[2:4]]
     assert all("interrupted" in m["content"] and m["interrupted"] for m in messages[2:4])
-    assert error_of(asked.decide(approved=True)) == (404, "CONFIRMATION_NOT_FOUND")
+    assert error_of(pending.decide(approved=True)) == (404, "CONFIRMATION_NOT_FOUND")
 
 
 def test_stopped_turn_lists_interrupted_calls(api: Api, server: RunningServer) -> None:
@@ -518,7 +518,7 @@ def test_stopped_turn_lists_interrupted_calls(api: Api, server: RunningServer) -
     assert "interrupted" in executed["error_message"]
 
 
-@pytest.mark.one_process("each server counts for itself")
+@pytest.mark.one_process("each server has its own counters")
 def test_tool_executions_are_listed_with_statistics(private_api: Api, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     session_id = session_with(private_api)
@@ -546,9 +546,7 @@ def test_hung_tools_do_not_delay_other_requests(stub: StubServer, tmp_path: Path
     assert slowest < 2.0  # the clients share two cores with other tests
 
 
-def test_the_samples_work_as_they_are(
-    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sample_tools_work_unchanged(private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))
     with RunningServer(tmp_path, private_stub.url, tools_dir=SAMPLES) as server:
         api = server.api()
@@ -578,7 +576,7 @@ def test_the_samples_work_as_they_are(
 
 
 @pytest.mark.parametrize("approved", ["yes", "true", 1, "on", None])
-def test_only_true_is_an_approval(api: Api, approved: object) -> None:
+def test_approval_requires_the_boolean_true(api: Api, approved: object) -> None:
     session_id = api.create_session("mochi")["session_id"]
     decision = {"confirmation_id": "conf_0000000000", "approved": approved}
     response = api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)

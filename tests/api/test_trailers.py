@@ -9,7 +9,7 @@ from tests.faults.rude_clients import RudeClient
 from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.one_process("it is about connections to this process")
+pytestmark = pytest.mark.one_process("checks connections to the server process")
 
 KEY = "k" * 20
 HEAD = (
@@ -42,7 +42,7 @@ def test_trailers_are_ignored(server: RunningServer, trailer: bytes) -> None:
     assert (answer.status, answer.headers["x-request-id"]) == (201, "head")
 
 
-def test_the_next_request_follows_trailers(server: RunningServer) -> None:
+def test_next_request_after_trailers_is_answered(server: RunningServer) -> None:
     with RudeClient(address(server)) as client:
         client.sends(chunked(trailers=b"X-Sum: 1\r\n" * 100) + LIVE)
         answers = client.reads_until(b'{"status":"alive"}')
@@ -68,7 +68,7 @@ def test_endless_trailers_are_431(server: RunningServer, start: bytes, more: byt
     assert b"65536 bytes" in answer
 
 
-def test_endless_trailers_of_an_answered_request_close(stub: StubServer, tmp_path: Path) -> None:
+def test_endless_trailers_close_an_answered_connection(stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=(KEY,)) as server, RudeClient(address(server)) as client:
         client.sends(f"{HEAD}\r\n\r\n".encode() + CHUNK + b"0\r\n")
         assert client.reads_until(b"}}").startswith(b"HTTP/1.1 401 ")

@@ -1,4 +1,4 @@
-"""`Transfer-Encoding` of requests: `chunked` and nothing else, and none in HTTP/1.0."""
+"""`Transfer-Encoding` of requests: only `chunked` is accepted, and none in HTTP/1.0."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_other_transfer_encodings_are_refused(api: Api, server: RunningServer, v
     assert api.session(session_id)
 
 
-def test_the_message_names_the_header(server: RunningServer) -> None:
+def test_error_message_names_the_header(server: RunningServer) -> None:
     for version in ("1.0", "1.1"):
         answer = send_request(server.url, request("0123456789", version, "gzip, chunked"))
         assert b"`Transfer-Encoding`" in answer.body
@@ -45,6 +45,6 @@ def test_chunked_bodies_are_accepted(api: Api, server: RunningServer, encoding: 
     assert send_request(server.url, request(session_id, "1.1", encoding, "PATCH")).status == 200
 
 
-def test_they_are_refused_before_the_key_is_checked(stub: StubServer, tmp_path: Path) -> None:
+def test_encodings_are_refused_before_the_key_is_checked(stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("k" * 20,)) as server:
         assert send_request(server.url, request("0123456789", "1.0", "chunked")).status == 400

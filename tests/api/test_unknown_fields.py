@@ -24,7 +24,7 @@ def error_body(response: httpx.Response) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("suffix", ["", "/stream"])
-def test_misspelt_message_keeps_the_last_answer(api: Api, suffix: str) -> None:
+def test_misspelt_message_does_not_regenerate(api: Api, suffix: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Hello!")
     before = api.session(session_id)
@@ -52,7 +52,7 @@ def test_every_request_body_rejects_unknown_fields(api: Api, route: Route) -> No
     assert api.session(session_id) == before
 
 
-def test_the_document_allows_no_other_fields() -> None:
+def test_openapi_document_allows_no_unknown_fields() -> None:
     schemas = create_app().openapi()["components"]["schemas"]
     for name in ("ChatRequest", "CompareRequest", "HistoryMessage", "SystemPromptUpdate", "ToolSettingsRequest"):
         assert schemas[name]["additionalProperties"] is False
@@ -61,7 +61,7 @@ def test_the_document_allows_no_other_fields() -> None:
 
 
 @pytest.mark.parametrize("route", STRICT, ids=str)
-def test_the_nearest_known_field_is_named(api: Api, route: Route) -> None:
+def test_nearest_known_field_is_named(api: Api, route: Route) -> None:
     path = route.path.removeprefix("/api/v1").format(session_id="0123456789", message_index=0, filename="a.md")
     assert route.schema
     name = next(iter(route.schema["properties"]))
@@ -107,7 +107,7 @@ def test_unknown_options_are_rejected(api: Api, path: str) -> None:
     assert error["details"]["errors"][0]["loc"] == ["body", "options", "temprature"]
 
 
-def test_a_misspelt_required_field_is_reported_first(api: Api) -> None:
+def test_misspelt_required_field_is_reported_first(api: Api) -> None:
     error = error_body(api.http.post("/sessions", json={"modle": "mochi"}))
     assert error["message"] == "modle: unknown field. Did you mean `model`?"
 
@@ -121,14 +121,14 @@ def test_settings_of_a_session_can_be_sent_back(api: Api) -> None:
     assert "approved_tools" not in api.create_session("mochi", tool_settings={"tools": ["add"]})["tool_settings"]
 
 
-def test_long_unknown_names_get_a_short_answer(api: Api) -> None:
+def test_error_for_long_unknown_names_is_short(api: Api) -> None:
     body = {f"{number}{'x' * 10_000}": 1 for number in range(1000)}
     response = api.http.post("/sessions", json={"model": "mochi", **body})
     assert "unknown field" in error_body(response)["message"]
     assert len(response.content) < 10_000
 
 
-def test_half_a_character_in_a_name_is_422(api: Api) -> None:
+def test_lone_surrogate_in_a_name_is_422(api: Api) -> None:
     for body in ({"model": "mochi", "\ud800": 1}, {"model": "mochi", "tool_settings": {"\ud800": 1}}):
         headers = {"Content-Type": "application/json"}
         error_body(api.http.post("/sessions", content=json.dumps(body), headers=headers))

@@ -1,4 +1,4 @@
-"""What a client is told while the model's first words take their time."""
+"""Status events before the first token."""
 
 import threading
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def test_slow_loaded_model_emits_processing_status(tmp_path: Path) -> None:
     assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
 
 
-@pytest.mark.one_process("each server knows of its own requests")
+@pytest.mark.one_process("each server counts only its own requests")
 def test_request_behind_another_emits_queued_status(tmp_path: Path) -> None:
     gate = Gate()
 
@@ -70,11 +70,11 @@ def test_request_behind_another_emits_queued_status(tmp_path: Path) -> None:
         with api.open_stream(first, "hold") as holding:
             next(holding)
             with other.open_stream(second, "Hi") as events:
-                told = next(events)
+                status = next(events)
                 gate.open()
                 rest = list(events)
             list(holding)
-    assert (told.type, told.data["state"]) == ("status", "queued")
+    assert (status.type, status.data["state"]) == ("status", "queued")
     assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
 
 
@@ -95,14 +95,14 @@ def test_request_waiting_for_unload_emits_queued_status(tmp_path: Path) -> None:
         with api.open_stream(api.create_session("quick")["session_id"], "hold") as holding:
             next(holding)
             with elsewhere.open_stream(api.create_session("other")["session_id"], "Hi") as events:
-                told = next(events)
+                status = next(events)
                 gate.open()
                 list(events)
             list(holding)
-    assert (told.type, told.data["state"]) == ("status", "queued")
+    assert (status.type, status.data["state"]) == ("status", "queued")
 
 
-def test_a_quick_answer_needs_no_status(api: Api) -> None:
+def test_quick_answer_needs_no_status(api: Api) -> None:
     assert states(api.stream_message(api.create_session("mochi")["session_id"], "Hi")) == []
 
 

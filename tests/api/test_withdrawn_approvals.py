@@ -1,4 +1,4 @@
-"""Settings that change during a turn: the next call follows them."""
+"""Settings that change during a turn apply to its next tool call."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,15 +47,15 @@ def api(request: pytest.FixtureRequest, private_stub: StubServer, tmp_path: Path
 
 
 class Turn:
-    """A stream and the decisions about its calls."""
+    """Stream of a turn and the decisions about its calls."""
 
     def __init__(self, api: Api, session_id: str, events: Iterator[Event]) -> None:
         self._api, self._session_id, self._events = api, session_id, events
-        self.asked: list[str] = []
+        self.tool_names: list[str] = []
 
-    def until_asked(self) -> str:
+    def wait_for_approval_request(self) -> str:
         event = next(event for event in self._events if event.type == ASKED)
-        self.asked.append(event.data["tool_name"])
+        self.tool_names.append(event.data["tool_name"])
         return str(event.data["confirmation_id"])
 
     def approve(self, confirmation_id: str, **decision: Any) -> None:
@@ -66,12 +66,12 @@ class Turn:
         body = {"tool_settings": {"tools": TOOL_NAMES, **settings}}
         self._api.ok(self._api.http.patch(f"/sessions/{self._session_id}", json=body))
 
-    def rest(self) -> list[Event]:
+    def remaining_events(self) -> list[Event]:
         return list(self._events)
 
 
-def running(api: Api, *plan: dict[str, Any], check: Callable[[Turn], None], policy: str = "always_confirm") -> str:
-    """Run a turn of these calls and return its session."""
+def run_turn(api: Api, *plan: dict[str, Any], check: Callable[[Turn], None], policy: str = "always_confirm") -> str:
+    """Run a turn with these calls and return its session id."""
     settings = {"tools": TOOL_NAMES, "execution_policy": policy}
     session_id: str = api.create_session("mochi", tool_settings=settings)["session_id"]
     with api.open_stream(session_id, instruct(*plan)) as events:
@@ -84,24 +84,24 @@ def approved_tools(api: Api, session_id: str) -> list[str]:
     return names
 
 
-def test_a_withdrawn_approval_is_not_used_again(api: Api) -> None:
+def test_withdrawn_approval_is_not_used_again(api: Api) -> None:
     def check(turn: Turn) -> None:
-        turn.approve(turn.until_asked(), remember="session")
-        waiting = turn.until_asked()
+        turn.approve(turn.wait_for_approval_request(), remember="session")
+        waiting = turn.wait_for_approval_request()
         turn.patch()
         turn.approve(waiting, remember="session")
-        turn.approve(turn.until_asked())
-        assert turn.asked == ["first", "second", "first"]
-        assert ASKED not in [event.type for event in turn.rest()]
+        turn.approve(turn.wait_for_approval_request())
+        assert turn.tool_names == ["first", "second", "first"]
+        assert ASKED not in [event.type for event in turn.remaining_events()]
 
-    session_id = running(api, calls("first"), calls("second"), calls("first"), check=check)
+    session_id = run_turn(api, calls("first"), calls("second"), calls("first"), check=check)
 
     assert approved_tools(api, session_id) == ["second"]
     with api.open_stream(session_id, instruct(calls("first"))) as events:
-        assert Turn(api, session_id, events).until_asked()
+        assert Turn(api, session_id, events).wait_for_approval_request()
 
 
-def test_a_changed_policy_applies_to_the_next_call(api: Api, tmp_path: Path) -> None:
+def test_changed_policy_applies_to_the_next_call(api: Api, tmp_path: Path) -> None:
     settings = {"tools": TOOL_NAMES, "execution_policy": "never_confirm"}
     session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
     with api.open_stream(session_id, instruct(calls("pause"), calls("first"), calls("second"))) as events:
@@ -109,23 +109,23 @@ def test_a_changed_policy_applies_to_the_next_call(api: Api, tmp_path: Path) -> 
         assert next(event for event in events if event.type == "tool_call").data["tool_name"] == "pause"
         turn.patch(execution_policy="always_confirm")
         (tmp_path / "tools" / "go").touch()
-        waiting = turn.until_asked()
+        waiting = turn.wait_for_approval_request()
         turn.patch(execution_policy="never_confirm")
         turn.approve(waiting)
-        assert [event.data["tool_name"] for event in turn.rest() if event.type == "tool_call"] == ["second"]
-    assert turn.asked == ["first"]
+        assert [event.data["tool_name"] for event in turn.remaining_events() if event.type == "tool_call"] == ["second"]
+    assert turn.tool_names == ["first"]
 
 
-def test_a_removed_tool_is_refused_in_the_same_turn(api: Api) -> None:
+def test_removed_tool_is_refused_in_the_same_turn(api: Api) -> None:
     results: list[dict[str, Any]] = []
 
     def check(turn: Turn) -> None:
-        waiting = turn.until_asked()
+        waiting = turn.wait_for_approval_request()
         turn.patch(tools=["first"])
         turn.approve(waiting)
-        results.extend(event.data for event in turn.rest() if event.type == "tool_result")
+        results.extend(event.data for event in turn.remaining_events() if event.type == "tool_result")
 
-    running(api, calls("first"), calls("second"), check=check)
+    run_turn(api, calls("first"), calls("second"), check=check)
 
     assert [(result["tool_name"], result["error_code"]) for result in results] == [
         ("first", None),
@@ -133,16 +133,16 @@ def test_a_removed_tool_is_refused_in_the_same_turn(api: Api) -> None:
     ]
 
 
-def test_a_tool_removed_while_its_call_waits_does_not_run(api: Api) -> None:
+def test_tool_removed_while_its_call_waits_does_not_run(api: Api) -> None:
     results: list[dict[str, Any]] = []
 
     def check(turn: Turn) -> None:
-        waiting = turn.until_asked()
+        waiting = turn.wait_for_approval_request()
         turn.patch(tools=["second"])
         turn.approve(waiting, remember="session")
-        results.extend(event.data for event in turn.rest() if event.type == "tool_result")
+        results.extend(event.data for event in turn.remaining_events() if event.type == "tool_result")
 
-    session_id = running(api, calls("first"), check=check)
+    session_id = run_turn(api, calls("first"), check=check)
 
     assert [result["error_code"] for result in results] == ["TOOL_NOT_FOUND"]
     assert approved_tools(api, session_id) == []
@@ -154,11 +154,11 @@ def test_tools_of_agents_follow_the_calling_sessions_settings(api: Api) -> None:
     plan = delegate(words(2), calls("look"), calls("note", text="x"), calls("look"), words(2))
     with api.open_stream(session_id, nested(plan)) as events:
         turn = Turn(api, session_id, events)
-        turn.approve(turn.until_asked(), remember="session")
-        waiting = turn.until_asked()
+        turn.approve(turn.wait_for_approval_request(), remember="session")
+        waiting = turn.wait_for_approval_request()
         turn.patch()
         turn.approve(waiting, remember="session")
-        turn.approve(turn.until_asked())
-        assert turn.asked == ["look", "note", "look"]
-        turn.rest()
+        turn.approve(turn.wait_for_approval_request())
+        assert turn.tool_names == ["look", "note", "look"]
+        turn.remaining_events()
     assert approved_tools(api, session_id) == ["helper/note"]

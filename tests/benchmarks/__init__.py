@@ -1,5 +1,5 @@
-"""What the server costs, beside the least that it could cost, what people use instead, and what is aimed at.
+"""Benchmarks of the server, with minimal relays, another proxy and targets for comparison.
 
-``python -m tests.benchmarks`` measures; ``python -m tests.benchmarks.page`` makes ``docs/performance.md`` of what was
-saved.
+`python -m tests.benchmarks` measures; `python -m tests.benchmarks.page` writes `docs/performance.md` from the saved
+run.
 """

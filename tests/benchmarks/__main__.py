@@ -1,4 +1,4 @@
-"""The command: measures what it is asked to, prints tables, and saves the findings of each."""
+"""Benchmark command: run the selected measurements, print tables and save the findings."""
 
 import argparse
 import signal
@@ -42,7 +42,7 @@ _SAVED = Path("benchmarks.json")
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     arguments = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on exit
     if arguments.profile and not profiling.available():
         sys.exit("py-spy cannot be run here: uv fetches it from the package index.")
     with_peer = arguments.peer and peer.installed()
@@ -70,9 +70,9 @@ def _measured(measure: Measure, work: Any, setting: Setting) -> Findings:
 
 
 def _profile(measure: Measure, work: Any) -> profiling.Profile:
-    """Of one round more, which is slower for it."""
+    """Return the profile of one additional round, which is slower because of the profiler."""
     profile: profiling.Profile = {}
-    with profiling.looking(profile):
+    with profiling.profiling(profile):
         measure.measure(work, Setting(1))
     sys.stdout.write(f"{profile_text(profile)}\n")
     return profile

@@ -1,8 +1,8 @@
-"""What a turn costs the database, by the length of its session: `uv run python -m tests.benchmarks.database`.
+"""Measurement of rows and time per turn in PostgreSQL, by session length: `uv run python -m tests.benchmarks.database`.
 
-A turn is what the server does with the store for one: it holds the session, loads it, stores the question, notes how
-far the answer has come, stores the answer, lets go. Rows are those that PostgreSQL itself counts as read and written;
-the figures are of a process that has read the session before, and of one that has not.
+A turn locks the session, loads it, appends the question, writes checkpoints, appends the answer and releases the lock.
+Rows are those that PostgreSQL counts as read and written. One figure is of a process that has the session in its cache,
+the other of a process that does not.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _COUNTED = (
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one turn: rows read and written, and how long the store took, in milliseconds."""
+    """Cost of one turn: rows read and written, and the time spent in the store in milliseconds."""
 
     read: float
     written: float
@@ -39,7 +39,7 @@ class Cost:
 
 
 async def turn_costs(url: str, length: int, turns: int = _TURNS) -> tuple[Cost, Cost]:
-    """The first turn of a process on a session of so many messages, and the median of those that follow."""
+    """Return the cost of a process's first turn on a session, and the median of its later turns."""
     session_id = await _stored(url, length)
     stores = PostgresStores(url)
     await stores.open()
@@ -80,7 +80,7 @@ async def _cost(url: str, stores: PostgresStores, session_id: str) -> Cost:
         await stores.chats.checkpoint(session_id, _answer())
         await stores.chats.append(session_id, [_answer()], ends_turn=True)
     took = time.perf_counter() - began
-    await asyncio.sleep(1.1)  # as often as a connection tells what it has done
+    await asyncio.sleep(1.1)  # as often as a connection reports its counters
     await asyncio.gather(*(stores.check() for _ in range(2 * CONNECTIONS)))  # each connection reports its own rows
     read, written = (after - earlier for after, earlier in zip(_counted(url), before, strict=True))
     return Cost(read, written, took * 1000)

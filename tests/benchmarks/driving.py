@@ -1,4 +1,4 @@
-"""Loads put on servers: each by a process of its own, in rounds that take the servers in turns."""
+"""Loads on servers: each in a separate process, in rounds that alternate between the servers."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from tests.benchmarks.processes import Server, cores, python, running, settle
 from tests.benchmarks.relays import Relay
 
 Results = dict[str, list[Result]]
-"""The results of all rounds, by the load's name."""
+"""The results of all rounds by name of the load."""
 
 _PATIENCE_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Load:
-    """So many streams of a model; see ``Job`` for the rest."""
+    """Streams of a model; see `Job` for the fields."""
 
     model: str
     count: int
@@ -30,19 +30,19 @@ class Load:
     cut_after: float = 60
 
     def on(self, relay: Relay, server: Server) -> Result:
-        """Put it on a server, and wait until there is nothing left to do."""
+        """Run the load on a server to its end."""
         result = perform(self.job(relay, server))
         settle(server)
         return result
 
     def job(self, relay: Relay, server: Server) -> Job:
-        """It as a job, with everything prepared."""
+        """Return the load as a job and prepare what it needs."""
         requests = relay.requests(server, self.model, self.count)
         return Job(server.pid, server.port, requests, self.spread, self.window, self.cut_after)
 
 
 def perform(job: Job) -> Result:
-    """Do a job in a process of its own."""
+    """Run a job in a separate process and return its result."""
     done = subprocess.run(
         python("tests.benchmarks.load"),
         input=json.dumps(asdict(job)),
@@ -55,8 +55,8 @@ def perform(job: Job) -> Result:
 
 
 @contextmanager
-def begun(job: Job) -> Iterator[None]:
-    """Do a job meanwhile, and wait for its end; nobody looks at its result."""
+def running_job(job: Job) -> Iterator[None]:
+    """Run a job in the background and wait for its end. Its result is discarded."""
     with TemporaryFile("w+") as file:
         json.dump(asdict(job), file)
         file.seek(0)
@@ -73,9 +73,9 @@ def compare(
     warm_up: Load,
     on: tuple[set[int], set[int]] | None = None,
 ) -> dict[Relay, Results]:
-    """Put loads on relays in front of one upstream; every round begins with another relay.
+    """Run loads on relays in front of one upstream. Each round begins with another relay.
 
-    ``on`` are the cores of the relays and those of everything else.
+    `on` are the CPU cores of the relays and those of all other processes.
     """
     everywhere = os.sched_getaffinity(0)
     theirs, ours = on or (everywhere, everywhere)
@@ -86,7 +86,7 @@ def compare(
         upstream = stack.enter_context(running(python("tests.benchmarks.upstream", *sorted(models))))
         with cores(theirs):
             servers = {relay: stack.enter_context(relay.running(upstream)) for relay in relays}
-        for relay, server in servers.items():  # so that no first time is measured
+        for relay, server in servers.items():  # so that the first run is not measured
             warm_up.on(relay, server)
         for number in range(rounds):
             turn = number % len(relays)

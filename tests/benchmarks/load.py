@@ -1,6 +1,6 @@
-"""The load, a process of its own: opens streams, counts their events, and reads the server's CPU clock meanwhile.
+"""Load generator in a separate process: opens streams, counts their events and reads the server's CPU clock.
 
-Takes a ``Job`` as JSON from standard input and prints a ``Result`` as JSON.
+Reads a `Job` as JSON from standard input and prints a `Result` as JSON.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 @dataclass(frozen=True)
 class Job:
-    """Streams to open. Without ``spread`` one follows the other; with it, all begin within so many seconds.
+    """Streams to open: one after another, or with `spread` all begun within that many seconds.
 
-    ``window`` is when a spread load is steady, in seconds from its beginning. What has not ended ``cut_after`` seconds
-    is cut off and counts as far as it came.
+    `window` is the steady part of a spread load, in seconds from its beginning. Streams that have not ended after
+    `cut_after` seconds are closed and count as far as they came.
     """
 
     pid: int
     port: int
     requests: list[tuple[str, str]]
-    """Path and JSON body of each."""
+    """Path and JSON body of each request."""
     spread: float | None = None
     window: tuple[float, float] = (0, 0)
     cut_after: float = 60
@@ -44,24 +44,24 @@ class Job:
 
 @dataclass
 class Outcome:
-    """What came of a stream. Times are milliseconds from asking, None where it did not get so far."""
+    """Outcome of a stream. Times are milliseconds from the request, or None if the stream did not get so far."""
 
     began: float
-    """Seconds after the load's beginning."""
+    """Seconds from the beginning of the load to the request."""
     first: float | None = None
-    """To the first event."""
+    """Time to the first event."""
     gap: float = 0
-    """The longest wait from event to event."""
+    """Longest time between two events."""
     whole: float | None = None
-    """To the end."""
+    """Time to the end."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a job. CPU seconds are the server's."""
+    """Result of a job. CPU seconds are those of the server."""
 
     begun: float
-    """By the monotonic clock."""
+    """Time on the monotonic clock."""
     events: int
     seconds: float
     cpu_seconds: float
@@ -70,22 +70,22 @@ class Result:
     steady_cpu_seconds: float
     streams: list[Outcome]
     late_ms: list[float]
-    """From the upstream's writing to here, percentiles 1 to 99 of all events; empty for bursts."""
+    """Percentiles 1 to 99 of the delay from the upstream's write to the read here; empty for bursts."""
 
     @property
     def first_ms(self) -> list[float]:
-        """To the first event, of each stream that had one."""
+        """Return the time to the first event of each stream that has one."""
         return [stream.first for stream in self.streams if stream.first is not None]
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "Result":
-        """A result from its JSON."""
+        """Return a result from its JSON."""
         return cls(**data | {"streams": [Outcome(**stream) for stream in data["streams"]]})
 
 
 @dataclass
 class Arrivals:
-    """What all streams together have received. Times are nanoseconds of the monotonic clock."""
+    """Events of all streams. Times are nanoseconds of the monotonic clock."""
 
     begun: int
     events: int = 0
@@ -94,7 +94,7 @@ class Arrivals:
 
 
 class Stream(asyncio.Protocol):
-    """One request and its events: server-sent ones, or lines of JSON."""
+    """One request and its events: server-sent events or lines of JSON."""
 
     def __init__(self, request: bytes, arrivals: Arrivals) -> None:
         self._request = request
@@ -145,7 +145,7 @@ class Stream(asyncio.Protocol):
 
 
 async def perform(job: Job) -> Result:
-    """Open all streams and read all of them to their ends."""
+    """Open all streams and read each to its end."""
     clock, begun = CpuClock(job.pid), time.monotonic()
     arrivals, cpu = Arrivals(time.monotonic_ns()), clock.seconds()
     steady = (0, 0.0, 0.0)
@@ -178,7 +178,7 @@ async def _stream(job: Job, request: tuple[str, str], arrivals: Arrivals, offset
 
 
 async def _steady(window: tuple[float, float], clock: CpuClock, arrivals: Arrivals) -> tuple[int, float, float]:
-    """Events, seconds and CPU seconds of a stretch in which every stream is under way."""
+    """Return events, seconds and CPU seconds of the time in which all streams run."""
     await asyncio.sleep(window[0])
     begun, cpu, events = time.monotonic(), clock.seconds(), arrivals.events
     await asyncio.sleep(window[1] - window[0])

@@ -79,7 +79,7 @@ def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def written_reasons() -> dict[str, dict[str, str]]:
-    """Return the reasons for missed aims, by measurement and aim."""
+    """Return the hand-written reasons for missed aims, by measurement and aim."""
     return yaml.safe_load(REASONS.read_text(encoding="utf-8")) or {}
 
 
@@ -97,7 +97,7 @@ def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[
     yield from (f"## {MEASURES[name].TITLE}", "", str(MEASURES[name].__doc__).strip(), "")
     workload = [(text, report.number(value)) for text, value in measure["workload"].items()]
     yield from (*_table([f"workload (`--only {name}`)", "value"], workload), "")
-    head, *lines = report.turned(findings.rows)
+    head, *lines = report.transposed(findings.rows)
     yield from (*_table(["figure", *head[1:]], lines), "")
     missed = [aim for aim in findings.aims if aim.met is False]
     yield from _missed(missed, reasons)

@@ -1,7 +1,7 @@
-"""Short requests beside a load: a process of its own that asks for one path after the other until it is told to end.
+"""Short requests during a load, from a separate process, until its standard input closes.
 
-Takes a port, a pause in seconds and paths as arguments, ends when its standard input does, and prints JSON: for each
-answer when it was asked for, by the monotonic clock, and how many milliseconds it took.
+Arguments are a port, a pause in seconds and paths. Prints JSON: for each response the time of the request on the
+monotonic clock and its duration in milliseconds.
 """
 
 import json
@@ -17,12 +17,12 @@ from itertools import cycle
 from tests.benchmarks.processes import Server, python
 
 Answers = list[tuple[float, float]]
-"""When asked, and milliseconds to the answer."""
+"""Time of each request and its duration in milliseconds."""
 
 
 @contextmanager
 def probing(server: Server, *paths: str, pause: float = 0.005) -> Iterator[Answers]:
-    """Ask while inside; the list has the answers when the context is left."""
+    """Send requests while the context is open. The list is filled when the context closes."""
     answers: Answers = []
     command = python("tests.benchmarks.probe", str(server.port), str(pause), *paths)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -36,7 +36,7 @@ def probing(server: Server, *paths: str, pause: float = 0.005) -> Iterator[Answe
 
 
 def main(port: int, pause: float, paths: list[str]) -> None:
-    """Ask until standard input ends; say when the first answer has come."""
+    """Send requests until standard input closes. Report when the first response has arrived."""
     connection, answers = HTTPConnection("127.0.0.1", port, timeout=60), []
     for path in cycle(paths):
         asked = time.monotonic()

@@ -1,4 +1,4 @@
-"""Processes to measure: started, asked for their address, their CPU time read, and ended in every case. Linux only."""
+"""Processes under measurement: start, address, CPU time and cleanup. Linux only."""
 
 import ctypes
 import os
@@ -36,7 +36,7 @@ class Server:
 
 
 class CpuClock:
-    """User and system time of a whole process, threads that have ended included."""
+    """User and system time of a whole process, including threads that have ended."""
 
     def __init__(self, pid: int) -> None:
         clock = ctypes.c_int()
@@ -49,18 +49,18 @@ class CpuClock:
         return time.clock_gettime(self._clock)
 
     def resolution(self) -> float:
-        """The smallest step of the clock, in seconds."""
+        """Return the smallest step of the clock, in seconds."""
         return time.clock_getres(self._clock)
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module with this interpreter."""
+    """Return the command that runs a module with this interpreter."""
     return [sys.executable, "-m", module, *arguments]
 
 
 @contextmanager
 def running(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Start a server that prints its address when it is ready; end it when the context is left."""
+    """Start a server that prints its address when it is ready. End it when the context closes."""
     with _child(command, environment, subprocess.PIPE) as process:
         yield Server(process.pid, _port(process))
 
@@ -69,7 +69,7 @@ def running(command: Sequence[str], environment: Mapping[str, str] | None = None
 def serving(
     command: Sequence[str], port: int, path: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """Start a server that is ready when it answers a path with 200; end it when the context is left."""
+    """Start a server that is ready when it answers a path with 200. End it when the context closes."""
     with _child(command, environment, subprocess.DEVNULL) as process:
         server, deadline = Server(process.pid, port), time.monotonic() + READY_SECONDS
         while not _answers(server, path):
@@ -80,7 +80,7 @@ def serving(
 
 
 def settle(server: Server) -> None:
-    """Wait until a server has done what is left to be done."""
+    """Wait until a server has finished its remaining work."""
     clock, deadline = CpuClock(server.pid), time.monotonic() + _SETTLE_SECONDS
     used = 1.0
     while used > _IDLE and time.monotonic() < deadline:
@@ -90,17 +90,17 @@ def settle(server: Server) -> None:
 
 
 def resident_bytes(server: Server) -> int:
-    """The memory that a server's process holds."""
+    """Return the resident memory of a server in bytes."""
     status = Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
     (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
     return int(line.split()[1]) * 1024
 
 
 @contextmanager
-def cores(wanted: set[int]) -> Iterator[None]:
-    """Processes that are started inside run on these cores only."""
+def cores(allowed: set[int]) -> Iterator[None]:
+    """Restrict processes that are started in the context to these cores."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, wanted)
+    os.sched_setaffinity(0, allowed)
     try:
         yield
     finally:
@@ -126,7 +126,7 @@ def _child(
 
 
 def _environment() -> dict[str, str]:
-    """Ours, but bytecode is cached, as it is wherever nobody forbids it."""
+    """Return this process's environment, with caching of bytecode enabled."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 

@@ -1,8 +1,8 @@
-"""Where a server's processor time goes: py-spy looks at its process from outside, many times a second.
+"""CPU profile of a server by py-spy, which samples its process from outside.
 
-py-spy is fetched by uv when it is wanted, and is no dependency of this project. What is counted are moments in which a
-thread holds the interpreter, by the function that runs in it. What a function calls in C counts as its own: the event
-loop's share has waking up and reading from sockets in it, that of who sends has writing to them.
+uv downloads py-spy when it is needed; it is not a dependency of this project. Only samples of threads that hold the
+interpreter lock count, each for its innermost Python function. C functions count for their caller: the event loop
+includes polling and reading of sockets, and sending code includes writing.
 """
 
 import re
@@ -19,7 +19,7 @@ from tests.benchmarks.processes import Server
 
 VERSION = "0.4.3"
 Profile = dict[str, dict[str, float]]
-"""``rooms`` and ``functions``: percent of the samples by name, the largest first."""
+"""`rooms` (packages) and `functions`: percent of the samples by name, largest first."""
 
 _PY_SPY = ["uv", "tool", "run", "--quiet", f"py-spy@{VERSION}"]
 _RATE = 500
@@ -27,24 +27,24 @@ _SHOWN, _LEAST = 8, 1.0
 _FRAME = re.compile(r"(?P<function>.+) \((?P<file>.+?)(:\d+)?\)")
 _LOOP = "the event loop"
 _folders: list[Path] = []
-"""Where profiles of the servers that run now are written to; empty while nobody wants any."""
+"""Directories for the profiles of running servers. Empty if profiling is off."""
 
 
 @contextmanager
-def looking(into: Profile) -> Iterator[None]:
-    """Look at each server that is run inside, and add up what was seen."""
+def profiling(into: Profile) -> Iterator[None]:
+    """Profile each server that runs in the context and add the shares to `into`."""
     with TemporaryDirectory(prefix="mochi-profile-") as name:
         _folders.append(Path(name))
         try:
             yield
         finally:
             _folders.pop()
-        into.update(summed(line for file in Path(name).iterdir() for line in file.read_text().splitlines()))
+        into.update(shares_of(line for file in Path(name).iterdir() for line in file.read_text().splitlines()))
 
 
 @contextmanager
-def looked_at(server: Server) -> Iterator[None]:
-    """Be looked at while inside, if anybody wants to know."""
+def profiled(server: Server) -> Iterator[None]:
+    """Profile this server while the context is open, if profiling is on."""
     if not _folders:
         yield
         return
@@ -56,32 +56,32 @@ def looked_at(server: Server) -> Iterator[None]:
         try:
             yield
         finally:
-            process.send_signal(signal.SIGINT)  # it writes what it saw
+            process.send_signal(signal.SIGINT)  # it writes its samples
 
 
 def available() -> bool:
-    """Whether it can be run here."""
+    """Return whether py-spy can run here."""
     try:
         return subprocess.run([*_PY_SPY, "--version"], capture_output=True, check=False).returncode == 0
     except OSError:
         return False
 
 
-def summed(lines: Iterator[str]) -> Profile:
-    """The shares of stacks as py-spy writes them: frames from the outermost to the innermost, and how often seen."""
+def shares_of(lines: Iterator[str]) -> Profile:
+    """Return the shares of stacks in py-spy's format: frames from the outermost to the innermost, and their count."""
     rooms, functions = Counter[str](), Counter[str]()
     for line in lines:
         stack, _, count = line.rpartition(" ")
         found = _FRAME.fullmatch(stack.rpartition(";")[2])
         function, file = (found["function"], found["file"]) if found else (stack, "")
-        room = _LOOP if file == "asyncio/runners.py" else room_of(file)
+        room = _LOOP if file == "asyncio/runners.py" else package_of(file)
         rooms[room] += int(count)
         functions[room if room == _LOOP else f"{function} ({room})"] += int(count)
     return {"rooms": _shares(rooms), "functions": dict(list(_shares(functions).items())[:_SHOWN])}
 
 
-def room_of(file: str) -> str:
-    """What a file belongs to: a room of this server, a library, or Python's own."""
+def package_of(file: str) -> str:
+    """Return the package of a file: one of this server, a library, or Python itself."""
     first, *rest = file.split("/")
     if first == "mochi_server":
         return f"{first}.{rest[0].removesuffix('.py')}" if rest else first

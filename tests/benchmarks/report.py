@@ -1,4 +1,4 @@
-"""Findings as a person reads them in a terminal."""
+"""Results as text for a terminal."""
 
 from collections.abc import Sequence
 
@@ -7,25 +7,25 @@ from tests.benchmarks.profiling import Profile
 
 
 def text(title: str, findings: Findings) -> str:
-    """The tables of a measure."""
+    """Return the tables of a measurement."""
     aims = [["aim", "found", "limit", ""], *([aim.what, *judged(aim)] for aim in findings.aims)]
-    return f"{title}\n{_aligned(turned(findings.rows))}\n\n{_aligned(aims)}\n"
+    return f"{title}\n{_aligned(transposed(findings.rows))}\n\n{_aligned(aims)}\n"
 
 
 def profile_text(profile: Profile) -> str:
-    """The shares of each room, and of the functions that take most."""
+    """Return the shares of each package and of the largest functions."""
     lines = [[name, f"{share} %"] for shares in profile.values() for name, share in shares.items()]
     return _aligned([["where the time goes", ""], *lines])
 
 
-def turned(rows: Sequence[Row]) -> list[list[str]]:
-    """A line for each figure and a column for each row: there are more figures than things measured."""
+def transposed(rows: Sequence[Row]) -> list[list[str]]:
+    """Return a table with one line per figure and one column per row, because there are more figures than rows."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [[name, *(number(row.get(name, "")) for row in rows)] for name in names]
 
 
 def judged(aim: Aim) -> list[str]:
-    """Figure, limit, and whether it is met or by how much it is missed."""
+    """Return figure, limit, and whether the limit is met or by how much it is missed."""
     limit = f"{'>=' if aim.at_least else '<='} {number(aim.limit)} {aim.unit}".rstrip()
     if aim.value is None:
         return ["", limit, "not measured"]
@@ -37,7 +37,7 @@ def _missed(part: float) -> str:
 
 
 def number(value: str | float) -> str:
-    """Three digits or so."""
+    """Format a number with about three significant digits."""
     return value if isinstance(value, str) else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""Findings as they are saved."""
+"""Results as they are saved."""
 
 import json
 import os
@@ -12,11 +12,11 @@ from tests.benchmarks.processes import CpuClock
 from tests.benchmarks.profiling import Profile
 
 Saved = dict[str, Any]
-"""JSON: ``machine`` and, under ``measures``, the workload and the findings of each."""
+"""JSON: `machine`, and under `measures` the workload and the results of each measurement."""
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on."""
+    """Return the properties of the machine that affect the figures."""
     resolution = CpuClock(os.getpid()).resolution() * 1e9
     return {
         "system": f"{platform.system()} {platform.machine()}",
@@ -27,21 +27,21 @@ def machine() -> dict[str, str]:
 
 
 def saved(findings: Findings, workload: dict[str, float], profile: Profile) -> Saved:
-    """One measure."""
+    """Return one measurement in the saved form."""
     aims = [asdict(aim) | {"met": aim.met, "missed_by": aim.missed_by} for aim in findings.aims]
     measure: Saved = {"workload": workload, "rows": list(findings.rows), "aims": aims}
     return measure | ({"profile": profile} if profile else {})
 
 
 def restored(measure: Saved) -> Findings:
-    """The findings of a saved measure."""
+    """Return the results of a saved measurement."""
     names = {field.name for field in fields(Aim)}
     aims = [Aim(**{name: value for name, value in aim.items() if name in names}) for aim in measure["aims"]]
     return Findings(measure["rows"], aims)
 
 
 def write(path: Path, peer: str | None, measures: Saved) -> None:
-    """Save what was measured, beside what was measured before and is not now."""
+    """Save the results. Keep the saved results of measurements that were not run."""
     before = json.loads(path.read_text(encoding="utf-8"))["measures"] if path.exists() else {}
     facts = machine() | ({"peer": peer} if peer else {})
     content = {"machine": facts, "measures": before | measures}

@@ -1,4 +1,4 @@
-"""The benchmarks run: as short as can be, so that their figures say nothing."""
+"""Benchmarks with a tiny load. The figures have no meaning."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ _TINY = {
     "start": ["--times=1"],
 }
 _DIFFERENCES = ("CPU per stream without its events", "KiB per open stream", "one at a time, p", "4 ")
-"""How the names begin of figures that can be less than nothing in so short a run."""
+"""Prefixes of the names of figures that can be negative in so short a run."""
 
 
 @pytest.mark.parametrize("name", MEASURES)

@@ -1,8 +1,8 @@
-"""A sender of bytes on Ollama's wire. The model's name says how it answers: ``paced:50x250+100``, ``burst:5000``.
+"""Upstream with Ollama's API that sends prepared bytes. The model name sets the pace: `paced:50x250+100`, `burst:5000`.
 
-``paced:RATExCOUNT+DELAY`` sends COUNT lines, RATE a second, each on its absolute deadline, the first after DELAY
-milliseconds, or at once without it; ``burst:COUNT`` sends all at once. A paced line holds the time it was sent at as
-its text: ``@`` and nanoseconds of the monotonic clock. Prompts are not read, and fit into every model.
+`paced:RATExCOUNT+DELAY` sends COUNT lines at RATE per second, each at an absolute time. The first follows after DELAY
+milliseconds, or at once without it. `burst:COUNT` sends all lines at once. The text of a paced line is the time of
+sending: `@` and nanoseconds of the monotonic clock. Prompts are not parsed and fit into every model.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from tests.benchmarks.relays.listening import chunked, listen
 
 STAMP = b"@%019d"
 _CONTEXT = 2**24
-"""Tokens. So large that no history is ever cut."""
+"""Context length in tokens, large enough that no history is ever trimmed."""
 _MODEL = re.compile(rb'"model":\s*"([^"]*)"')
 _WHOLE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n\r\n%s"
 _STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -35,7 +35,7 @@ _LAST = (
 
 
 class Connection(asyncio.Protocol):
-    """One client: any number of short calls, then perhaps a stream."""
+    """Client connection: short requests, then at most one stream."""
 
     def __init__(self, models: list[str]) -> None:
         self._models = models

@@ -1,4 +1,4 @@
-"""Debian's Chromium, the page on an origin of its own, and a server whose model says what a scene needs."""
+"""Debian's Chromium, an origin that serves the page, and a server with a scripted model."""
 
 import shutil
 import threading
@@ -51,7 +51,7 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture(scope="session")
 def origin() -> Iterator[str]:
-    """Where the page is served from: another port than the server's."""
+    """The origin of the page, with another port than the server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(EXAMPLES))) as files:
         thread = threading.Thread(target=files.serve_forever, daemon=True)
         thread.start()
@@ -84,7 +84,7 @@ def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def context(browser: "Browser") -> "Iterator[BrowserContext]":
-    """A browser that has never been here, and reaches nothing but this machine."""
+    """A new browser context that reaches only this machine."""
     from playwright.sync_api import expect
 
     expect.set_options(timeout=10_000)
@@ -95,17 +95,17 @@ def context(browser: "Browser") -> "Iterator[BrowserContext]":
 
 @pytest.fixture
 def page(context: "BrowserContext", server: RunningServer, origin: str) -> "Iterator[Page]":
-    """The page, connected; at the end it has asked nobody else and met no error of its own."""
+    """The connected page. Fails the test if the page sent requests elsewhere or raised an error."""
     from playwright.sync_api import expect
 
     page = context.new_page()
-    asked: list[str] = []
+    requested: list[str] = []
     problems: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(f"{origin}/chat.html?server={server.url}")
     expect(page.locator("#model option")).to_have_count(3)
     yield page
     assert not problems
-    foreign = [url for url in asked if not url.startswith(("http://127.0.0.1:", origin, "data:"))]
+    foreign = [url for url in requested if not url.startswith(("http://127.0.0.1:", origin, "data:"))]
     assert not foreign

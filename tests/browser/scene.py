@@ -1,4 +1,4 @@
-"""What the model says on the stage: a script that reads well on a picture."""
+"""Scripted model whose replies suit screenshots."""
 
 from mochi_stub import Model
 from mochi_stub.prompt import Prompt, ToolCall
@@ -21,13 +21,13 @@ WHY = {
 
 
 class Scene:
-    """The model. An answer to "hold" waits in the middle until ``gate`` is open."""
+    """Scripted model. An answer to "hold" waits in the middle until `gate` opens."""
 
     def __init__(self) -> None:
         self.gate = Gate()
 
     def reply(self, prompt: Prompt) -> Reply | None:
-        """The next line."""
+        """Return the next reply."""
         if any("You are librarian" in message.content for message in prompt.messages[:1]):
             return self._librarian(prompt)
         results = [message.content for message in prompt.messages[prompt.last_user :] if message.role == "tool"]

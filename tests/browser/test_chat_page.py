@@ -1,4 +1,4 @@
-"""The example page: streams, thinks, asks, stops, goes on, compares."""
+"""Example page: streaming, thinking, approvals, stop, resume and comparison."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.support.process import Command
 from tests.support.relay import CuttingRelay
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.slow  # the sync API of Playwright keeps an event loop running in its process
+pytestmark = pytest.mark.slow  # Playwright's sync API keeps an event loop running in its process
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
@@ -25,7 +25,7 @@ def send_message(page: Page, text: str) -> None:
 
 
 def ready(page: Page) -> None:
-    """Wait until the answer is whole."""
+    """Wait until the answer is complete."""
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
 
 
@@ -49,7 +49,7 @@ def test_answer_and_thinking_stream_and_fill_the_gauge(page: Page) -> None:
     expect(page.locator("#gauge-text")).to_contain_text("of 8.2k tokens")
 
 
-def test_a_call_waits_for_approval(page: Page) -> None:
+def test_call_waits_for_approval(page: Page) -> None:
     send_message(page, "Why is the sky blue?")
     ready(page)
     asked_for_dice(page)
@@ -158,7 +158,7 @@ def test_reload_shows_a_pending_approval_again(page: Page) -> None:
     expect(page.locator(".card pre")).to_contain_text("Rolled")
 
 
-def test_a_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningServer, origin: str) -> None:
+def test_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningServer, origin: str) -> None:
     with CuttingRelay(server.url) as relay:
         page.goto(f"{origin}/chat.html?server={relay.url}")
         expect(page.locator("#model option")).to_have_count(3)
@@ -206,7 +206,7 @@ def test_test_mode_serves_the_page_as_well(context: BrowserContext, origin: str,
 
 def test_message_waits_until_the_page_is_connected(page: Page) -> None:
     held: list[Route] = []
-    page.route("**/api/v1/agents", lambda route: held.append(route))  # noqa: PLW0108 - it wants a function
+    page.route("**/api/v1/agents", lambda route: held.append(route))  # noqa: PLW0108 - the argument must be a function
     with page.expect_request("**/api/v1/agents"):
         page.reload(wait_until="commit")
     send_message(page, instruct(words(30)))
@@ -216,7 +216,7 @@ def test_message_waits_until_the_page_is_connected(page: Page) -> None:
     assert len(answers(page)[0].split()) >= 30
 
 
-def test_a_server_that_is_not_there_is_told(context: BrowserContext, origin: str) -> None:
+def test_unreachable_server_is_reported(context: BrowserContext, origin: str) -> None:
     page = context.new_page()
     page.goto(f"{origin}/chat.html?server=http://127.0.0.1:9")
     expect(page.get_by_role("status")).to_have_text("No server at http://127.0.0.1:9.")

@@ -1,1 +1,1 @@
-"""The commands, as processes."""
+"""Commands as processes."""

@@ -1,4 +1,4 @@
-"""The greeting at startup: one block with the addresses, the problems and what to do about them."""
+"""Startup banner: addresses, problems and their solutions."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.support.tools import write_tools
 
 
 def greeting(command: Command) -> list[str]:
-    """The lines from the address to the curl command."""
+    """Return the lines from the address to the curl command."""
     command.read_until("curl -N")
     first = next(i for i, line in enumerate(command.output) if line.startswith("mochi-server is at"))
     return [line.rstrip("\n") for line in command.output[first:]]
@@ -85,7 +85,7 @@ def test_greeting_reports_missing_models_and_second_process(tmp_path: Path) -> N
             )
 
 
-def test_greeting_reports_a_server_that_is_not_ollama(tmp_path: Path) -> None:
+def test_greeting_reports_another_server_in_place_of_ollama(tmp_path: Path) -> None:
     with RawOllama(lambda _: None) as ollama:
         wrong = f"{ollama.url}/nowhere"
         with Command("mochi_server", "--port", "0", "--ollama-host", wrong, cwd=tmp_path) as command:
@@ -97,7 +97,7 @@ def test_greeting_names_test_mode_and_open_address(tmp_path: Path) -> None:
         said = greeting(command)
     assert said[0].endswith("in test mode: a bundled LLM answers, and sessions are deleted at exit")
     assert said[1].startswith("  LLM ")
-    open_address = ["--host", "0.0.0.0", "--port", "0", "--insecure", "--test-mode"]  # noqa: S104 - what is tested
+    open_address = ["--host", "0.0.0.0", "--port", "0", "--insecure", "--test-mode"]  # noqa: S104 - under test
     with Command("mochi_server", *open_address, cwd=tmp_path) as command:
         line = "  Open     any client that reaches this address can run every tool, without an API key"
         assert line in greeting(command)

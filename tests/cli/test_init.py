@@ -1,4 +1,4 @@
-"""``mochi-server init``: a directory to begin with, of which nothing is overwritten."""
+"""`mochi-server init`: creates sample files and never overwrites existing ones."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""How long the command keeps idle connections open: longer than the proxies and clients that reuse them."""
+"""Keep-alive of the command: longer than the timeouts of proxies and clients that reuse connections."""
 
 import time
 from pathlib import Path
@@ -19,13 +19,13 @@ def test_idle_connections_stay_open_for_75_seconds() -> None:
     assert uvicorn_config(FastAPI(), MochiServerSettings()).timeout_keep_alive == 75
 
 
-def test_a_wrong_keep_alive_is_named(tmp_path: Path) -> None:
+def test_invalid_keep_alive_is_reported(tmp_path: Path) -> None:
     code, text = run("mochi_server", cwd=tmp_path, MOCHI_KEEP_ALIVE_SECONDS="0")
     assert (code, "MOCHI_KEEP_ALIVE_SECONDS" in text) == (2, True)
 
 
 @pytest.mark.slow
-def test_the_command_honours_the_setting(tmp_path: Path) -> None:
+def test_command_honours_the_setting(tmp_path: Path) -> None:
     settings = {"MOCHI_KEEP_ALIVE_SECONDS": "1"}
     with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path, **settings) as command:
         url = httpx.URL(str(command.api().http.base_url))

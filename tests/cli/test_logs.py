@@ -1,4 +1,4 @@
-"""The log of a running server: its form, and what is never in it."""
+"""Log of a running server: its format, and content that it never contains."""
 
 import json
 import os
@@ -40,7 +40,7 @@ TOOLS = """
 
 @contextmanager
 def serving(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -> Iterator[tuple[Command, Api]]:
-    """A server whose tools are those above, and a client of it."""
+    """A server with the tools above, and a client."""
     write_tools(cwd, TOOLS)
     environment |= {"MOCHI_API_KEYS": f"{KEY},{OTHER_KEY}", "MOCHI_SUMMARIZATION_INTERVAL_SECONDS": "0"}
     with Command("mochi_server", "--port", "0", *arguments, cwd=cwd, **environment) as command:
@@ -59,7 +59,7 @@ def call_tool(api: Api, tool: str, what: str, **session: Any) -> None:
 
 
 def objects(command: Command) -> list[dict[str, Any]]:
-    """The lines of a JSON log; those before the first are the greeting."""
+    """Return the lines of a JSON log after the banner."""
     return [json.loads(line) for line in command.output if line.startswith("{")]
 
 
@@ -79,12 +79,12 @@ def test_json_log_has_one_object_a_line_with_tracebacks(tmp_path: Path, stub: St
     logged = objects(command)
     greeting = command.output.index(next(line for line in command.output if line.startswith("{")))
     assert len(logged) == len(command.output) - greeting, "something else was printed in between"
-    (asked,) = [line for line in logged if line.get("path") == "/api/v1/nothing"]
-    assert asked["level"] == "INFO"
-    assert asked["request_id"] == "mine"
-    assert asked["status"] == 404
-    told, failed = (line for line in logged if line["logger"] == "a.library")
-    assert told["message"] == "it is this\nand that"
+    (access_line,) = [line for line in logged if line.get("path") == "/api/v1/nothing"]
+    assert access_line["level"] == "INFO"
+    assert access_line["request_id"] == "mine"
+    assert access_line["status"] == 404
+    succeeded, failed = (line for line in logged if line["logger"] == "a.library")
+    assert succeeded["message"] == "it is this\nand that"
     assert "Traceback" in failed["exception"]
     assert failed["request_id"] == "mine"
 
@@ -125,7 +125,7 @@ def test_keys_and_passwords_are_masked_wherever_they_are_logged(
     assert not [secret for secret in secrets if secret in printed]
 
 
-def test_ollamas_credentials_are_in_no_message(tmp_path: Path) -> None:
+def test_ollama_credentials_are_in_no_message(tmp_path: Path) -> None:
     host = f"http://me:{PASSWORD.replace('/', '%2F')}@127.0.0.1:9"
     with serving(tmp_path, MOCHI_OLLAMA_HOST=host, OLLAMA_API_KEY=OLLAMA_KEY) as (command, api):
         answers = [api.http.get(path).text for path in ("/health", "/models")]
@@ -140,7 +140,7 @@ def test_ollamas_credentials_are_in_no_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "host", ["ftp://me:word-4@x", "http://me:word-4@x:port", "me:word/-4@x", "http://me:pa/word-4@x"]
 )
-def test_a_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, host: str) -> None:
+def test_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, host: str) -> None:
     for arguments, environment in ((["--ollama-host", host], {}), ([], {"MOCHI_OLLAMA_HOST": host})):
         code, text = run("mochi_server", *arguments, cwd=tmp_path, **environment)
         assert code == 2
@@ -148,8 +148,8 @@ def test_a_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, hos
         assert "-4" not in text
 
 
-def test_the_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub: StubServer) -> None:
-    arguments = ["--host", "0.0.0.0", "--port", "0", "--ollama-host", stub.url]  # noqa: S104 - what is tested
+def test_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub: StubServer) -> None:
+    arguments = ["--host", "0.0.0.0", "--port", "0", "--ollama-host", stub.url]  # noqa: S104 - under test
     write_tools(tmp_path, TOOLS)
     with Command("mochi_server", *arguments, cwd=tmp_path) as command:
         command.read_until("http://")
@@ -165,29 +165,29 @@ def test_the_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub
     assert key not in logged
 
 
-def test_at_info_nothing_of_a_conversation_is_logged(tmp_path: Path, stub: StubServer) -> None:
-    said = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
+def test_info_log_has_no_text_of_conversations(tmp_path: Path, stub: StubServer) -> None:
+    texts = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
     with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
-        call_tool(api, "fail", said["argument"], system_prompt=said["prompt"])
+        call_tool(api, "fail", texts["argument"], system_prompt=texts["prompt"])
         session_id = api.create_session("mochi")["session_id"]
-        api.send_message(session_id, said["sentence"] + instruct({"text_message": {"content": said["answer"]}}))
-        api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": said["title"]}))
+        api.send_message(session_id, texts["sentence"] + instruct({"text_message": {"content": texts["answer"]}}))
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": texts["title"]}))
         api.http.post(f"/sessions/{session_id}/summarize")
-        api.http.put(f"/sessions/{session_id}/messages/0", json={"content": said["content"]})
-        api.http.post(f"/chat/{session_id}", json={"message": [said["sentence"]]})
-        api.http.get(f"/models?q={said['sentence']}")
+        api.http.put(f"/sessions/{session_id}/messages/0", json={"content": texts["content"]})
+        api.http.post(f"/chat/{session_id}", json={"message": [texts["sentence"]]})
+        api.http.get(f"/models?q={texts['sentence']}")
     printed = "".join(command.output)
     assert "RuntimeError" in printed
     assert "zebra" not in printed, [line for line in command.output if "zebra" in line]
 
 
-def test_at_info_nothing_of_a_broken_session_file_is_logged(tmp_path: Path, stub: StubServer) -> None:
+def test_info_log_has_no_text_of_damaged_session_files(tmp_path: Path, stub: StubServer) -> None:
     folder = tmp_path / "chat_sessions"
     folder.mkdir()
     (folder / "0123456789.json").write_text('{"metadata": {}, "messages": [{"content": "zebra"} zebra]}')
     (folder / "0123456788.json").write_text('{"metadata": {"model": ["zebra"]}, "messages": [{"content": ["zebra"]}]}')
     for file in folder.iterdir():
-        os.utime(file, (0, 0))  # older than the time that an editor gets to finish
+        os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
     with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
         api.http.get("/sessions")
         for session_id in ("0123456789", "0123456788"):

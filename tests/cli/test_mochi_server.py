@@ -1,4 +1,4 @@
-"""The ``mochi-server`` command: arguments, greeting, signals and restarts."""
+"""The `mochi-server` command: arguments, banner, signals and restarts."""
 
 import json
 import re
@@ -24,7 +24,7 @@ from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 
-def test_version_and_help_import_nothing_heavy(tmp_path: Path) -> None:
+def test_version_and_help_import_no_server(tmp_path: Path) -> None:
     with FreshCommand("mochi_server", "--version", cwd=tmp_path) as command:
         assert (command.wait(), command.output) == (0, [f"mochi-server {__version__}\n"])
     assert run("mochi_stub", "--version", cwd=tmp_path) == (0, f"mochi-stub {__version__}\n")
@@ -61,7 +61,7 @@ def test_version_and_help_import_nothing_heavy(tmp_path: Path) -> None:
         (["--test-mode"], {"MOCHI_MAX_BODY_BYTES": "0"}, "MOCHI_MAX_BODY_BYTES"),
     ],
 )
-def test_a_wrong_value_is_one_line_that_names_the_setting(
+def test_wrong_value_is_one_line_that_names_the_setting(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], named: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -84,7 +84,7 @@ def test_test_mode_curl_command_streams_and_leaves_no_files(
     with start("mochi_server", *arguments, "--port", "0", cwd=tmp_path, **environment) as command:
         api = command.api()
         curl = command.read_until("curl -N")
-        # Short answers instead of hundreds of words; everything else as printed.
+        # Short answers instead of hundreds of words. The rest is run as printed.
         message = json.dumps({"message": instruct(words(7))})
         curl = re.sub(r"""-d '\{"message": "Hello!"\}'""", lambda _: f"-d '{message}'", curl)
 
@@ -112,7 +112,7 @@ def test_test_mode_begins_with_an_empty_store_every_time(tmp_path: Path) -> None
             assert command.end(signal.SIGINT) == 0
 
 
-def test_a_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+def test_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         code, text = run("mochi_server", "--port", port, cwd=tmp_path)
@@ -159,7 +159,7 @@ def test_server_without_ollama_starts_and_prints_advice(tmp_path: Path) -> None:
 
 
 def test_open_address_needs_the_generated_key(tmp_path: Path) -> None:
-    open_address = ["--host", "0.0.0.0", "--port", "0", "--log-level", "ERROR"]  # noqa: S104 - what is tested
+    open_address = ["--host", "0.0.0.0", "--port", "0", "--log-level", "ERROR"]  # noqa: S104 - under test
     with StubServer(speed=0) as stub:
         with Command("mochi_server", *open_address, "--ollama-host", stub.url, cwd=tmp_path) as command:
             api = command.api()
@@ -208,17 +208,17 @@ def test_session_survives_the_end_of_the_process(tmp_path: Path, sig: signal.Sig
 
 
 @pytest.mark.slow
-def test_killed_process_keeps_the_answer_up_to_a_checkpoint(tmp_path: Path) -> None:
+def test_killed_process_loses_only_text_after_a_checkpoint(tmp_path: Path) -> None:
     with StubServer(speed=4) as stub:
         arguments = ["--port", "0", "--ollama-host", stub.url]
         with Command("mochi_server", *arguments, cwd=tmp_path) as command:
             api = command.api()
             session_id = api.create_session("mochi")["session_id"]
             with (
-                suppress(httpx.HTTPError),  # the stream breaks off with the process
+                suppress(httpx.HTTPError),  # the stream ends with the process
                 api.open_stream(session_id, instruct(words(100_000))) as events,
             ):
-                # 5 words a piece, 200 words a second: beyond the first checkpoint after two seconds.
+                # 5 words per chunk, 200 words per second: lasts beyond the first checkpoint after two seconds
                 seen = [next(events) for _ in range(110)]
                 command.process.kill()
                 list(events)
@@ -232,7 +232,7 @@ def test_killed_process_keeps_the_answer_up_to_a_checkpoint(tmp_path: Path) -> N
     assert seen[0].data["content"] in partial["content"]
 
 
-# 34 are more than there are threads for tools.
+# 34 is more than the number of threads for tools
 @pytest.mark.parametrize(("calls", "start"), [(2, Command), pytest.param(34, FreshCommand, marks=pytest.mark.slow)])
 def test_sigterm_ends_the_process_with_hanging_tools(tmp_path: Path, calls: int, start: type[Command]) -> None:
     write_tools(

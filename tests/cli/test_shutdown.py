@@ -1,4 +1,4 @@
-"""SIGTERM: running turns may end, new ones come too late, and the process is gone in time, whatever clients do."""
+"""SIGTERM: running turns complete, new ones are refused, and the process ends in time."""
 
 import json
 import signal
@@ -33,7 +33,7 @@ def environment(stub: StubServer, grace: float) -> dict[str, str]:
 
 @contextmanager
 def comparing(api: Api) -> Iterator[Iterator[str]]:
-    """The kinds of events of a comparison that the model holds back."""
+    """Yield the event types of a comparison that the model holds back."""
     with api.http.stream("POST", "/models/test", json=COMPARISON) as response:
         yield (line.removeprefix("event: ") for line in response.iter_lines() if line.startswith("event: "))
 
@@ -95,10 +95,10 @@ def test_second_signal_ends_running_turns(tmp_path: Path, stub: StubServer) -> N
                 pass
             command.process.send_signal(signal.SIGTERM)
             seen.extend(events)
-            told = [kind for kind in compared if kind != "chunk"]
+            remaining = [kind for kind in compared if kind != "chunk"]
         assert command.wait() == 0
     assert [event.type for event in seen[-2:]] == ["error", "done"]
-    assert told == ["error", "metadata", "start", "error", "complete"]
+    assert remaining == ["error", "metadata", "start", "error", "complete"]
     assert not [line for line in command.output if " ERROR " in line]
     assert stored(tmp_path, session_id)[-1]["interrupted"] is True
 

@@ -1,1 +1,1 @@
-"""The Python client against the real server. Every test runs over both of its faces."""
+"""The Python client against the real server. Each test runs with the sync and the async client."""

@@ -1,4 +1,4 @@
-"""Connections of the synchronous client, which runs the asynchronous one."""
+"""Synchronous and asynchronous clients with the same interface."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -16,7 +16,7 @@ Connect = Callable[..., AbstractContextManager[MochiClient]]
 
 @pytest.fixture(scope="session", autouse=True)
 def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let clients read one certificate instead of a hundred, for which each needs 20 ms. Nothing is encrypted here."""
+    """Load one certificate instead of a hundred, which takes 20 ms for each client. No connection is encrypted."""
     first, end, _ = Path(certifi.where()).read_text(encoding="utf-8").partition("-----END CERTIFICATE-----\n")
     file = tmp_path_factory.mktemp("certificates") / "one.pem"
     file.write_text(first + end, encoding="utf-8")
@@ -27,7 +27,7 @@ def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def connect() -> Connect:
-    """Connect to an address. The client does not wait before it tries again."""
+    """A factory of clients for an address, without delays between retries."""
     return partial(MochiClient, delays=(0, 0, 0))
 
 

@@ -152,8 +152,8 @@ def test_client_holds_more_streams_than_a_default_pool(connect: Connect, holding
         session_id = client.create_session("mochi")["session_id"]
         streams = [open_streams.enter_context(client.stream(session_id, "hold"))]
         streams += [open_streams.enter_context(client.listen(session_id)) for _ in range(100)]
-        heard = [next(stream) for stream in streams]
-        assert all(event == heard[0] for event in heard)
+        received = [next(stream) for stream in streams]
+        assert all(event == received[0] for event in received)
         assert client.stop(session_id)["state"] == "stopped"
         open_streams.close()
 
@@ -184,7 +184,7 @@ def test_other_server_raises_api_error(connect: Connect, stub: StubServer) -> No
         client.list_sessions()
 
 
-def test_html_is_neither_an_answer_nor_a_stream() -> None:
+def test_html_response_raises_api_error() -> None:
     page = httpx.MockTransport(lambda _: httpx.Response(200, html="<html></html>"))
     with MochiClient(http=httpx.AsyncClient(transport=page, base_url="http://test")) as client:
         for request in (client.list_sessions, lambda: list(client.listen("a"))):
@@ -192,7 +192,7 @@ def test_html_is_neither_an_answer_nor_a_stream() -> None:
                 request()
 
 
-async def test_asynchronous_client_streams_events_and_returns_whole_answers(server: RunningServer) -> None:
+async def test_async_client_streams_and_collects_answers(server: RunningServer) -> None:
     async with AsyncMochiClient(server.url) as client:
         session_id = (await client.create_session("mochi"))["session_id"]
         async with client.stream(session_id, "Hello!") as stream:

@@ -1,4 +1,4 @@
-"""A connection that breaks in mid-stream: nothing is lost, nothing comes twice."""
+"""Connections that break in mid-stream: no event is lost or repeated."""
 
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,10 @@ def test_cut_stream_resumes_without_lost_or_repeated_events(
 ) -> None:
     session_id = client.create_session("mochi")["session_id"]
     with CuttingRelay(server.url, *cuts) as relay, connect(relay.url) as cut, cut.stream(session_id, LONG) as stream:
-        heard = list(stream)
+        received = list(stream)
         assert relay.connections == len(cuts) + 1
     with client.listen(session_id) as whole:
-        assert heard == list(whole)
+        assert received == list(whole)
     messages = client.get_session(session_id)["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant"]
     assert stream.text == messages[-1]["content"]
@@ -79,7 +79,7 @@ def test_same_idempotency_key_is_the_same_message(client: MochiClient) -> None:
     assert len(client.get_session(session_id)["messages"]) == 2
 
 
-def test_what_is_no_longer_kept_comes_as_a_snapshot(
+def test_dropped_events_are_replaced_by_a_snapshot(
     connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, "MAX_BYTES", 2000)
@@ -112,7 +112,7 @@ def test_resume_of_an_unknown_turn_fails(connect: Connect, holding: GatedStub, t
             with RunningServer(tmp_path, holding.stub.url) as second, connect(second.url) as client:
                 holding.gate.open()
                 first.stop()
-                relay.turn_to(second.url)
+                relay.set_target(second.url)
                 client.chat(session_id, "Hello!")
                 with pytest.raises(ConnectionFailed, match="no longer has this turn"):
                     list(stream)

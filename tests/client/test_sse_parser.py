@@ -1,4 +1,4 @@
-"""Reading events: whole whatever the pieces, tolerant of newer servers. And the types say what the document says."""
+"""Event parser for chunks of any size and unknown events; types of the client match the OpenAPI document."""
 
 import inspect
 from typing import Any, get_type_hints

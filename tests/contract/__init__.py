@@ -1,1 +1,1 @@
-"""What clients are told of the server: the OpenAPI document, its types and its pages."""
+"""The API contract: the OpenAPI document, its types and its pages."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, complete, always the same, and true to the events as they are sent."""
+"""The OpenAPI document: valid, complete, deterministic, and consistent with sent events."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -90,7 +90,7 @@ def test_command_prints_the_document_for_any_seed_and_settings(
     assert not list(tmp_path.iterdir())
 
 
-def test_operations_describe_themselves_and_their_errors(document: Document, validator: Validator) -> None:
+def test_operations_have_descriptions_and_errors(document: Document, validator: Validator) -> None:
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"], name

@@ -1,4 +1,4 @@
-"""The pages of the documentation, which need no network."""
+"""Pages of the API documentation, which need no network."""
 
 import re
 

@@ -39,10 +39,10 @@ def test_frontend_code_streams_and_approves_a_tool_call(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session("mochi", tool_settings={"tools": ["repeat"]})["session_id"]
-        said = instruct(calls("repeat", text="nothing"), words(1))
+        message = instruct(calls("repeat", text="nothing"), words(1))
         code = "".join(block.text for block in blocks(PAGE) if block.language == "javascript")
         script = tmp_path / "page.mjs"
-        used = USE % tuple(map(json.dumps, (session_id, said, session_id, {"text": TEXT})))
+        used = USE % tuple(map(json.dumps, (session_id, message, session_id, {"text": TEXT})))
         script.write_text(code.replace("http://127.0.0.1:8000", server.url) + used)
         printed = subprocess.run(["node", script], check=True, capture_output=True, timeout=30).stdout
     seen = json.loads(printed)

@@ -1,4 +1,4 @@
-"""The tutorial as somebody has it who has nothing but the wheel: an empty environment, and a clock.
+"""Run of the tutorial with only the wheel, in an empty environment and with a time limit.
 
 uv run python -m tests.docs_tooling.first_hour
 """
@@ -21,7 +21,7 @@ REACHED = "Sunny in Oslo"
 
 
 def main() -> None:
-    """Go through it. Fails when a command does, or when an own tool's result is longer than two minutes away."""
+    """Follow the tutorial. Fail if a command fails, or if the first own tool takes more than two minutes."""
     with TemporaryDirectory(prefix="mochi-first-hour-") as name:
         place = Path(name)
         subprocess.run(["uv", "build", "--quiet", "--wheel", "--out-dir", place, ROOT], check=True)
@@ -46,8 +46,10 @@ def main() -> None:
 
 def _environment(place: Path) -> dict[str, str]:
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTHON", "VIRTUAL_"))}
-    return kept | {"PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTHON", "VIRTUAL_"))
+    }
+    return inherited | {"PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 
 def _run(*command: str | Path, environment: dict[str, str]) -> None:
@@ -56,7 +58,7 @@ def _run(*command: str | Path, environment: dict[str, str]) -> None:
 
 @contextmanager
 def _test_mode(data: Path, environment: dict[str, str]) -> Iterator[str]:
-    """The address of a server in test mode, as it prints it."""
+    """Start a server in test mode and yield the address that it prints."""
     command = ["mochi-server", "--test-mode", "--port", "0", "--log-level", "WARNING"]
     with subprocess.Popen(command, cwd=data, env=environment, stdout=subprocess.PIPE, text=True) as server:
         try:

@@ -1,4 +1,4 @@
-"""Links of the pages, and the headings that they may lead to."""
+"""Links of the pages and the headings that they can lead to."""
 
 import re
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ _ELSEWHERE = ("http://", "https://", "mailto:")
 
 
 def links(page: Path) -> list[str]:
-    """Where a page's links lead, those to other sites left out."""
+    """Return the targets of a page's links, without links to other sites."""
     text = re.sub(r"`[^`\n]*`", "", without_code(page.read_text()))
     return [target for target in _LINK.findall(text) if not target.startswith(_ELSEWHERE)]
 
 
 def problem(page: Path, link: str) -> str | None:
-    """What is wrong with a link, if anything."""
+    """Return the problem of a link, or None."""
     name, _, anchor = link.partition("#")
     target = (page.parent / name).resolve() if name else page
     if not target.is_file():
@@ -32,7 +32,7 @@ def problem(page: Path, link: str) -> str | None:
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """The anchors that a page has both on the site and where its source is shown."""
+    """Return the anchors that a page has both on the site and in its source view."""
     text = without_code(page.read_text())
     titles = _HEADING.findall(text)
     return set(_ANCHOR.findall(text)) | set(_numbered(map(_on_the_site, titles), "_")) & set(
@@ -49,7 +49,7 @@ def _in_the_source(title: str) -> str:
 
 
 def _numbered(slugs: Iterator[str], sign: str) -> Iterator[str]:
-    """A heading that comes again gets a number."""
+    """Append a number to repeated headings."""
     seen: dict[str, int] = {}
     for slug in slugs:
         yield f"{slug}{sign}{seen[slug]}" if slug in seen else slug

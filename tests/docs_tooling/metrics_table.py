@@ -1,4 +1,4 @@
-"""The table of metrics in the documentation: `uv run python -m tests.docs_tooling.metrics_table` writes it."""
+"""Generator of the table of metrics in the documentation: `uv run python -m tests.docs_tooling.metrics_table`."""
 
 import re
 
@@ -11,7 +11,7 @@ _TABLE = re.compile(r"(<!-- metrics: [^\n]*-->\n).*(<!-- /metrics -->\n)", re.DO
 
 
 def with_table(page: str) -> str:
-    """The page, its table as it should be."""
+    """Return the page with an up-to-date table."""
     rows = [
         f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
         for name, kind, labels, text in Metrics().described

@@ -1,4 +1,4 @@
-"""The pages, and the blocks of code in them."""
+"""Documentation pages and their code blocks."""
 
 import re
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^( *)(`{3,})([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = re.compile(r"<!-- not run: ([^\n]+?) -->\s*$")
-_ELSEWHERE = ("caddy", "docker", "fly", "nginx", "npx", "ollama", "sudo", "systemctl")
+_UNAVAILABLE = ("caddy", "docker", "fly", "nginx", "npx", "ollama", "sudo", "systemctl")
 """Programs that the tests do not start."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One block of code; ``line`` is that of its fence."""
+    """One code block. `line` is the line of its fence."""
 
     page: Path
     line: int
@@ -32,12 +32,12 @@ class Block:
 
 
 def name_of(page: Path) -> str:
-    """How a page is called in the tests' output."""
+    """Return the name of a page in the output of the tests."""
     return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The blocks of a page, in order."""
+    """Return the blocks of a page, in order."""
     text = page.read_text()
     for found in _FENCE.finditer(text):
         language, _, options = found[3].strip().partition(" ")
@@ -50,11 +50,11 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def without_code(text: str) -> str:
-    """A page without its blocks of code."""
+    """Return a page without its code blocks."""
     return _FENCE.sub("", text)
 
 
 def _elsewhere(script: str) -> str | None:
-    """Why a script is not run, if it calls what is not here."""
-    called = [name for name in _ELSEWHERE if re.search(rf"^\s*{name}\b", script, re.MULTILINE)]
+    """Return why a script is not run, if it calls a program that is not available."""
+    called = [name for name in _UNAVAILABLE if re.search(rf"^\s*{name}\b", script, re.MULTILINE)]
     return f"the tests do not start {' or '.join(called)}" if called else None

@@ -1,4 +1,4 @@
-"""Blocks that are not run, but have to be what they say they are."""
+"""Validation of code blocks that are not run."""
 
 import ast
 import configparser
@@ -28,7 +28,7 @@ def read_bash(text: str) -> None:
 
 
 def read_yaml(text: str) -> None:
-    """YAML; a configuration or a recording of the stub is read by the stub."""
+    """Parse YAML. The stub reads its own configurations and recordings."""
     top = yaml.safe_load(text)
     with TemporaryDirectory() as folder:
         file = Path(folder, "config.yaml")
@@ -40,20 +40,20 @@ def read_yaml(text: str) -> None:
 
 
 def read_toml(text: str) -> None:
-    import tomllib  # which Python 3.10 does not have
+    import tomllib  # Python 3.10 does not have it
 
     tomllib.loads(text)
 
 
 def read_ini(text: str) -> None:
-    """A unit of systemd, or the like; keys may come twice."""
+    """Parse a systemd unit or a similar file, in which keys may be repeated."""
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.read_string(text)
     assert parser.sections()
 
 
 def read_braces(text: str) -> None:
-    """A configuration of nginx or Caddy: what is opened is closed."""
+    """Check the configuration of nginx or Caddy: all braces match."""
     code = re.sub(r"#.*", "", text)
     assert code.count("{") == code.count("}") > 0
 
@@ -71,13 +71,13 @@ def read_dockerfile(text: str) -> None:
 
 
 def read_http(text: str) -> None:
-    """A request or an answer, as it is on the wire."""
+    """Check an HTTP request or response."""
     first = text.splitlines()[0]
     assert re.match(r"(GET|POST|PUT|PATCH|DELETE|OPTIONS) \S+|HTTP/1\.1 \d{3}", first), first
 
 
 def read_markdown(text: str) -> None:
-    """Front matter, where there is any, is YAML."""
+    """Check Markdown, whose optional front matter is YAML."""
     if text.startswith("---\n"):
         assert isinstance(yaml.safe_load(text.split("---\n")[1]), dict)
 
@@ -114,4 +114,4 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "typescript": str,
     "yaml": read_yaml,
 }
-"""By language. `text` is for what is no code: drawings, output, events."""
+"""Validators by language. `text` is for drawings, output and events."""

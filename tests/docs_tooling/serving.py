@@ -1,4 +1,4 @@
-"""In place of a command that would serve for ever: it is started, has to say that it is ready, and is ended."""
+"""Replacement for a command that serves forever: it is started, must report that it is ready, and is stopped."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ _ENDS_BY_ITSELF = ("-h", "--help", "--version")
 
 
 def main(module: str, arguments: list[str]) -> int:
-    """The exit code of the command; 0 if it serves."""
+    """Return the exit code of the command, or 0 if it serves."""
     command = [sys.executable, "-m", module]
     if not _serves(module, arguments):
         return subprocess.call([*command, *arguments])

@@ -1,4 +1,4 @@
-"""One shell for all blocks of a page, as a reader has one terminal."""
+"""One shell for all blocks of a page, like a reader's terminal."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SECONDS = 60
-"""How long one block may take."""
+"""Maximum duration of one block."""
 
 _SETUP = """
 curl() { command curl --fail-with-body -sS "$@"; }
@@ -21,7 +21,7 @@ set -eu -o pipefail
 
 
 class Shell:
-    """A bash that goes on from block to block and ends at the first command that fails."""
+    """Bash process that continues from block to block and ends at the first failing command."""
 
     def __init__(self, directory: Path, cwd: Path, environment: dict[str, str]) -> None:
         self._output, self._script, self._done = (directory / name for name in ("output", "script", "done"))
@@ -39,7 +39,7 @@ class Shell:
         self.run(_SETUP)
 
     def run(self, script: str) -> str:
-        """What a script prints. Fails when any command of it fails."""
+        """Run a script and return its output. Fail if any of its commands fails."""
         before = self._output.stat().st_size
         self._script.write_text(script)
         self._done.unlink(missing_ok=True)
@@ -52,7 +52,7 @@ class Shell:
         return output
 
     def close(self) -> None:
-        """End it and everything that it has started."""
+        """End the shell and every process that it has started."""
         with suppress(ProcessLookupError):
             os.killpg(self._bash.pid, signal.SIGKILL)
         self._bash.wait()

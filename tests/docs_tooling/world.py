@@ -1,4 +1,4 @@
-"""What a reader has before the first block of a page: a clone, and the servers that the pages speak of."""
+"""Environment of a page's blocks: a clone of the repository and the servers that the pages use."""
 
 import os
 import shutil
@@ -11,20 +11,20 @@ from tests.docs_tooling.shell import Shell
 from tests.support.server import RunningServer
 
 CALLER = "tool-caller"
-"""In the place of test mode's model, which calls `read_file`: this one calls the first tool it is offered."""
+"""Model that calls the first offered tool. It replaces the model of test mode, which calls `read_file`."""
 
 MODELS = [
     *DEFAULT_MODELS,
     *(Model(name, ("completion", "tools", "thinking")) for name in ("qwen3:8b", "qwen3:14b", CALLER)),
     Model("gemma3:12b", ("completion", "vision")),
 ]
-"""Those of the stub, and those that the pages take as examples."""
+"""Models of the stub and models that the pages use as examples."""
 
 CALLS = {
     "Wake me at half past seven.": ToolCall("set_alarm", {"time": "07:30"}),
     "Ask the weather expert about Oslo.": ToolCall("agent", {"agent": "weather", "instruction": "How is it in Oslo?"}),
 }
-"""What a capable model does when it is told this."""
+"""Replies of a capable model to the prompts of the pages."""
 
 _CLONED = ("tools", "agents", "system_prompts", "docs/examples")
 _SERVER = ("127.0.0.1:8000", "localhost:8000", "127.0.0.1:5099", "localhost:5099")
@@ -34,7 +34,7 @@ _COMMAND = '#!/bin/sh\nexec "{python}" "{serving}" {module} "$@"\n'
 
 
 class World:
-    """A directory like a clone, with a server and its models; use it as a context manager."""
+    """Directory like a clone, with a server and its models. Use it as a context manager."""
 
     def __init__(self, directory: Path) -> None:
         self.clone = directory / "mochi-server"
@@ -58,23 +58,23 @@ class World:
         self._stub.stop()
 
     def restart_shell(self) -> None:
-        """Replace the shell, which ends with the first command that fails."""
+        """Replace the shell, which ends at the first failing command."""
         self._shell.close()
         self._shell = self._new_shell()
 
     def addressed(self, text: str) -> str:
-        """The text with the addresses of the servers that are running."""
+        """Replace the documented addresses by those of the running servers."""
         for names, url in ((_SERVER, self._server.url), (_OLLAMA, self._stub.url)):
             for name in names:
                 text = text.replace(f"http://{name}", url)
         return text
 
     def bash(self, script: str) -> str:
-        """What a script prints. Fails when any command of it fails."""
+        """Run a script and return its output. Fail if any of its commands fails."""
         return self._shell.run(self.addressed(script))
 
     def write(self, name: str, text: str) -> None:
-        """A file of the clone."""
+        """Write a file into the clone."""
         path = self.clone / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.addressed(text))
@@ -83,23 +83,23 @@ class World:
         return Shell(self._directory, self.clone, self._environment())
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTEST_"))}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTEST_"))}
         path = os.pathsep.join([str(self._commands), str(Path(sys.executable).parent), os.environ["PATH"]])
         ours = {"PATH": path, "HOME": str(self._directory), "TMPDIR": str(self._directory), "NO_PROXY": "*"}
-        quick = {"PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest -p no:xdist"}
-        return {**kept, **ours, **quick, "PYTHONUNBUFFERED": "1"}
+        fast = {"PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest -p no:xdist"}
+        return {**inherited, **ours, **fast, "PYTHONUNBUFFERED": "1"}
 
 
 def _called(prompt: Prompt) -> Reply | None:
-    asked = bool(prompt.messages) and prompt.messages[-1].role == "user"
-    if prompt.model == CALLER and asked and prompt.tools:
+    is_question = bool(prompt.messages) and prompt.messages[-1].role == "user"
+    if prompt.model == CALLER and is_question and prompt.tools:
         return Reply.of("", tool_calls=(ToolCall(prompt.tools[0]["function"]["name"], {"path": "notes.txt"}),))
-    call = CALLS.get(prompt.user_text) if asked else None
+    call = CALLS.get(prompt.user_text) if is_question else None
     return Reply.of("", tool_calls=(call,)) if call else None
 
 
 def _commands(directory: Path) -> Path:
-    """The commands of the package, which do not serve for ever."""
+    """Yield the package's commands that do not serve forever."""
     directory.mkdir()
     serving = Path(__file__).with_name("serving.py")
     for module in ("mochi_server", "mochi_stub"):

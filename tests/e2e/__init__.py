@@ -1,1 +1,1 @@
-"""Against a real Ollama, where there is one."""
+"""Tests with a real Ollama."""

@@ -1,7 +1,6 @@
-"""The server on a real Ollama: `MOCHI_E2E_OLLAMA=http://localhost:11434 uv run pytest tests/e2e`.
+"""The server with a real Ollama: `MOCHI_E2E_OLLAMA=http://localhost:11434 uv run pytest tests/e2e`.
 
-`MOCHI_E2E_MODEL` names the model; else the first that can chat is taken. What models say is theirs, so nothing here
-depends on it.
+`MOCHI_E2E_MODEL` names the model; by default it is the first chat model. No test depends on a model's text.
 """
 
 import os
@@ -42,14 +41,14 @@ def model(api: Api) -> str:
     return os.environ.get("MOCHI_E2E_MODEL") or str(models[0]["name"])
 
 
-def test_health_and_models_are_those_of_a_real_ollama(api: Api, model: str) -> None:
+def test_health_and_models_come_from_ollama(api: Api, model: str) -> None:
     assert api.ok(api.http.get("/health"))["ollama_connected"] is True
     details = api.ok(api.http.get(f"/models/{model}"))
     assert "completion" in details["capabilities"]
     assert details["context_length"] > 0
 
 
-def test_an_answer_streams_and_is_stored_with_its_counts(api: Api, model: str) -> None:
+def test_answer_streams_and_is_stored_with_its_counts(api: Api, model: str) -> None:
     session_id = api.create_session(model, options={"num_predict": 40})["session_id"]
     events = api.stream_message(session_id, "Say hello in one short sentence.")
     assert [event.type for event in events[-2:]] == ["message_complete", "done"]
@@ -59,7 +58,7 @@ def test_an_answer_streams_and_is_stored_with_its_counts(api: Api, model: str) -
     assert stored["prompt_eval_count"] > 0
 
 
-def test_an_answer_is_collected_and_given_again(api: Api, model: str) -> None:
+def test_answer_is_collected_and_regenerated(api: Api, model: str) -> None:
     session_id = api.create_session(model, options={"num_predict": 40})["session_id"]
     first = api.send_message(session_id, "Name a colour.")["message"]
     second = api.send_message(session_id)["message"]
@@ -85,7 +84,7 @@ def test_stopping_ends_the_stream(server: RunningServer, api: Api, model: str) -
         assert list(events)[-1].type == "done"
 
 
-def test_two_turns_load_the_model_once_with_the_window_named(api: Api, model: str) -> None:
+def test_two_turns_load_the_model_once(api: Api, model: str) -> None:
     session_id = api.create_session(model, options={"num_predict": 20})["session_id"]
     for message in ("Hello!", "And again!"):
         window = api.send_message(session_id, message)["context_window"]["current_window"]
@@ -93,14 +92,14 @@ def test_two_turns_load_the_model_once_with_the_window_named(api: Api, model: st
     assert window in [entry["context_length"] for entry in loaded]
 
 
-def test_a_session_is_summarized(api: Api, model: str) -> None:
+def test_session_is_summarized(api: Api, model: str) -> None:
     session_id = api.create_session(model, options={"num_predict": 60})["session_id"]
     api.send_message(session_id, "My boat is called Wanda and it is red.")
     made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
     assert made["summary"]
 
 
-def test_a_tool_can_be_offered(api: Api, model: str) -> None:
+def test_tool_can_be_offered(api: Api, model: str) -> None:
     settings = {"tools": ["add_numbers"], "execution_policy": "never_confirm"}
     session_id = api.create_session(model, tool_settings=settings, options={"num_predict": 200})["session_id"]
     events = api.stream_message(session_id, "Use the tool to add 17 and 25.")

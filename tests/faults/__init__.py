@@ -1,1 +1,1 @@
-"""What goes wrong around the server: kills, full disks, broken models, vanished clients, other processes."""
+"""Failures around the server: kills, full disks, broken models, disconnects and other processes."""

@@ -1,4 +1,4 @@
-"""Everything a client can change, and what a server on a failing medium answers to it."""
+"""All changes that a client can make, and their outcomes on a failing medium."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tests.support.api import Api
 
 FAILED = "STORAGE_FAILED"
 CHANGES = ("create", "turn", "edit", "patch", "put prompt", "remove prompt", "summarize", "write file", "change file")
-"""Those that need space; deleting needs none."""
+"""Changes that need disk space. Deletions need none."""
 
 DELETIONS = ("delete session", "delete file")
 
@@ -28,7 +28,7 @@ _REQUESTS: dict[str, tuple[str, str, dict[str, str] | None]] = {
 
 
 class Client:
-    """One session and one prompt file, and calls that change them."""
+    """One session and one prompt file with calls that change them."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -36,8 +36,8 @@ class Client:
         api.send_message(self.session_id, "Hello!")
         api.ok(api.http.post("/system-prompts", json={"filename": "old.md", "content": "Old."}), 201)
 
-    def seen(self) -> tuple[Any, ...]:
-        """All that is stored, as reading gives it."""
+    def stored_state(self) -> tuple[Any, ...]:
+        """Return all stored data as it is read over HTTP."""
         listed = self.api.ok(self.api.http.get("/sessions"))
         files = self.api.ok(self.api.http.get("/system-prompts"))
         return (
@@ -48,7 +48,7 @@ class Client:
         )
 
     def outcomes(self, names: tuple[str, ...]) -> dict[str, str | int]:
-        """The code of the error that each change ends in, or its status."""
+        """Return the error code or the status of each change."""
         return {name: _outcome(self._do(name)) for name in names}
 
     def _do(self, name: str) -> httpx.Response:

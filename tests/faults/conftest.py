@@ -1,4 +1,4 @@
-"""What the fault tests begin with."""
+"""Fixtures of the fault tests."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -10,13 +10,13 @@ from mochi_server.sessions import FileSessionStore, SessionManager
 
 @pytest.fixture
 def sessions_dir(tmp_path: Path) -> Path:
-    """Where a server whose data directory is ``tmp_path`` keeps its sessions."""
+    """The session directory of a server whose data directory is `tmp_path`."""
     return tmp_path / "chat_sessions"
 
 
 @pytest.fixture
 def manager(sessions_dir: Path) -> SessionManager:
-    """Another process's view of the sessions, as far as one process can have it."""
+    """A second session manager on the directory, in place of another process."""
     return SessionManager(sessions_dir)
 
 

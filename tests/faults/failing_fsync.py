@@ -1,6 +1,6 @@
-"""``python -m tests.faults.failing_fsync``: mochi-server on a disk that makes nothing durable.
+"""Launcher of mochi-server on a disk whose fsync fails: `python -m tests.faults.failing_fsync`.
 
-The kernel answers every fsync of the process with EIO. Exits with 0 at once, given ``--probe``, where it can.
+The kernel answers each fsync of the process with EIO. With `--probe` it exits at once, with 0 if that is possible.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ class _Program(ctypes.Structure):
 
 
 def break_fsync() -> bool:
-    """Whether that is possible here."""
+    """Let fsync fail in this process. Return False if that is impossible."""
     if sys.platform != "linux" or platform.machine() not in _FSYNC:
         return False
     fsync, fdatasync = _FSYNC[platform.machine()]

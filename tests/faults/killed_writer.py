@@ -1,4 +1,4 @@
-"""A process that changes sessions until it is killed, and says of each change what it is to leave and when it has."""
+"""Process that changes sessions until it is killed, and reports each change before and after it."""
 
 import asyncio
 import random
@@ -15,7 +15,7 @@ from tests.support.images import numbered_image
 
 @dataclass(frozen=True)
 class State:
-    """What is stored of a session, long texts by their digests. ``partial`` is an answer that has not ended."""
+    """Stored state of a session, with digests of long texts. `partial` is an answer that has not ended."""
 
     contents: tuple[str, ...] = ()
     title: str | None = None
@@ -23,7 +23,7 @@ class State:
 
     @classmethod
     def of(cls, session: ChatSession) -> "State":
-        """A session as it was read after a crash: what was cut off is a message by now."""
+        """Return the state of a session that was read after a crash, in which partial answers are messages."""
         return cls(tuple(short(message["content"]) for message in session.messages), session.metadata.title)
 
     def after_crash(self) -> "State":
@@ -35,17 +35,17 @@ def short(text: str) -> str:
 
 
 Change = tuple[str, State | None] | None
-"""A session's id and what it is about to be, None when it is about to go; or, as None: this is done."""
+"""Session id and its next state, or None for a deletion. None alone reports that the change is done."""
 
 
-def write_until_killed(say: Connection, directory: Path, known: dict[str, State], seed: int) -> None:
-    """One change after the other, of every kind the store has."""
-    asyncio.run(_Writer(say, directory, known, random.Random(seed)).write())
+def write_until_killed(connection: Connection, directory: Path, known: dict[str, State], seed: int) -> None:
+    """Make changes of all kinds until killed."""
+    asyncio.run(_Writer(connection, directory, known, random.Random(seed)).write())
 
 
 class _Writer:
-    def __init__(self, say: Connection, directory: Path, known: dict[str, State], chance: random.Random) -> None:
-        self._say, self._chance = say, chance
+    def __init__(self, connection: Connection, directory: Path, known: dict[str, State], chance: random.Random) -> None:
+        self._say, self._chance = connection, chance
         self._store = FileSessionStore(directory)
         self._known = dict(known)
         self._number = 0

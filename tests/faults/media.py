@@ -1,4 +1,4 @@
-"""Media that fail, really: a small file system that is full or read-only, a process whose files may not grow."""
+"""Failing media: a small file system that is full or read-only, and a process with a file size limit."""
 
 import errno
 import os
@@ -12,14 +12,14 @@ import pytest
 
 
 class SmallDisk:
-    """A file system of its own, of one MiB."""
+    """Separate file system with a size of one MiB."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @contextmanager
     def full(self) -> Iterator[None]:
-        """Not a byte more fits inside."""
+        """Fill the file system within the context."""
         filler = self.path / "filler"
         descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT)
         try:
@@ -31,7 +31,7 @@ class SmallDisk:
 
     @contextmanager
     def read_only(self) -> Iterator[None]:
-        """Nothing can be written inside."""
+        """Make the file system read-only within the context."""
         _run("mount", "-o", "remount,ro", str(self.path))
         try:
             yield
@@ -41,7 +41,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(path: Path) -> Iterator[SmallDisk]:
-    """Skips the test where file systems cannot be mounted."""
+    """Mount a small file system. Skip the test if that is impossible."""
     path.mkdir()
     try:
         _run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path))
@@ -55,7 +55,7 @@ def small_disk(path: Path) -> Iterator[SmallDisk]:
 
 @contextmanager
 def no_growth(process_id: int) -> Iterator[None]:
-    """Files of that process cannot grow, as on a full disk."""
+    """Prevent the files of a process from growing, as on a full disk."""
     if sys.platform != "linux":
         pytest.skip("needs Linux's limits of other processes")
     import resource

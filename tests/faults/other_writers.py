@@ -1,4 +1,4 @@
-"""What another process does with sessions while this one runs a turn on them."""
+"""Changes of sessions by another process while this process runs a turn on them."""
 
 import asyncio
 import os
@@ -10,64 +10,64 @@ from mochi_server.sessions import FileSessionStore, SessionManager, SessionQuery
 from tests.sessions.samples import assistant, contents, user
 
 
-def look_on(say: Connection, directory: Path, session_id: str) -> None:
-    """Says what it reads of a session and how many messages the list has of it."""
+def send_session(connection: Connection, directory: Path, session_id: str) -> None:
+    """Send a session's messages and its number of messages in the list."""
     manager = SessionManager(directory)
-    say.send(contents(manager.load_session(session_id)))
-    say.send(manager.list_sessions()[0]["message_count"])
+    connection.send(contents(manager.load_session(session_id)))
+    connection.send(manager.list_sessions()[0]["message_count"])
 
 
-def take_a_turn(say: Connection, directory: Path, session_id: str) -> None:
-    """A whole turn; says the history as it is at its end."""
+def run_turn(connection: Connection, directory: Path, session_id: str) -> None:
+    """Run a whole turn and send the history at its end."""
 
     async def turn(store: FileSessionStore) -> None:
         async with store.hold(session_id, run_id="other"):
             await store.append(session_id, [user("other question")])
             await store.checkpoint(session_id, assistant("other ans"))
             await store.append(session_id, [assistant("other answer")])
-        say.send(contents(await store.load(session_id)))
+        connection.send(contents(await store.load(session_id)))
 
     _with_store(directory, turn)
 
 
-def edit_the_first(say: Connection, directory: Path, session_id: str) -> None:
-    """Edits the first message, as a client does; says the history that leaves."""
+def edit_first_message(connection: Connection, directory: Path, session_id: str) -> None:
+    """Edit the first message like a client and send the resulting history."""
 
     async def edit(store: FileSessionStore) -> None:
         async with store.hold(session_id):
             session = await store.load(session_id)
             tail = edited(session, 0, "edited")
-            say.send(contents(await store.replace_tail(session_id, *tail, revision=session.revision)))
+            connection.send(contents(await store.replace_tail(session_id, *tail, revision=session.revision)))
 
     _with_store(directory, edit)
 
 
-def leave_an_answer_unfinished(say: Connection, directory: Path, session_id: str) -> None:
-    """A turn that never ends; says its process id when the answer has come half its way."""
+def run_unfinished_turn(connection: Connection, directory: Path, session_id: str) -> None:
+    """Start a turn that never ends and send the process id when half of the answer is stored."""
 
     async def hang(store: FileSessionStore) -> None:
         async with store.hold(session_id, run_id="hanging"):
             await store.append(session_id, [user("question")])
             await store.checkpoint(session_id, assistant("half an ans"))
-            say.send(os.getpid())
+            connection.send(os.getpid())
             await asyncio.Event().wait()
 
     _with_store(directory, hang)
 
 
-def serve_beside(say: Connection, directory: Path) -> None:
-    """Opens a store as a server does; says what that had logged."""
+def open_store(connection: Connection, directory: Path) -> None:
+    """Open a store like a server and send the log lines."""
     import logging
 
     lines: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]  # as its maker allows
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]  # documented by logging
     logging.getLogger("mochi_server.storage").addHandler(handler)
 
     async def opened(store: FileSessionStore) -> None:
         await store.open()
         await store.list(SessionQuery())
-        say.send(lines)
+        connection.send(lines)
 
     _with_store(directory, opened)
 

@@ -27,10 +27,10 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def test_full_disk_fails_changes_until_there_is_space(stub: StubServer, disk: SmallDisk) -> None:
     with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
         client = Client(server.api())
-        before = client.seen()
+        before = client.stored_state()
         with disk.full():
             assert client.outcomes(CHANGES) == dict.fromkeys(CHANGES, FAILED)
-            assert client.seen() == before
+            assert client.stored_state() == before
         assert client.outcomes(CHANGES) == DONE
         with disk.full():
             assert client.outcomes(DELETIONS) == dict.fromkeys(DELETIONS, 204)
@@ -40,10 +40,10 @@ def test_full_disk_fails_changes_until_there_is_space(stub: StubServer, disk: Sm
 def test_read_only_disk_fails_changes_until_it_is_writable(stub: StubServer, disk: SmallDisk) -> None:
     with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
         client = Client(server.api())
-        before = client.seen()
+        before = client.stored_state()
         with disk.read_only():
             assert client.outcomes(CHANGES + DELETIONS) == dict.fromkeys(CHANGES + DELETIONS, FAILED)
-            assert client.seen() == before
+            assert client.stored_state() == before
         assert client.outcomes(CHANGES) == DONE
         assert client.outcomes(DELETIONS) == dict.fromkeys(DELETIONS, 204)
 
@@ -56,31 +56,31 @@ def test_file_size_limit_fails_changes_until_it_is_lifted(stub: StubServer, tmp_
         command.api() as api,
     ):
         client = Client(api)
-        before = client.seen()
+        before = client.stored_state()
         with no_growth(command.process.pid):
             assert client.outcomes(CHANGES) == dict.fromkeys(CHANGES, FAILED)
-            assert client.seen() == before
+            assert client.stored_state() == before
         assert client.outcomes(CHANGES) == DONE
 
 
 def test_server_starts_and_reads_on_a_read_only_disk(stub: StubServer, disk: SmallDisk) -> None:
     with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
         client = Client(server.api())
-        before = client.seen()
+        before = client.stored_state()
     with disk.read_only(), RunningServer(disk.path, stub.url) as server:
         client.api = server.api()
-        assert client.seen() == before
+        assert client.stored_state() == before
         assert client.outcomes(("turn",)) == {"turn": FAILED}
 
 
 def test_stream_on_full_disk_ends_with_error_and_done(stub: StubServer, disk: SmallDisk) -> None:
     with RunningServer(disk.path, stub.url, **NO_BACKGROUND) as server:
         client = Client(server.api())
-        before = client.seen()
+        before = client.stored_state()
         with disk.full():
             events = client.api.stream_message(client.session_id, "Hello again!")
             assert codes(events) == [("error", FAILED), ("done", None)]
-            assert client.seen() == before
+            assert client.stored_state() == before
         assert codes(client.api.stream_message(client.session_id, "Hello again!"))[-1] == ("done", None)
         assert len(client.api.messages(client.session_id)) == len(before[0]["messages"]) + 2
 

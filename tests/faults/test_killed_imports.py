@@ -1,4 +1,4 @@
-"""A server that is ended during an import has stored all of its sessions, or none."""
+"""A server that ends during an import has stored all of its sessions or none."""
 
 import signal
 from concurrent.futures import Future, ThreadPoolExecutor

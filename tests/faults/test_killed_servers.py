@@ -133,12 +133,12 @@ def test_kill_ends_a_pending_approval(stub: StubServer, tmp_path: Path) -> None:
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
         session_id = api.create_session("mochi", tool_settings={"tools": ["hang"]})["session_id"]
         with suppress(httpx.HTTPError, AssertionError), api.open_stream(session_id, instruct(calls("hang"))) as events:
-            asked = next(event for event in events if event.type == "tool_call_confirmation_required")
+            request = next(event for event in events if event.type == "tool_call_confirmation_required")
             command.process.kill()
             list(events)
 
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
-        decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+        decision = {"confirmation_id": request.data["confirmation_id"], "approved": True}
         response = api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)
         assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
         assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}

@@ -51,7 +51,7 @@ Messages = list[dict[str, Any]]
 
 @pytest.fixture
 def stub() -> Iterator[StubServer]:
-    """A model that calls tools without end where it is told to."""
+    """A model that calls tools repeatedly if the message requests it."""
 
     def resolve(prompt: Prompt) -> Reply:
         if prompt.user_text != CALLING:
@@ -87,7 +87,7 @@ def test_killed_servers_leave_a_result_for_each_call(
 
 
 def new_session(api: Api, number: int) -> str:
-    """A session whose calls run at once, are approved, or wait."""
+    """Create a session whose calls run at once, are approved, or wait for approval."""
     policy = "never_confirm" if number < STREAMS - 6 else "always_confirm"
     settings = {"tools": TOOL_NAMES, "execution_policy": policy}
     title = "waits" if number >= STREAMS - 2 else "runs"
@@ -96,11 +96,11 @@ def new_session(api: Api, number: int) -> str:
 
 
 def checked(api: Api, session_id: str) -> int:
-    """How many results of a session are interrupted. Fails unless each call has exactly one result."""
+    """Return the number of interrupted results of a session. Fails unless each call has exactly one result."""
     messages: Messages = api.messages(session_id)
-    asked = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
+    call_ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
     results = [message for message in messages if message["role"] == "tool"]
-    assert [message["tool_call_id"] for message in results] == asked
+    assert [message["tool_call_id"] for message in results] == call_ids
     return sum(message.get("interrupted", False) for message in results)
 
 
@@ -121,7 +121,7 @@ def stream_until_killed(api: Api, server: Member, ids: list[str], seconds: float
         streams = [pool.submit(stream, number) for number in range(len(ids))]
         try:
             assert all(event.wait(DEADLINE_SECONDS) for event in called)
-            time.sleep(seconds)  # by chance, so that each step of a call is hit at some time
+            time.sleep(seconds)  # at a random time, so that every step of a call is hit eventually
         finally:
             server.kill()
         for ended in streams:

@@ -46,13 +46,13 @@ def killed_after(messages: int, seconds: float, directory: Path, known: Known, s
     """Kill a writer `seconds` after so many messages. Return its messages; the last change may not be done."""
     with child(write_until_killed, directory, known, seed) as writer:
         sent: list[Change] = [writer.next() for _ in range(messages)]
-        time.sleep(seconds)  # random, so that every step of a write is hit at some time
+        time.sleep(seconds)  # at a random time, so that every step of a write is hit eventually
         writer.process.kill()
         return sent + writer.rest()
 
 
 def replayed(known: Known, sent: list[Change]) -> tuple[Known, tuple[str, State | None]]:
-    """Return the acknowledged states and the last change that was begun, done or not."""
+    """Return the acknowledged states and the last change that was started, whether done or not."""
     states, begun = dict(known), sent[0]
     for change in sent:
         if change is not None:

@@ -18,7 +18,7 @@ LIST_FIELDS = ("session_id", "title", "message_count", "preview")
 TEXTS = ["Hello!", "fail", "Good morning!", "x" * 400]
 
 
-def live(api: Api, changes_each: int, seed: int) -> Mirror:
+def run_session(api: Api, changes_each: int, seed: int) -> Mirror:
     """Create a session and change it in an order that the seed determines."""
     chance = random.Random(seed)
     mirror = Mirror(api, chance.choice([None, "Be brief."]), chance.choice([None, "t"]))
@@ -51,11 +51,11 @@ def test_sessions_in_parallel_do_not_affect_each_other(tmp_path: Path, sessions:
         ThreadPoolExecutor(sessions) as clients,
     ):
         api = server.api()
-        mirrors = list(clients.map(live, [api] * sessions, [changes] * sessions, range(sessions)))
+        mirrors = list(clients.map(run_session, [api] * sessions, [changes] * sessions, range(sessions)))
         for mirror in mirrors:
             mirror.assert_matches()
         entries = api.ok(api.http.get("/sessions"))["sessions"]
 
-    kept = {mirror.id: mirror.entry() for mirror in mirrors if mirror.exists}
-    assert 0 < len(kept) < sessions
-    assert {entry["session_id"]: {name: entry[name] for name in LIST_FIELDS} for entry in entries} == kept
+    expected = {mirror.id: mirror.entry() for mirror in mirrors if mirror.exists}
+    assert 0 < len(expected) < sessions
+    assert {entry["session_id"]: {name: entry[name] for name in LIST_FIELDS} for entry in entries} == expected

@@ -9,11 +9,11 @@ from mochi_server.errors import SessionConflict
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
 from mochi_server.storage.files.process_registry import ProcessRegistry
 from tests.faults.other_writers import (
-    edit_the_first,
-    leave_an_answer_unfinished,
-    look_on,
-    serve_beside,
-    take_a_turn,
+    edit_first_message,
+    open_store,
+    run_turn,
+    run_unfinished_turn,
+    send_session,
 )
 from tests.sessions.processes import child
 from tests.sessions.samples import assistant, contents, log_of, stored_session, user
@@ -30,7 +30,7 @@ async def test_running_answer_of_another_process_is_not_interrupted(
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("question")])
         await files.checkpoint(session.session_id, assistant("half an ans"))
-        with child(look_on, sessions_dir, session.session_id) as other:
+        with child(send_session, sessions_dir, session.session_id) as other:
             assert other.rest() == [["question"], 1]
 
 
@@ -41,7 +41,7 @@ async def test_turns_of_two_processes_on_one_session_keep_all_messages(
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("question")])
         await files.checkpoint(session.session_id, assistant("half an ans"))
-        with child(take_a_turn, sessions_dir, session.session_id) as other:
+        with child(run_turn, sessions_dir, session.session_id) as other:
             assert other.rest() == [["question", "other question", "other answer"]]
         await files.checkpoint(session.session_id, assistant("most of the answ"))
         await files.append(session.session_id, [assistant("answer")])
@@ -57,7 +57,7 @@ async def test_short_lock_of_another_process_keeps_log_of_running_turn(
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("question")])
         await files.checkpoint(session.session_id, assistant("half an ans"))
-        with child(edit_the_first, sessions_dir, session.session_id) as other:
+        with child(edit_first_message, sessions_dir, session.session_id) as other:
             assert other.rest() == [["edited"]]
         await files.append(session.session_id, [assistant("answer")])
     assert contents(await files.load(session.session_id)) == ["edited", "answer"]
@@ -66,7 +66,7 @@ async def test_short_lock_of_another_process_keeps_log_of_running_turn(
 async def test_replacing_an_outdated_history_is_a_conflict(files: FileSessionStore, sessions_dir: Path) -> None:
     session = await stored_session(files, user("question"), assistant("old answer"))
     async with files.hold(session.session_id, run_id="r"):
-        with child(take_a_turn, sessions_dir, session.session_id) as other:
+        with child(run_turn, sessions_dir, session.session_id) as other:
             other.rest()
         with pytest.raises(SessionConflict):
             await files.replace_tail(session.session_id, 1, [assistant("new answer")], revision=session.revision)
@@ -75,7 +75,7 @@ async def test_replacing_an_outdated_history_is_a_conflict(files: FileSessionSto
 
 def test_answer_of_a_dead_process_is_interrupted(manager: SessionManager, sessions_dir: Path) -> None:
     session_id = manager.create_session(_options()).session_id
-    with child(leave_an_answer_unfinished, sessions_dir, session_id) as other:
+    with child(run_unfinished_turn, sessions_dir, session_id) as other:
         other.next()
         assert contents(manager.load_session(session_id)) == ["question"]
         other.process.kill()
@@ -86,7 +86,7 @@ def test_answer_of_a_dead_process_is_interrupted(manager: SessionManager, sessio
 
 async def test_opening_a_served_directory_logs_the_other_process(files: FileSessionStore, sessions_dir: Path) -> None:
     await files.open()
-    with child(serve_beside, sessions_dir) as other:
+    with child(open_store, sessions_dir) as other:
         ((line,),) = other.rest()
     assert f"sessions directory shared process={os.getpid()} directory={sessions_dir}:" in line
     assert "turns of one session are not coordinated between processes" in line
@@ -96,12 +96,12 @@ async def test_opening_sweeps_files_of_dead_processes_without_warning(
     manager: SessionManager, sessions_dir: Path
 ) -> None:
     session_id = manager.create_session(_options()).session_id
-    with child(leave_an_answer_unfinished, sessions_dir, session_id) as dying:
+    with child(run_unfinished_turn, sessions_dir, session_id) as dying:
         dying.next()
         dying.process.kill()
         dying.rest()
     (left,) = (sessions_dir / ".locks").glob("*.process")
-    with child(serve_beside, sessions_dir) as other:
+    with child(open_store, sessions_dir) as other:
         assert other.rest() == [[]]
     assert not left.exists()
 
@@ -118,7 +118,7 @@ def test_forked_child_does_not_keep_presence_of_dead_parent(tmp_path: Path) -> N
     os.read(ready[0], 1)
     try:
         assert ProcessRegistry(tmp_path).is_running(presence.name)
-        name, presence.name = presence.name, None  # its file stays, as after a kill
+        name, presence.name = presence.name, None  # the file remains, as after a kill
         presence.unregister()
         assert not ProcessRegistry(tmp_path).is_running(name)
     finally:

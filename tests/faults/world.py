@@ -1,6 +1,6 @@
-"""A server whose descriptors can be counted, in front of a stub whose answers can be paused.
+"""Server with countable descriptors, in front of a stub whose answers can be paused.
 
-The first tier has the server in a thread of this process, the second tier in a process of its own.
+The first tier runs the server in a thread of this process, the second tier in a separate process.
 """
 
 import os
@@ -44,7 +44,7 @@ HANGING = '''
 
 
 class World:
-    """The server, the model behind it, and what can be measured of both."""
+    """A server, the model behind it, and measurements of both."""
 
     def __init__(self, stub: StubServer, api: Api, process_id: int) -> None:
         self.stub, self.api = stub, api

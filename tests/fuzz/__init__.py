@@ -1,1 +1,1 @@
-"""Every operation of the API's document, asked with what the document allows and with what it does not."""
+"""Fuzzing: every operation of the OpenAPI document with valid and invalid data."""

@@ -1,4 +1,4 @@
-"""What must hold of every response, besides what schemathesis checks of any API."""
+"""Checks of every response, in addition to those of schemathesis."""
 
 import re
 from typing import Any
@@ -14,37 +14,42 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 
 _ID = re.compile(rb"([0-9a-f]+):([0-9]+)")
 _LAST = {b"done", b"complete"}
-_UNTOLD = (
+_LIMITS_OUTSIDE_SCHEMA = (
     *("cannot be stored", "not finite", "plain file name", "edited arguments are invalid"),
     *("not an image", "cannot see images", "does not support images", "images require a `message`"),
 )
-"""What a schema cannot say: which numbers 64 bits hold, what no file system, no tool and no model takes."""
+"""Errors for limits that the schema does not express: integers of 64 bits, and names that file systems, tools or models
+reject.
+"""
 
 
 def the_server_has_no_defect(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """A 502 is Ollama's failure and documented; a 500 is ours."""
+    """Fail on a 500. A 502 is a failure of Ollama and documented."""
     if response.status_code == 500:
         raise _failure(case, "Internal error", response.text)
     return None
 
 
-def valid_data_is_taken(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """What the schema admits is no invalid request, whatever else may be wrong with it."""
+def valid_data_is_accepted(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """Fail if data that the schema allows is rejected as an invalid request."""
     if case.meta is None or case.meta.generation.mode != GenerationMode.POSITIVE or response.status_code != 422:
         return None
     error = response.json()["error"]
-    if error["code"] == "VALIDATION_ERROR" and not any(reason in error["message"] for reason in _UNTOLD):
+    if error["code"] == "VALIDATION_ERROR" and not any(reason in error["message"] for reason in _LIMITS_OUTSIDE_SCHEMA):
         raise _failure(case, "The schema admits what the route refuses", error["message"])
     return None
 
 
 def invalid_data_is_refused(ctx: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """With a documented status. No body, or ``null``, is valid where it may be absent, though meant not to be."""
+    """Fail if invalid data is not refused with a documented status.
+
+    An absent or `null` body is valid where the body is optional.
+    """
     return None if case.body is None or case.body is NOT_SET else negative_data_rejection(ctx, response, case)
 
 
-def refused_methods_are_told_the_others(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """``Allow`` names what the document does; other paths of the document may match as well, and add to it."""
+def refused_methods_have_allow_header(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """Fail unless `Allow` contains the documented methods. It may contain methods of other matching paths."""
     if response.status_code != 405:
         return None
     documented = {method.upper() for method in case.operation.schema[case.operation.path]}
@@ -54,15 +59,15 @@ def refused_methods_are_told_the_others(_: CheckContext, response: Response, cas
     return None
 
 
-def streams_are_whole(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """Every event of a stream has a name and a JSON object, those of a turn ascending ids; the last says it is.
+def streams_are_complete(_: CheckContext, response: Response, case: Case[Any]) -> bool | None:
+    """Fail unless each event has a name and a JSON object, ids ascend and the last event ends the stream.
 
-    A completion's have no name.
+    Events of a completion have no name.
     """
     if not response.headers.get("content-type", [""])[0].startswith("text/event-stream"):
         return None
     if case.operation.path.startswith("/v1/"):
-        _completion_is_whole(response, case)
+        _completion_is_complete(response, case)
         return None
     *frames, rest = response.content.split(b"\n\n")
     events = [_fields(frame) for frame in frames if not frame.startswith(b":")]
@@ -76,7 +81,7 @@ def streams_are_whole(_: CheckContext, response: Response, case: Case[Any]) -> b
     return None
 
 
-def _completion_is_whole(response: Response, case: Case[Any]) -> None:
+def _completion_is_complete(response: Response, case: Case[Any]) -> None:
     *chunks, done, rest = [frame for frame in response.content.split(b"\n\n") if not frame.startswith(b":")]
     wrong = [chunk for chunk in chunks if not isinstance(_json(_fields(chunk).get(b"data", b"")), dict)]
     if wrong or not chunks or (done, rest) != (b"data: [DONE]", b""):

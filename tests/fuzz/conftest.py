@@ -17,7 +17,7 @@ from tests.support.api import Api
 
 
 def _is_selected(config: pytest.Config) -> bool:
-    """Return whether this run of pytest has the second tier."""
+    """Return whether this test run includes the second tier."""
     return bool(config.option.markexpr != "not slow")
 
 
@@ -34,7 +34,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One server in test mode, a process of its own. Fails if its log reports a defect."""
+    """One server in test mode in its own process. Fails if its log reports a defect."""
     data_dir = tmp_path_factory.mktemp("fuzz")
     World.furnish(data_dir)
     with LoggedServer(data_dir) as server:

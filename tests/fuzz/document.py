@@ -1,6 +1,6 @@
-"""The API's own document, with the names in its paths narrowed to some that exist on the server and some that do not.
+"""The OpenAPI document with path parameters restricted to some existing and some unknown names.
 
-Left free, a name would hardly ever be one that exists, and fuzzing would see nothing but "not found".
+With random names, fuzzing would see little but 404.
 """
 
 from typing import Any
@@ -19,11 +19,11 @@ _NAMES: dict[str, list[Any]] = {
     "filename": [PROMPT, "none.md", ".."],
 }
 _GUARDS = (401, 403, 413, 431)
-"""What is answered before a route is asked. The document has it under ``default``."""
+"""Statuses that middleware returns before the route is called. The document has them under `default`."""
 
 
 def document() -> dict[str, Any]:
-    """The document, as it is fuzzed: each route has to name the statuses that it has itself."""
+    """Return the document for fuzzing, in which each route lists its own statuses."""
     written: dict[str, Any] = create_app().openapi()
     for item in written["paths"].values():
         for operation in item.values():

@@ -1,4 +1,4 @@
-"""Names that exist, put into what was made up at random: in most bodies, for no random text is ever a model's name."""
+"""Replacement of random values by existing names, because random text is never the name of a model."""
 
 import zlib
 from typing import Any
@@ -18,11 +18,11 @@ _VALUES: dict[str, list[Any]] = {
     "images": [[base64_image(PNG)], [base64_image(PNG), base64_image(GIF)], []],
     "modelIds": [MODELS, MODELS[:1], [1, "2"]],
 }
-"""By field."""
+"""Names by field."""
 
 
-def fed(body: Any) -> Any:
-    """A valid body with names that exist; the same body is always given the same."""
+def with_existing_names(body: Any) -> Any:
+    """Return a valid body with existing names. The result depends only on the body."""
     if not isinstance(body, dict):
         return body
     chance = zlib.crc32(repr(sorted(body.items())).encode("utf-8", "replace"))
@@ -32,5 +32,5 @@ def fed(body: Any) -> Any:
 def _value(field: str, value: Any, chance: int) -> Any:
     values = _VALUES.get(field)
     if values is None or value is None:
-        return fed(value) if field.endswith("_settings") else value
+        return with_existing_names(value) if field.endswith("_settings") else value
     return values[chance // 4 % len(values)] if chance % 4 else value

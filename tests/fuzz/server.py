@@ -1,4 +1,4 @@
-"""The server in test mode as a process of its own, whose log is read when it has ended."""
+"""Server in test mode in its own process, whose log is checked at the end."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 _READY_SECONDS = 30
 _SETTINGS = {
-    # Long enough to be decided about, short enough to be waited for.
+    # Long enough for a decision, short enough to wait for the timeout.
     "MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS": "0.5",
     "MOCHI_SUMMARIZATION_INTERVAL_SECONDS": "0.05",
     "PYTHONUNBUFFERED": "1",
@@ -18,7 +18,7 @@ _COMPLAINTS = re.compile(r"Traceback|never (retrieved|awaited)|\b(ERROR|CRITICAL
 
 
 class LoggedServer:
-    """``mochi-server --test-mode`` without waiting; use it as a context manager."""
+    """`mochi-server --test-mode` without delays. Use it as a context manager."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -43,7 +43,7 @@ class LoggedServer:
             self._process.kill()
 
     def complaints(self) -> list[str]:
-        """Lines of the log that tell of a defect, with what follows them."""
+        """Return log lines that report a defect, with the lines after them."""
         lines = self._log.read_text(errors="replace").splitlines()
         found = [number for number, line in enumerate(lines) if _COMPLAINTS.search(line)]
         return ["\n".join(lines[number : number + 40]) for number in found[:3]]

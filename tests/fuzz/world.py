@@ -1,7 +1,7 @@
-"""What exists on the fuzzed server: tools, agents, a prompt, and for every request a session as it asks for one.
+"""Data of the fuzzed server: tools, agents, a prompt, and a new session for each request.
 
-A case names the session it wants ("asking"); a real one is made for it and deleted after
-it. So every request meets the same world, whatever was asked before it, and a failure can be had again.
+A case names the kind of session that it needs, for example "asking". A real session is created for it and deleted
+afterwards. So each request has the same initial state and failures can be reproduced.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,29 +52,29 @@ def _fresh(api: Api) -> str:
     return str(api.create_session(MODELS[0], **_EVERYTHING)["session_id"])
 
 
-def _talked(api: Api) -> str:
+def _with_messages(api: Api) -> str:
     session_id = str(api.create_session(MODELS[0], system_prompt="Be brief.", **_EVERYTHING)["session_id"])
     api.send_message(session_id, MESSAGES[0])
     return session_id
 
 
-def _asking(api: Api) -> str:
-    """It waits until somebody decides, or the server's patience ends."""
+def _waiting_for_approval(api: Api) -> str:
+    """Create a session that waits for an approval, until the decision or the timeout."""
     session_id = _fresh(api)
     with api.open_stream(session_id, MESSAGES[2], on_disconnect="continue") as events:
         assert any(event.type == "tool_call_confirmation_required" for event in events)
     return session_id
 
 
-def _shown(api: Api) -> str:
-    """A model that can see was shown an image."""
+def _with_image(api: Api) -> str:
+    """Create a session that has shown an image to a vision model."""
     session_id = str(api.create_session(SEES)["session_id"])
     api.send_message(session_id, MESSAGES[0], images=[base64_image(PNG)])
     return session_id
 
 
-def _agents(api: Api) -> str:
-    """A session that an agent keeps, not a person."""
+def _of_agent(api: Api) -> str:
+    """Create a session of an agent."""
     if not (chats := api.ok(api.http.get("/agents/chats"))["sessions"]):
         api.send_message(_fresh(api), MESSAGES[3])
         chats = api.ok(api.http.get("/agents/chats"))["sessions"]
@@ -83,15 +83,15 @@ def _agents(api: Api) -> str:
 
 SESSIONS: dict[str, Callable[[Api], str]] = {
     "fresh": _fresh,
-    "answered": _talked,
-    "asking": _asking,
-    "shown": _shown,
-    "agents": _agents,
+    "answered": _with_messages,
+    "asking": _waiting_for_approval,
+    "shown": _with_image,
+    "agents": _of_agent,
 }
 
 
 class World:
-    """A server's data directory, and the server."""
+    """Data directory of the server, and the server."""
 
     def __init__(self, data_dir: Path, api: Api) -> None:
         self._prompts = data_dir / "system_prompts"
@@ -100,29 +100,29 @@ class World:
 
     @staticmethod
     def furnish(data_dir: Path) -> None:
-        """Write what the server finds when it starts."""
+        """Write the files that the server reads when it starts."""
         write_tools(data_dir, _TOOLS)
         write_agent(data_dir)
         write_agent(data_dir, AGENTS[1], SKILL=None)
 
     @contextmanager
-    def made_for(self, case: "Case[Any]") -> Iterator[None]:
-        """The names that the case holds, made true for as long as it is asked."""
+    def resources_for(self, case: "Case[Any]") -> Iterator[None]:
+        """Yield real names for those in the case; they exist while the context is open."""
         self._renew_prompts()
-        wanted = case.path_parameters.get("session_id") if case.path_parameters else None
-        made = SESSIONS[wanted](self.api) if isinstance(wanted, str) and wanted in SESSIONS else None
-        if made is not None:
-            case.path_parameters["session_id"] = made
+        kind = case.path_parameters.get("session_id") if case.path_parameters else None
+        session_id = SESSIONS[kind](self.api) if isinstance(kind, str) and kind in SESSIONS else None
+        if session_id is not None:
+            case.path_parameters["session_id"] = session_id
             if isinstance(case.body, dict) and isinstance(case.body.get("confirmation_id"), str):
-                case.body = {**case.body, **self._waiting_call(made)}
+                case.body = {**case.body, **self._waiting_call(session_id)}
         try:
             yield
         finally:
-            if made is not None:
+            if session_id is not None:
                 if isinstance(case.body, dict) and case.body.get("context_window"):
-                    # A window set by hand is that of all sessions of the model; a tiny one would end them all.
-                    self.api.http.patch(f"/sessions/{made}", json={"context_window": None})
-                self.api.http.delete(f"/sessions/{made}")
+                    # A manual window applies to all sessions of the model; a tiny one would fail all of them.
+                    self.api.http.patch(f"/sessions/{session_id}", json={"context_window": None})
+                self.api.http.delete(f"/sessions/{session_id}")
 
     def _renew_prompts(self) -> None:
         self._prompts.mkdir(exist_ok=True)
@@ -132,7 +132,7 @@ class World:
         (self._prompts / PROMPT).write_text("You are helpful.")
 
     def _waiting_call(self, session_id: str) -> dict[str, str]:
-        """The id that a decision needs, if there is something to decide."""
+        """Return the confirmation id for a decision, if a call waits."""
         response = self.api.http.get(f"/chat/{session_id}/confirmations")
         waiting = response.json().get("confirmations")
         return {"confirmation_id": waiting[0]["confirmation_id"]} if waiting else {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from tests.api.test_tools import Asked
+from tests.api.test_tools import PendingApproval
 from tests.mcp.test_servers import called, problems, session_with
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
@@ -65,7 +65,7 @@ def test_tools_are_listed_approved_called_and_denied(api: Api) -> None:
     session_id = session_with(api, "always_confirm")
     for approved, outcome in ((True, "The sum of 1 and 2 is 3."), (False, None)):
         with api.open_stream(session_id, instruct(calls("get-sum", a=1, b=2), words(2))) as stream:
-            asked = Asked(api, session_id, stream)
-            api.ok(asked.decide(approved=approved))
-            result = next(event for event in asked.rest() if event.type == "tool_result")
+            pending = PendingApproval(api, session_id, stream)
+            api.ok(pending.decide(approved=approved))
+            result = next(event for event in pending.remaining_events() if event.type == "tool_result")
         assert (result.data["success"], result.data["result"]) == (approved, outcome)

@@ -1,4 +1,4 @@
-"""MCP servers' tools over HTTP: listed, approved, called, denied; and MCP servers that fail."""
+"""Tools of MCP servers over HTTP: listing, approval, calls and denial; failing MCP servers."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ import pytest
 from mochi_server.mcp import manager as all_servers
 from mochi_server.mcp import server_task as one_server
 from mochi_stub import StubServer
-from tests.api.test_tools import Asked
+from tests.api.test_tools import PendingApproval
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import by_hand, is_alive, journal, running, started, write_mcp
@@ -34,14 +34,14 @@ PYTHON = '''
 
 @dataclass(frozen=True)
 class Shared:
-    """A server with the MCP server ``hand``, for tests that change neither."""
+    """Server with the MCP server `hand`, for tests that change neither."""
 
     api: Api
     data_dir: Path
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Fail if the MCP server receives anything inside."""
+        """Fail if the MCP server receives anything within the context."""
         before = journal(self.data_dir)
         yield
         assert journal(self.data_dir) == before
@@ -49,7 +49,7 @@ class Shared:
 
 @pytest.fixture(scope="module")
 def shared(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """A server for the module, whose MCP server offers ``echo`` and ``note``."""
+    """A server for the module, whose MCP server offers `echo` and `note`."""
     data_dir = tmp_path_factory.mktemp("hand")
     write_mcp(data_dir, hand=by_hand(data_dir, "echo", "note"))
     with RunningServer(data_dir, shared_stub.url) as server:
@@ -60,14 +60,14 @@ def shared(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def offered(request: pytest.FixtureRequest) -> list[str]:
-    """The arguments of the MCP server ``hand``: the tools that it offers, by default echo and note."""
+    """The arguments of the MCP server `hand`: the tools that it offers, by default echo and note."""
     arguments: list[str] = getattr(request, "param", ["echo", "note"])
     return arguments
 
 
 @pytest.fixture
 def server(stub: StubServer, tmp_path: Path, offered: list[str]) -> Iterator[RunningServer]:
-    """A server for one test, with an MCP server of its own."""
+    """A server for one test, with its own MCP server."""
     write_mcp(tmp_path, hand=by_hand(tmp_path, *offered))
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=5) as server:
         yield server
@@ -80,18 +80,18 @@ def api(server: RunningServer) -> Api:
 
 
 def offering(*tools: str) -> pytest.MarkDecorator:
-    """Let the MCP server of a test offer these tools."""
+    """Set the tools that the MCP server of a test offers."""
     return pytest.mark.parametrize("offered", [[*tools]], indirect=True, ids=[""])
 
 
 def session_with(api: Api, policy: str = "never_confirm", **settings: Any) -> str:
-    """A new session that may use the tools of the server ``hand``."""
+    """Create a session that may use the tools of the server `hand`."""
     session = api.create_session("mochi", tool_settings={"tool_group": "hand", "execution_policy": policy} | settings)
     return str(session["session_id"])
 
 
 def called(api: Api, tool: str, session_id: str | None = None, **arguments: Any) -> dict[str, Any]:
-    """The outcome of one call."""
+    """Call a tool and return the outcome."""
     answer = api.send_message(session_id or session_with(api), instruct(calls(tool, **arguments), words(2)))
     outcome: dict[str, Any] = answer["tool_calls_executed"][0]
     return outcome
@@ -125,9 +125,9 @@ def test_approved_call_runs_with_edited_arguments(shared: Shared) -> None:
     assert called(api, "echo", session_id, text="unasked")["result"] == "unasked"
     with api.open_stream(session_id, instruct(calls("note", text="yes"), words(3))) as stream:
         with shared.quiet():
-            asked = Asked(api, session_id, stream)
-        api.ok(asked.decide(approved=True, arguments={"text": "edited"}))
-        events = asked.rest()
+            pending = PendingApproval(api, session_id, stream)
+        api.ok(pending.decide(approved=True, arguments={"text": "edited"}))
+        events = pending.remaining_events()
     result = next(event for event in events if event.type == "tool_result")
     assert (result.data["success"], result.data["result"]) == (True, "edited")
     assert journal(shared.data_dir)[-1] == "call note"
@@ -137,10 +137,10 @@ def test_denied_call_is_not_sent_to_the_server(shared: Shared) -> None:
     api = shared.api
     session_id = session_with(api, "always_confirm")
     with shared.quiet(), api.open_stream(session_id, instruct(calls("note", text="no"), words(3))) as stream:
-        asked = Asked(api, session_id, stream)
-        assert asked.decide(approved=True, arguments={"text": 5}).status_code == 422
-        api.ok(asked.decide(approved=False))
-        result = next(event for event in asked.rest() if event.type == "tool_result")
+        pending = PendingApproval(api, session_id, stream)
+        assert pending.decide(approved=True, arguments={"text": 5}).status_code == 422
+        api.ok(pending.decide(approved=False))
+        result = next(event for event in pending.remaining_events() if event.type == "tool_result")
     assert result.data["error_code"] == "TOOL_EXECUTION_DENIED"
 
 
@@ -153,9 +153,9 @@ def test_wrong_arguments_are_not_sent_to_the_server(shared: Shared) -> None:
 def test_session_approval_covers_only_the_tool_of_that_server(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api, "always_confirm", tools=["note"])
     with api.open_stream(session_id, instruct(calls("note", text="yes"), words(3))) as stream:
-        asked = Asked(api, session_id, stream)
-        api.ok(asked.decide(approved=True, remember="session"))
-        asked.rest()
+        pending = PendingApproval(api, session_id, stream)
+        api.ok(pending.decide(approved=True, remember="session"))
+        pending.remaining_events()
     assert called(api, "note", session_id, text="again")["success"]
     source = 'def note(text: str) -> str:\n    """Write."""\n    return text\n__all__ = ["note"]'
     write_tools(tmp_path, source)
@@ -258,7 +258,7 @@ def reloading(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory)
     ],
     ids=["cut", "bytes", "deep", "large", "list", "number", "nameless"],
 )
-def test_a_malformed_file_is_a_problem(reloading: Shared, content: bytes, message: str) -> None:
+def test_malformed_file_is_a_problem(reloading: Shared, content: bytes, message: str) -> None:
     write_mcp(reloading.data_dir).write_bytes(content)
     reloading.api.ok(reloading.api.http.post("/tools/reload"))
     assert problems(reloading.api) == {"mcp.json": message}
@@ -348,7 +348,7 @@ def test_reload_reads_the_file_and_reconnects(api: Api, tmp_path: Path) -> None:
 def test_repeated_reloads_leave_no_process_behind(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is only just being started is ended, too, with what it has started."""
+    """Processes that are still starting are ended, too, with their children."""
     monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 0)
     monkeypatch.setattr("mochi_server.mcp.stdio.EXIT_GRACE_SECONDS", 0.1)
     stubborn = {**by_hand(tmp_path), "command": "sh", "args": ["-c", "trap '' TERM; sleep 77 & wait"]}
@@ -390,7 +390,7 @@ def test_server_gets_only_its_configured_environment(
 def test_stop_ends_mcp_servers_and_their_children(
     server: RunningServer, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that ignores the end of its input, and SIGTERM."""
+    """This includes a server that ignores SIGTERM and the end of its input."""
     monkeypatch.setattr("mochi_server.mcp.stdio.EXIT_GRACE_SECONDS", 0.1)
     assert "echo" in api.ok(api.http.get("/tools"))["tools"]
     pids = started(tmp_path)

@@ -1,4 +1,4 @@
-"""Schemas of MCP tools, as models and clients are shown them; arguments that fit, and those that do not."""
+"""MCP tool schemas: the form for models and clients, and validation of arguments."""
 
 import time
 from typing import TYPE_CHECKING, Any

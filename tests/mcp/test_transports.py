@@ -1,4 +1,4 @@
-"""MCP servers as others make them: over streamable HTTP, a reference server over stdio; and none outlives us."""
+"""MCP servers that other projects provide: streamable HTTP, and a reference server over stdio."""
 
 import signal
 import sys
@@ -65,7 +65,7 @@ def test_reference_server_is_listed_and_called(stub: StubServer, tmp_path: Path)
 
 
 def test_mcp_servers_end_when_the_process_is_killed(tmp_path: Path) -> None:
-    """Not one that ignores the end of its input, and none of what it has started."""
+    """This includes a server that ignores the end of its input, and child processes."""
     write_mcp(tmp_path, hand=by_hand(tmp_path, "stubborn"))
     arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9"]
     with Command("mochi_server", *arguments, cwd=tmp_path) as command:

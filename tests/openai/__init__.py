@@ -1,1 +1,1 @@
-"""What clients of OpenAI's API find at ``/v1``: the official one, and an agent library on top of it."""
+"""OpenAI-compatible API at `/v1` with the official client and an agent library."""

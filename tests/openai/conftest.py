@@ -1,4 +1,4 @@
-"""A server with a tool that reads and one that writes, an agent, and the official client at its conversation."""
+"""Server with a read-only and a writing tool and an agent, and the official client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation as a program would hold it with the official client, streamed or not."""
+"""Conversation with the official client, streamed or not."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": {"ty
 
 @dataclass
 class Conversation:
-    """Asks for completions; ``asks`` goes with every one of them."""
+    """Conversation that sends completion requests; `asks` has the fields of each request."""
 
     client: openai.OpenAI
     stub: StubServer
     stream: bool = False
     asks: dict[str, Any] = field(default_factory=dict)
     messages: list[Any] = field(default_factory=list)
-    """What has been said so far."""
+    """The messages so far."""
 
     def __post_init__(self) -> None:
         self._before = len(self._chats())
 
     @property
     def sent(self) -> list[Any]:
-        """The chat requests that Ollama got from here."""
+        """Return the chat requests that this conversation caused at Ollama."""
         return self._chats()[self._before :]
 
     def send_message(self, text: Any, **asks: Any) -> ChatCompletion:
-        """One more message of the user's, behind all others, and its answer."""
+        """Send one more user message and return the answer."""
         return self.send_messages({"role": "user", "content": text}, **asks)
 
-    def send_messages(self, *said: Any, **asks: Any) -> ChatCompletion:
-        """Some more messages, and the answer to them."""
-        self.messages.extend(said)
+    def send_messages(self, *message_of: Any, **asks: Any) -> ChatCompletion:
+        """Send several more messages and return the answer."""
+        self.messages.extend(message_of)
         completion = self._complete({"model": "mochi", "messages": self.messages, **self.asks, **asks})
         self.messages.append(completion.choices[0].message.model_dump(exclude_none=True))
         return completion
 
     def refused(self, **asks: Any) -> openai.APIStatusError:
-        """The error that a request gets; unless told otherwise, it says hello."""
+        """Return the error of a request, by default with the message "Hello!"."""
         import openai
 
-        asked = {"model": "mochi", "messages": [{"role": "user", "content": "Hello!"}], **self.asks, **asks}
+        request = {"model": "mochi", "messages": [{"role": "user", "content": "Hello!"}], **self.asks, **asks}
         with pytest.raises(openai.APIStatusError) as caught:
-            self._complete(asked)
+            self._complete(request)
         body = caught.value.response.json()
         assert set(body) == {"error"}, body
         assert set(body["error"]) == {"message", "type", "param", "code"}, body
@@ -63,36 +63,36 @@ class Conversation:
     def _chats(self) -> list[Any]:
         return [exchange.body for exchange in self.stub.exchanges() if exchange.path == "/api/chat"]
 
-    def _complete(self, asked: dict[str, Any]) -> ChatCompletion:
+    def _complete(self, request: dict[str, Any]) -> ChatCompletion:
         if not self.stream:
-            completion: ChatCompletion = self.client.chat.completions.create(**asked)
+            completion: ChatCompletion = self.client.chat.completions.create(**request)
             return completion
-        asked["stream_options"] = {"include_usage": True}
-        with self.client.chat.completions.stream(**asked) as events:
+        request["stream_options"] = {"include_usage": True}
+        with self.client.chat.completions.stream(**request) as events:
             return events.get_final_completion()
 
 
-def said(completion: ChatCompletion) -> ChatCompletionMessage:
-    """The message of an answer."""
+def message_of(completion: ChatCompletion) -> ChatCompletionMessage:
+    """Return the message of a completion."""
     return completion.choices[0].message
 
 
 def call_of(completion: ChatCompletion) -> Any:
-    """The one call that an answer is."""
+    """Return the only tool call of an answer."""
     assert completion.choices[0].finish_reason == "tool_calls"
-    calls = said(completion).tool_calls or []
+    calls = message_of(completion).tool_calls or []
     assert len(calls) == 1
     return calls[0]
 
 
 def client_of(server: RunningServer, key: str = "any") -> openai.OpenAI:
-    """The official client; it asks once."""
+    """Return the official client, without retries."""
     import openai
 
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
 
 
 def stored(data_dir: Path) -> list[str]:
-    """Names of the files that hold conversations."""
+    """Return the names of the session files."""
     folders = [data_dir / "chat_sessions", *data_dir.glob("agents/agent_chats")]
     return sorted(str(path) for folder in folders for path in folder.glob("*.json*"))

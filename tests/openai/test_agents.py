@@ -1,4 +1,4 @@
-"""Agents as models."""
+"""Agents as models of the OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mochi_stub import StubServer
-from tests.openai.conversation import Conversation, client_of, said, stored
+from tests.openai.conversation import Conversation, client_of, message_of, stored
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -26,21 +26,20 @@ def test_agent_streams_plan_as_reasoning_and_answers(conversation: Conversation,
     conversation.stream = stream
     conversation.messages = [{"role": "user", "content": "Earlier."}, {"role": "assistant", "content": "Indeed."}]
     answer = conversation.send_message(WORK, model="agent:helper")
-    message: Any = said(answer)
+    message: Any = message_of(answer)
     assert answer.model == "agent:helper"
     assert "A lorem" in message.content
     if not stream:
         assert message.reasoning_content
     assert answer.usage
     assert answer.usage.prompt_tokens > 0
-    told = [message["content"] for message in conversation.sent[0]["messages"]]
-    assert told[:4] == ["You are helper.", "Earlier.", "Indeed.", WORK]
+    sent_contents = [message["content"] for message in conversation.sent[0]["messages"]]
+    assert sent_contents[:4] == ["You are helper.", "Earlier.", "Indeed.", WORK]
     assert stored(data_dir) == before
 
 
 @STREAMED
 def test_plan_of_agent_is_separate_from_answer(conversation: Conversation, server: RunningServer, stream: bool) -> None:
-    """It says what it will do before it does it."""
     api = server.api()
     session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
     api.send_message(session, instruct(delegate(), words(2)))
@@ -49,7 +48,7 @@ def test_plan_of_agent_is_separate_from_answer(conversation: Conversation, serve
     conversation.stream = stream
     answer = conversation.send_message("Announce it.", model="agent:helper", extra_headers={"X-Mochi-Session": chat})
     _, plan, *acting = [m["content"] for m in api.ok(api.http.get(f"/agents/chats/{chat}"))["messages"][before:]]
-    message: Any = said(answer)
+    message: Any = message_of(answer)
     assert (len(acting), message.content) == (2, "\n\n".join(acting))
     if not stream:
         assert message.reasoning == plan
@@ -66,7 +65,7 @@ def test_text_of_agents_in_a_session_is_reasoning(
     answer = conversation.send_message(
         nested(delegate(*does), words(4), label="M"), extra_headers={"X-Mochi-Session": session}
     )
-    message: Any = said(answer)
+    message: Any = message_of(answer)
     assert message.content == api.messages(session)[-1]["content"]
     if not stream:
         assert message.reasoning.split("\n\n") == ["A lorem ipsum A", "A lorem ipsum A", "A lorem ipsum dolor A"]
@@ -84,7 +83,7 @@ def test_write_tool_of_agent_needs_policy(
     assert notes(data_dir) == before + written
 
 
-def test_a_conversation_with_an_agent_is_continued_by_its_id(conversation: Conversation, server: RunningServer) -> None:
+def test_conversation_with_an_agent_is_continued_by_its_id(conversation: Conversation, server: RunningServer) -> None:
     api = server.api()
     session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
     api.send_message(session, instruct(delegate(), words(2)))

@@ -1,4 +1,4 @@
-"""Conversations that nobody stores: what the model is sent, what the client gets."""
+"""Completions without a session: requests to the model and responses to the client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from mochi_server.sessions import SessionQuery
 from mochi_stub import Cut, Model, Reply, StubServer, Text
-from tests.openai.conversation import LOOK, Conversation, call_of, client_of, said, stored
+from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of, stored
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
@@ -41,8 +41,8 @@ def test_models_and_agents_are_listed(client: openai.OpenAI) -> None:
 def test_answer_has_text_and_token_counts_of_ollama(conversation: Conversation, stream: bool) -> None:
     conversation.stream = stream
     answer = conversation.send_message("Hello!")
-    assert said(answer).content
-    assert said(answer).content.endswith("Hello!")  # type: ignore[union-attr]  # it has some
+    assert message_of(answer).content
+    assert message_of(answer).content.endswith("Hello!")  # type: ignore[union-attr]  # not None
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage
     assert answer.usage.prompt_tokens > 0
@@ -96,16 +96,16 @@ def test_answer_at_limit_has_finish_reason_length(conversation: Conversation) ->
 
 @STREAMED
 def test_reasoning_is_sent_under_both_names(conversation: Conversation, client: openai.OpenAI, stream: bool) -> None:
-    asked: Any = {
+    request: Any = {
         "model": "mochi",
         "messages": [{"role": "user", "content": instruct(words(2), reasoning=3)}],
         "reasoning_effort": "low",
     }
     if stream:
-        deltas: list[Any] = [c.choices[0].delta for c in client.chat.completions.create(stream=True, **asked)]
+        deltas: list[Any] = [c.choices[0].delta for c in client.chat.completions.create(stream=True, **request)]
         thought = ["".join(getattr(d, n, None) or "" for d in deltas) for n in ("reasoning", "reasoning_content")]
     else:
-        message: Any = said(client.chat.completions.create(**asked))
+        message: Any = message_of(client.chat.completions.create(**request))
         thought = [message.reasoning, message.reasoning_content]
     assert thought[0] == thought[1] != ""
 
@@ -125,8 +125,8 @@ def test_client_tools_are_called_by_client(conversation: Conversation, stream: b
     assert answer.choices[0].finish_reason == "stop"
     first, second = conversation.sent
     assert [tool["function"]["name"] for tool in first["tools"]] == ["look"]
-    asked, result = second["messages"][-2:]
-    assert asked["tool_calls"][0]["function"] == {"index": 0, "name": "look", "arguments": {"at": "sky"}}
+    request, result = second["messages"][-2:]
+    assert request["tool_calls"][0]["function"] == {"index": 0, "name": "look", "arguments": {"at": "sky"}}
     assert result == {"role": "tool", "content": "blue", "tool_name": "look", "tool_call_id": call.id}
 
 
@@ -140,15 +140,15 @@ def test_tools_are_offered_as_chosen(conversation: Conversation) -> None:
 
 def test_call_despite_tool_choice_none_is_dropped(conversation: Conversation) -> None:
     answer = conversation.send_message(instruct(calls("look"), words(3)), tools=[LOOK], tool_choice="none")
-    assert (said(answer).tool_calls, answer.choices[0].finish_reason) == (None, "stop")
+    assert (message_of(answer).tool_calls, answer.choices[0].finish_reason) == (None, "stop")
 
 
 @STREAMED
 def test_server_tools_run_on_server(conversation: Conversation, stream: bool) -> None:
     conversation.stream, conversation.asks = stream, {"extra_headers": {"X-Mochi-Tools": "add, note"}}
     answer = conversation.send_message(instruct(words(1), calls("add", a=1, b=2), words(2)))
-    assert said(answer).content
-    assert "\n\n" in said(answer).content, "the texts of two rounds run into each other"  # type: ignore[operator]  # it has some
+    assert message_of(answer).content
+    assert "\n\n" in message_of(answer).content, "the texts of two rounds run into each other"  # type: ignore[operator]  # not None
     assert conversation.sent[-1]["messages"][-1]["content"] == "3.0"
 
 
@@ -168,7 +168,7 @@ def test_server_and_client_tools_are_called_together(
 @pytest.mark.parametrize(
     ("policy", "result"), [(None, "denied"), ("never_confirm", "Noted."), ("always_confirm", "denied")]
 )
-def test_a_call_that_needs_approval_is_denied(conversation: Conversation, policy: str | None, result: str) -> None:
+def test_call_that_needs_approval_is_denied(conversation: Conversation, policy: str | None, result: str) -> None:
     headers = {"X-Mochi-Tools": "note"} | ({"X-Mochi-Tool-Policy": policy} if policy else {})
     answer: Any = conversation.send_message(instruct(calls("note", text="x"), words(2)), extra_headers=headers)
     assert result in conversation.sent[-1]["messages"][-1]["content"]
@@ -178,7 +178,7 @@ def test_a_call_that_needs_approval_is_denied(conversation: Conversation, policy
     assert call["execution_time"] >= 0
 
 
-def test_instructions_and_thoughts_are_sent_on(conversation: Conversation) -> None:
+def test_instructions_and_thinking_are_forwarded(conversation: Conversation) -> None:
     conversation.messages = [
         {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
         {"role": "user", "content": "Hi."},
@@ -216,7 +216,7 @@ def test_images_are_sent_to_vision_models(tmp_path: Path) -> None:
         in_session(conversation, server.api())
 
 
-def test_a_conversation_may_hold_more_images_than_a_message(conversation: Conversation) -> None:
+def test_conversation_can_have_more_images_than_a_message(conversation: Conversation) -> None:
     def message(number: int) -> Any:
         url = f"data:image/png;base64,{PIXEL}"
         return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}] * number}
@@ -229,7 +229,7 @@ def test_a_conversation_may_hold_more_images_than_a_message(conversation: Conver
 
 
 def in_session(conversation: Conversation, api: Api) -> None:
-    """The first message once more: the session stores its image, and shows it to the model."""
+    """Send the first message again with a session, which stores its image and sends it to the model."""
     session = api.create_session("seeing")["session_id"]
     asks: Any = {"model": "seeing", "extra_headers": {"X-Mochi-Session": session}}
     said_before = conversation.messages[0]
@@ -297,7 +297,7 @@ def test_image_urls_are_not_fetched(conversation: Conversation, url: str) -> Non
     assert str(refusal.param).startswith("messages")
 
 
-def test_refusals_before_any_route_have_openais_form(server: RunningServer) -> None:
+def test_errors_before_routing_have_the_openai_format(server: RunningServer) -> None:
     url = f"{server.url}/v1/chat/completions"
     for response, status, code in (
         (httpx.get(f"{server.url}/v1/nothing"), 404, "not_found"),
@@ -326,7 +326,7 @@ def test_api_key_is_a_bearer_token(tmp_path: Path, stub: StubServer) -> None:
 
 
 def test_window_is_shared_with_sessions_of_model(conversation: Conversation, server: RunningServer) -> None:
-    """So that Ollama loads nothing anew between them."""
+    """So Ollama does not reload the model."""
     api = server.api()
     session = api.create_session("mochi-long")["session_id"]
     wide = {"context_window": {"current_window": 24_576}}
@@ -351,7 +351,7 @@ def test_unreachable_ollama_is_502(tmp_path: Path, stream: bool) -> None:
 
 
 def test_long_conversation_is_compacted(tmp_path: Path) -> None:
-    """However many tokens its characters are, which nobody knows before the first count."""
+    """The ratio of characters to tokens is unknown before the first count."""
     models = [Model("small", capabilities=("completion",), context_length=8192)]
     long = {"role": "user", "content": "word " * 200}, {"role": "assistant", "content": "yes " * 200}
     with (
@@ -376,32 +376,32 @@ def test_broken_answer_ends_stream_with_error(tmp_path: Path) -> None:
         RunningServer(tmp_path, stub.url) as server,
         client_of(server) as client,
     ):
-        heard = ""
+        received = ""
         chunks = client.chat.completions.create(
             model="mochi", messages=[{"role": "user", "content": "Hello!"}], stream=True
         )
-        with pytest.raises(openai.APIError) as caught:  # noqa: PT012 - it is the loop that raises
+        with pytest.raises(openai.APIError) as caught:  # noqa: PT012 - the loop raises
             for chunk in chunks:
-                heard += chunk.choices[0].delta.content or ""
-        assert (heard, caught.value.code) == ("one two ", "ollama_error")
+                received += chunk.choices[0].delta.content or ""
+        assert (received, caught.value.code) == ("one two ", "ollama_error")
 
 
-def test_a_shutdown_ends_an_answer_with_an_error(holding: GatedStub, tmp_path: Path) -> None:
+def test_shutdown_ends_an_answer_with_an_error(holding: GatedStub, tmp_path: Path) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}], "stream": True}
     with (
         RunningServer(tmp_path, holding.stub.url, shutdown_grace_seconds=0) as server,
         httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=10) as response,
     ):
-        heard = response.iter_text()
-        assert any("three" in text for text in heard)
+        received = response.iter_text()
+        assert any("three" in text for text in received)
         server.stop()
-        *_, error, done, rest = "".join(heard).split("\n\n")
+        *_, error, done, rest = "".join(received).split("\n\n")
     assert json.loads(error.removeprefix("data: "))["error"]["code"] == "shutting_down"
     assert (done, rest) == ("data: [DONE]", "")
 
 
 @STREAMED
-def test_a_closed_connection_stops_the_model(holding: GatedStub, tmp_path: Path, stream: bool) -> None:
+def test_disconnect_stops_the_model(holding: GatedStub, tmp_path: Path, stream: bool) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}], "stream": stream}
     with RunningServer(tmp_path, holding.stub.url) as server:
         with httpx.Client(base_url=server.url, timeout=5) as client:

@@ -1,4 +1,4 @@
-"""An agent library that people use, over its client for OpenAI."""
+"""Pydantic AI as a client of the OpenAI-compatible API."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:  # only the worker that runs these tests imports the libraries
     from pydantic_ai.messages import ModelMessage
 
 
-def looking(prompt: Prompt) -> Reply:
-    """Looks first, then says what it has seen: the library takes the marks out of what the stub is told otherwise."""
+def resolve(prompt: Prompt) -> Reply:
+    """Call the tool, then report its result.
+
+    A script is needed because the library removes the marks of instruction blocks.
+    """
     last = prompt.messages[-1]
     if last.role == "tool":
         return Reply.of(f"I have {last.content}.")
@@ -27,7 +30,7 @@ def looking(prompt: Prompt) -> Reply:
 async def test_five_turns_with_tools(tmp_path: Path, stream: bool) -> None:
     from openai import AsyncOpenAI
 
-    with StubServer(resolve=looking, speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+    with StubServer(resolve=resolve, speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session = api.create_session("mochi")["session_id"]
         client = AsyncOpenAI(

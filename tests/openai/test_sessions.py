@@ -1,4 +1,4 @@
-"""Completions that are turns of a session: what is new in a request, and what the session keeps."""
+"""Completions in a session: only new messages of a request are appended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.openai.conversation import LOOK, Conversation, call_of, client_of, said
+from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
@@ -27,7 +27,7 @@ def session(api: Api) -> str:
     return str(api.create_session("mochi", system_prompt="Be kind.")["session_id"])
 
 
-def inside(conversation: Conversation, session: str, **headers: str) -> Conversation:
+def in_session(conversation: Conversation, session: str, **headers: str) -> Conversation:
     conversation.asks = {**conversation.asks, "extra_headers": {"X-Mochi-Session": session, **headers}}
     return conversation
 
@@ -38,11 +38,11 @@ def contents(api: Api, session: str) -> list[tuple[str, str]]:
 
 @STREAMED
 def test_five_turns_with_tools_of_the_client(conversation: Conversation, api: Api, session: str, stream: bool) -> None:
-    inside(conversation, session).stream = stream
+    in_session(conversation, session).stream = stream
     conversation.asks["tools"] = [LOOK]
     for turn in range(5):
-        asked = conversation.send_message(instruct(calls("look", at=turn), words(2), label=f"T{turn}"))
-        call = call_of(asked)
+        answer = conversation.send_message(instruct(calls("look", at=turn), words(2), label=f"T{turn}"))
+        call = call_of(answer)
         conversation.send_messages({"role": "tool", "tool_call_id": call.id, "content": f"seen {turn}"})
     system, *messages = api.messages(session)
     assert system["content"] == "Be kind."
@@ -53,13 +53,13 @@ def test_five_turns_with_tools_of_the_client(conversation: Conversation, api: Ap
 
 @STREAMED
 def test_five_turns_with_tools_of_the_server(conversation: Conversation, api: Api, session: str, stream: bool) -> None:
-    """The client says nothing but what is new."""
-    inside(conversation, session, **{"X-Mochi-Tools": "add"}).stream = stream
+    """The client sends only the new message."""
+    in_session(conversation, session, **{"X-Mochi-Tools": "add"}).stream = stream
     api.ok(api.http.patch(f"/sessions/{session}", json={"tool_settings": {"execution_policy": "confirm_destructive"}}))
     for turn in range(5):
         conversation.messages.clear()
         answer: Any = conversation.send_message(instruct(calls("add", a=turn, b=1), words(2), label=f"T{turn}"))
-        assert str(said(answer).content).count(f"T{turn}") == 2
+        assert str(message_of(answer).content).count(f"T{turn}") == 2
         if not stream:
             assert [done["result"] for done in answer.mochi["tool_calls_executed"]] == [f"{turn + 1}.0"]
     assert len(api.messages(session)) == 21
@@ -74,28 +74,28 @@ def test_history_of_session_is_used(conversation: Conversation, api: Api, sessio
         {"role": "assistant", "content": "Never answered."},
     ]
     conversation.send_message("Two.")
-    told = conversation.sent[-1]["messages"]
-    assert told[0] == {"role": "system", "content": "Be kind.\n\nSpeak French."}
-    assert [message["content"] for message in told if message["role"] == "user"] == ["One.", "Two."]
+    sent_messages = conversation.sent[-1]["messages"]
+    assert sent_messages[0] == {"role": "system", "content": "Be kind.\n\nSpeak French."}
+    assert [message["content"] for message in sent_messages if message["role"] == "user"] == ["One.", "Two."]
     assert [content for role, content in contents(api, session) if role != "assistant"] == ["Be kind.", "One.", "Two."]
 
 
 def test_session_header_overrides_metadata(conversation: Conversation, api: Api, session: str) -> None:
-    inside(conversation, session).send_message("Hello!", metadata={"session_id": "0123456789"})
+    in_session(conversation, session).send_message("Hello!", metadata={"session_id": "0123456789"})
     assert [role for role, _ in contents(api, session)] == ["system", "user", "assistant"]
 
 
 def test_instructions_apply_to_session_without_prompt(conversation: Conversation, api: Api) -> None:
     session = api.create_session("mochi")["session_id"]
     conversation.messages = [{"role": "system", "content": "Speak French."}]
-    inside(conversation, session).send_message("Hello!")
+    in_session(conversation, session).send_message("Hello!")
     assert [message["role"] for message in conversation.sent[-1]["messages"]] == ["system", "user"]
     assert [role for role, _ in contents(api, session)] == ["user", "assistant"]
 
 
 def test_unanswered_message_is_not_stored_twice(conversation: Conversation, api: Api, session: str) -> None:
     api.http.patch(f"/sessions/{session}", json={"model": "failing"})
-    inside(conversation, session).refused(model="failing")
+    in_session(conversation, session).refused(model="failing")
     assert contents(api, session)[1:] == [("user", "Hello!")]
     conversation.send_message("Hello!")
     assert [role for role, _ in contents(api, session)] == ["system", "user", "assistant"]
@@ -122,15 +122,15 @@ RESULT = {"role": "tool", "content": "3.0", "tool_name": "add", "tool_call_id": 
 def test_partly_answered_message_is_not_stored_twice(
     conversation: Conversation, api: Api, answer: list[Any], kept: list[str]
 ) -> None:
-    """As when a client has waited too long, and asks again by itself."""
+    """This happens when a client times out and retries."""
     file = {"metadata": {"model": "mochi"}, "messages": [{"role": "user", "content": "Hello!"}, *answer]}
     (imported,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
-    assert said(inside(conversation, imported["session_id"]).send_message("Hello!")).content
+    assert message_of(in_session(conversation, imported["session_id"]).send_message("Hello!")).content
     assert [role for role, _ in contents(api, imported["session_id"])] == [*kept, "assistant"]
 
 
 def test_known_tool_results_are_not_stored_twice(conversation: Conversation, api: Api, session: str) -> None:
-    inside(conversation, session).asks["tools"] = [LOOK]
+    in_session(conversation, session).asks["tools"] = [LOOK]
     call = call_of(conversation.send_message(instruct(calls("look"), words(2))))
     result = {"role": "tool", "tool_call_id": call.id, "content": "seen"}
     assert conversation.refused(messages=[{**result, "tool_call_id": "other"}]).status_code == 400
@@ -143,15 +143,15 @@ def test_known_tool_results_are_not_stored_twice(conversation: Conversation, api
 
 
 def test_calls_without_results_do_not_block_session(conversation: Conversation, api: Api, session: str) -> None:
-    inside(conversation, session)
+    in_session(conversation, session)
     conversation.send_message(instruct(calls("look"), words(2)), tools=[LOOK])
     conversation.messages.clear()
-    assert said(conversation.send_message("Never mind.")).content
+    assert message_of(conversation.send_message("Never mind.")).content
     assert [role for role, _ in contents(api, session)][1:] == ["user", "assistant", "user", "assistant"]
 
 
 def test_session_takes_model_of_request(conversation: Conversation, api: Api, session: str) -> None:
-    inside(conversation, session).send_message("Hello!", model="mochi-chat")
+    in_session(conversation, session).send_message("Hello!", model="mochi-chat")
     assert api.session(session)["model"] == "mochi-chat"
     assert api.messages(session)[-1]["model"] == "mochi-chat"
     assert conversation.refused(model="nowhere").code == "model_not_found"
@@ -170,7 +170,7 @@ def test_session_takes_model_of_request(conversation: Conversation, api: Api, se
 def test_request_without_new_message_is_refused(
     conversation: Conversation, api: Api, session: str, messages: Any
 ) -> None:
-    refusal = inside(conversation, session).refused(messages=messages)
+    refusal = in_session(conversation, session).refused(messages=messages)
     assert (refusal.status_code, refusal.param) == (400, "messages")
     assert len(api.messages(session)) == 1
 
@@ -189,7 +189,7 @@ def test_busy_session_is_409(holding: GatedStub, tmp_path: Path) -> None:
         session = str(api.create_session("mochi")["session_id"])
         with api.open_stream(session, "hold") as events:
             next(events)
-            refusal = inside(Conversation(client, holding.stub), session).refused()
+            refusal = in_session(Conversation(client, holding.stub), session).refused()
             assert (refusal.status_code, refusal.code) == (409, "session_busy")
             holding.gate.open()
             list(events)

@@ -1,1 +1,1 @@
-"""Several servers over one PostgreSQL: whatever a client asks about, any of them can be asked."""
+"""Several servers with one PostgreSQL: every request works at every server."""

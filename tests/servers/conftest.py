@@ -1,4 +1,4 @@
-"""Two servers with one database, each a process of its own, and a client of each."""
+"""Two server processes with one database and a client of each."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ Start = Callable[..., Member]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Preload servers in the process that children are forked from, if this run has tests of this directory."""
+    """Preload servers in the fork server if this run includes tests of this directory."""
     if any(Path(__file__).parent in item.path.parents for item in session.items):
         cluster.preload()
 

@@ -1,4 +1,4 @@
-"""A turn runs at one server; everything about it can be asked of the other."""
+"""Turns that run at one server and are controlled from another."""
 
 import secrets
 import threading
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def attached(api: Api, session_id: str, **headers: str) -> Iterator[Iterator[Event]]:
+def open_subscription(api: Api, session_id: str, **headers: str) -> Iterator[Iterator[Event]]:
     with api.http.stream("GET", f"/chat/{session_id}/stream", headers=headers) as response:
         assert response.status_code == 200
         yield read_events(response)
@@ -38,12 +38,15 @@ def test_running_turn_is_resumed_at_another_server(a: Api, b: Api, holding: Gate
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as events:
         first = [next(events) for _ in range(2)]
-        with attached(b, session_id) as whole, attached(b, session_id, **{"Last-Event-ID": first[0].id}) as rest:
+        with (
+            open_subscription(b, session_id) as whole,
+            open_subscription(b, session_id, **{"Last-Event-ID": first[0].id}) as rest,
+        ):
             assert [next(whole).id, next(whole).id, next(rest).id] == [first[0].id, first[1].id, first[1].id]
             holding.gate.open()
             first += events
             assert [*first[2:]] == list(whole) == list(rest)
-    with attached(b, session_id) as ended:
+    with open_subscription(b, session_id) as ended:
         assert list(ended) == first
     assert text_of(first) == "one two three four"
 
@@ -71,7 +74,7 @@ def test_servers_work_without_notifications(start: Start, database: str, holding
         deaf = f"{database},pg_catalog"  # what stands there comes second, else always first
         with Api(start(store_url=deaf).url) as a, Api(start(store_url=deaf).url) as b, ThreadPoolExecutor(1) as pool:
             session_id = a.create_session("mochi")["session_id"]
-            with a.open_stream(session_id, "hold") as events, attached(b, session_id) as others:
+            with a.open_stream(session_id, "hold") as events, open_subscription(b, session_id) as others:
                 assert [next(events).id] == [next(others).id]
                 waiting = pool.submit(b.send_message, session_id, "Next", if_busy="wait")
                 assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
@@ -127,18 +130,18 @@ def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: 
 
 def test_turn_ends_with_its_last_subscriber_on_any_server(a: Api, b: Api, holding: GatedStub) -> None:
     session_id = a.create_session("mochi")["session_id"]
-    with attached_elsewhere(a, b, session_id) as events:
+    with open_remote_subscription(a, b, session_id) as events:
         next(events)
         assert b.ok(b.http.get(f"/chat/{session_id}/run"))["state"] == "running"
     assert holding.chats("cancelled")
 
 
 @contextmanager
-def attached_elsewhere(a: Api, b: Api, session_id: str) -> Iterator[Iterator[Event]]:
-    """Listen at B to a turn at A, whose own client has left."""
+def open_remote_subscription(a: Api, b: Api, session_id: str) -> Iterator[Iterator[Event]]:
+    """Subscribe at B to a turn at A whose own client has disconnected."""
     with a.open_stream(session_id, "hold") as mine:
         next(mine)
-        context = attached(b, session_id)
+        context = open_subscription(b, session_id)
         events = context.__enter__()
         next(events)
     try:
@@ -161,7 +164,7 @@ def test_ended_server_unlocks_its_sessions_at_once(a: Api, b: Api, servers: tupl
 def test_subscriber_gets_server_lost_when_the_server_is_killed(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
     session_id = a.create_session("mochi")["session_id"]
     b.send_message(session_id, "Before")
-    with a.open_stream(session_id, "hold") as mine, attached(b, session_id) as events:
+    with a.open_stream(session_id, "hold") as mine, open_subscription(b, session_id) as events:
         next(mine)
         seen = [next(events) for _ in range(3)]
         servers[0].kill()
@@ -178,11 +181,11 @@ def test_stream_of_a_stopping_server_resumes_at_another(
     start: Start, a: Api, b: Api, servers: tuple[Member, Member], holding: GatedStub
 ) -> None:
     session_id = a.create_session("mochi")["session_id"]
-    with a.open_stream(session_id, "hold") as mine, attached(b, session_id) as events:
+    with a.open_stream(session_id, "hold") as mine, open_subscription(b, session_id) as events:
         seen = [next(events) for _ in range(3)]
         servers[1].stop()
         assert list(events) == []
-        with Api(start().url) as c, attached(c, session_id, **{"Last-Event-ID": seen[-1].id}) as rest:
+        with Api(start().url) as c, open_subscription(c, session_id, **{"Last-Event-ID": seen[-1].id}) as rest:
             holding.gate.open()
             assert seen + list(rest) == list(mine)
 

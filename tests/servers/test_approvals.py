@@ -1,6 +1,6 @@
-"""Calls that are asked about at one server and approved of at another run exactly once each.
+"""Tool calls that wait at one server and are approved at another run exactly once.
 
-MOCHI_FAULT_ROUNDS=200 makes it two hundred of them.
+MOCHI_FAULT_ROUNDS=200 runs two hundred of them.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -38,44 +38,44 @@ def stub() -> StubServer:
 def test_tool_calls_are_approved_at_another_server(start: Start, stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with stub, Api(start(stub.url).url) as a, Api(start(stub.url).url) as b, ThreadPoolExecutor(4) as pool:
-        wanted = list(pool.map(lambda turn: approved_of_elsewhere(a, b, turn), range(TURNS)))
+        expected = list(pool.map(lambda turn: approve_at_other_server(a, b, turn), range(TURNS)))
     noted = (tmp_path / "tools" / "notes.txt").read_text().split()
     assert len(noted) == TURNS * CALLS
-    assert sorted(noted) == sorted(text for texts in wanted for text in texts)
+    assert sorted(noted) == sorted(text for texts in expected for text in texts)
 
 
-def approved_of_elsewhere(a: Api, b: Api, turn: int) -> list[str]:
-    """What the calls of a turn at A note, each approved of at B, and decided once more at A."""
+def approve_at_other_server(a: Api, b: Api, turn: int) -> list[str]:
+    """Approve the calls of a turn at A through B, decide once more at A, and return the notes of the calls."""
     session_id = a.create_session("mochi", tool_settings={"tools": ["note"], "execution_policy": "always_confirm"})[
         "session_id"
     ]
     texts = [f"{turn}-{number}" for number in range(CALLS)]
     plan = [call for text in texts for call in calls("note", text=text)["tool_call"]]
-    asked = 0
+    confirmations = 0
     with a.open_stream(session_id, instruct({"tool_call": plan})) as events:
         for event in events:
             if event.type == "tool_call_confirmation_required":
                 body = {"confirmation_id": event.data["confirmation_id"], "approved": True}
                 b.ok(b.http.post(f"/chat/{session_id}/confirm-tool", json=body))
-                again = (a if asked % 2 else b).http.post(f"/chat/{session_id}/confirm-tool", json=body)
+                again = (a if confirmations % 2 else b).http.post(f"/chat/{session_id}/confirm-tool", json=body)
                 assert error_of(again) == (409, "CONFIRMATION_RESOLVED")
-                asked += 1
-    assert asked == CALLS
+                confirmations += 1
+    assert confirmations == CALLS
     return texts
 
 
 def test_late_decision_is_refused_on_every_server(start: Start, stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with stub, Api(start(stub.url).url) as a, Api(start(stub.url).url) as b:
-        decided_late(a, b)
+        decide_late(a, b)
 
 
-def decided_late(a: Api, b: Api) -> None:
-    """Decide about a call of A, have B answer, decide again everywhere."""
+def decide_late(a: Api, b: Api) -> None:
+    """Decide about a call at A, run a turn at B, and decide again at both."""
     session_id = a.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
     with a.open_stream(session_id, instruct(calls("note", text="late"))) as events:
-        asked = next(event for event in events if event.type == "tool_call_confirmation_required")
-        body = {"confirmation_id": asked.data["confirmation_id"], "approved": False}
+        confirmations = next(event for event in events if event.type == "tool_call_confirmation_required")
+        body = {"confirmation_id": confirmations.data["confirmation_id"], "approved": False}
         a.ok(a.http.post(f"/chat/{session_id}/confirm-tool", json=body))
         list(events)
     b.send_message(session_id, "Go on")

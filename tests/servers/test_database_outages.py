@@ -26,98 +26,100 @@ def cluster() -> Iterator[Postgres]:
 
 
 def endings(events: list[Event]) -> list[tuple[str, str | None]]:
-    """Types of the last two events, with the code of an error."""
+    """Return the types of the last two events, with the code of an error."""
     return [(event.type, event.data.get("code")) for event in events[-2:]]
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 @pytest.mark.parametrize("seconds", [2.5, 4])
-def test_an_answer_outlives_a_restart_of_the_database(
+def test_answer_survives_a_database_restart(
     start: Start, holding: GatedStub, cluster: Postgres, seconds: float, mode: str
 ) -> None:
     with Api(start(store_url=cluster.url()).url, timeout=60) as api:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
-            seen = [next(events) for _ in range(3)]
+            received = [next(events) for _ in range(3)]
             cluster.stop(mode)
             starting = threading.Timer(seconds, cluster.start)
             starting.start()
             holding.gate.open()
-            seen += events
+            received += events
             starting.join()
-        assert text_of(seen) == WHOLE
-        assert endings(seen) == [("message_complete", None), ("done", None)]
+        assert text_of(received) == WHOLE
+        assert endings(received) == [("message_complete", None), ("done", None)]
         said, answer = api.messages(session_id)
         assert (said["content"], answer["content"], answer.get("interrupted")) == ("hold", WHOLE, None)
         assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
 
 
-def test_an_answer_outlives_locked_tables(start: Start, holding: GatedStub, database: str) -> None:
+def test_answer_survives_locked_tables(start: Start, holding: GatedStub, database: str) -> None:
     with Api(start().url, timeout=60) as api, psycopg.connect(database) as connection:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
-            seen = [next(events) for _ in range(3)]
+            received = [next(events) for _ in range(3)]
             connection.execute("LOCK TABLE sessions, messages, partials IN ACCESS EXCLUSIVE MODE")
             holding.gate.open()
-            release = threading.Timer(20, connection.rollback)  # longer than a statement may take
+            release = threading.Timer(20, connection.rollback)  # longer than the statement timeout
             release.start()
-            seen += events
+            received += events
             release.join()
-        assert endings(seen) == [("message_complete", None), ("done", None)]
+        assert endings(received) == [("message_complete", None), ("done", None)]
         assert [message["content"] for message in api.messages(session_id)] == ["hold", WHOLE]
 
 
-def test_a_client_is_told_that_its_answer_is_not_stored(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_client_gets_an_error_for_an_unstored_answer(start: Start, holding: GatedStub, cluster: Postgres) -> None:
     with Api(start(store_url=cluster.url(), store_retry_seconds=1).url, timeout=60) as api:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
-            seen = [next(events) for _ in range(3)]
+            received = [next(events) for _ in range(3)]
             cluster.stop()
             holding.gate.open()
-            seen += events
-        assert endings(seen) == [("error", "STORAGE_FAILED"), ("done", None)]
+            received += events
+        assert endings(received) == [("error", "STORAGE_FAILED"), ("done", None)]
 
 
-def test_a_stopped_turn_tells_that_its_text_is_not_stored(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_stopped_turn_reports_that_its_text_is_not_stored(start: Start, holding: GatedStub, cluster: Postgres) -> None:
     with Api(start(store_url=cluster.url(), store_retry_seconds=1).url, timeout=60) as api:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events, ThreadPoolExecutor(1) as pool:
-            seen = [next(events) for _ in range(3)]
+            received = [next(events) for _ in range(3)]
             cluster.stop("fast")
             stopping = pool.submit(api.http.post, f"/chat/{session_id}/stop")
-            seen += events
+            received += events
             stopping.result()
-        assert endings(seen) == [("error", "STORAGE_FAILED"), ("done", None)]
+        assert endings(received) == [("error", "STORAGE_FAILED"), ("done", None)]
         assert len(holding.chats("cancelled")) == 1
 
 
-def test_a_shutdown_stores_what_it_can_within_the_grace(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_shutdown_stores_answers_within_its_grace_period(start: Start, holding: GatedStub, cluster: Postgres) -> None:
     server = start(store_url=cluster.url(), shutdown_grace_seconds=10)
     with Api(server.url, timeout=60) as api, ThreadPoolExecutor(1) as pool:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
-            seen = [next(events) for _ in range(3)]
+            received = [next(events) for _ in range(3)]
             cluster.stop("fast")
             holding.gate.open()
             stopping = pool.submit(server.stop)
             threading.Timer(2, cluster.start).start()
-            seen += events
+            received += events
         stopping.result()
-    assert endings(seen) == [("message_complete", None), ("done", None)]
+    assert endings(received) == [("message_complete", None), ("done", None)]
     with Api(start(store_url=cluster.url()).url) as api:
         assert [message["content"] for message in api.messages(session_id)] == ["hold", WHOLE]
 
 
-def test_a_shutdown_without_the_database_tells_and_ends(start: Start, holding: GatedStub, cluster: Postgres) -> None:
+def test_shutdown_without_the_database_reports_lost_answers(
+    start: Start, holding: GatedStub, cluster: Postgres
+) -> None:
     server = start(store_url=cluster.url(), shutdown_grace_seconds=1)
     with Api(server.url, timeout=60) as api, ThreadPoolExecutor(1) as pool:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
-            seen = [next(events) for _ in range(3)]
+            received = [next(events) for _ in range(3)]
             cluster.stop("fast")
             until(lambda: api.http.get("/health/ready").status_code == 503)
             holding.gate.open()
             stopping = pool.submit(server.stop)
-            seen += events
+            received += events
         stopping.result()
-    assert endings(seen) == [("error", "STORAGE_FAILED"), ("done", None)]
+    assert endings(received) == [("error", "STORAGE_FAILED"), ("done", None)]

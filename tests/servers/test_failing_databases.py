@@ -1,4 +1,4 @@
-"""A database that is gone, comes back, is slow, is another version's, or lets nobody in."""
+"""Databases that are unreachable, slow, of another version, full, or refuse the login."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,22 +25,22 @@ $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; EN
 CREATE TRIGGER full_sessions BEFORE INSERT ON sessions EXECUTE FUNCTION is_full();
 CREATE TRIGGER full_messages BEFORE INSERT ON messages EXECUTE FUNCTION is_full();
 """
-"""What PostgreSQL says when it cannot write, said by triggers: not everywhere is there a disk of its own to fill."""
+"""Triggers that raise PostgreSQL's error for a full disk, because not every machine can provide a small disk."""
 
 
 @pytest.fixture
-def relayed(database: str) -> tuple[CuttingRelay, str]:
-    """A relay before the database, and the URL by way of it."""
+def relay_to(database: str) -> tuple[CuttingRelay, str]:
+    """Return a relay in front of the database and the URL of the relay."""
     port = urlsplit(database).port
     relay = CuttingRelay(f"http://127.0.0.1:{port}")
     return relay, database.replace(f":{port}/", f":{urlsplit(relay.url).port}/")
 
 
 @pytest.mark.slow
-def test_turn_goes_on_when_the_database_is_lost(
-    start: Start, holding: GatedStub, relayed: tuple[CuttingRelay, str]
+def test_turn_continues_when_the_database_is_lost(
+    start: Start, holding: GatedStub, relay_to: tuple[CuttingRelay, str]
 ) -> None:
-    relay, url = relayed
+    relay, url = relay_to
     with relay, Api(start(store_url=url).url) as api:
         session_id = api.create_session("mochi")["session_id"]
         with api.open_stream(session_id, "hold") as events:
@@ -55,18 +55,18 @@ def test_turn_goes_on_when_the_database_is_lost(
 
 @pytest.mark.slow
 def test_server_without_the_lock_does_not_write_the_session(
-    start: Start, holding: GatedStub, relayed: tuple[CuttingRelay, str]
+    start: Start, holding: GatedStub, relay_to: tuple[CuttingRelay, str]
 ) -> None:
-    relay, url = relayed
+    relay, url = relay_to
     with relay, Api(start(store_url=url).url) as loser, Api(start().url) as other:
         session_id = loser.create_session("mochi")["session_id"]
         with loser.open_stream(session_id, "hold") as events:
             next(events)
-            relay.turn_to("http://127.0.0.1:9")
+            relay.set_target("http://127.0.0.1:9")
             relay.cut()
             assert other.send_message(session_id, "Mine now", if_busy="wait")["message"]["content"] == "Fine."
             before = other.messages(session_id)
-            relay.turn_to(f"http://127.0.0.1:{postgres.shared_instance().port}")
+            relay.set_target(f"http://127.0.0.1:{postgres.shared_instance().port}")
             *_, error, done = events
         assert (error.data["code"], done.type) == ("SESSION_CONFLICT", "done")
         assert loser.messages(session_id) == other.messages(session_id) == before
@@ -74,11 +74,11 @@ def test_server_without_the_lock_does_not_write_the_session(
 
 
 @pytest.mark.slow
-def test_server_without_database_is_not_ready(start: Start, relayed: tuple[CuttingRelay, str]) -> None:
-    relay, url = relayed
+def test_server_without_database_is_not_ready(start: Start, relay_to: tuple[CuttingRelay, str]) -> None:
+    relay, url = relay_to
     with relay, Api(start(store_url=url).url, timeout=40) as api:
         ready(api)
-        relay.turn_to("http://127.0.0.1:9")
+        relay.set_target("http://127.0.0.1:9")
         relay.cut()
         response = api.http.get("/health/ready")
         assert error_of(response) == (503, "NOT_READY")

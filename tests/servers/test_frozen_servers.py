@@ -1,4 +1,4 @@
-"""A server that is frozen (SIGSTOP) keeps its connections and locks; the others report it instead of waiting for it."""
+"""A server that is frozen (SIGSTOP) keeps its connections and locks. Other servers report it instead of waiting."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ REQUESTS: dict[str, Callable[[Api, str], httpx.Response]] = {
 
 @contextmanager
 def frozen(member: Member) -> Iterator[None]:
-    """Freeze a server for the length of the context."""
+    """Freeze a server while the context is open."""
     process_id = member.process.pid
     assert process_id is not None
     os.kill(process_id, signal.SIGSTOP)
@@ -48,7 +48,7 @@ def frozen(member: Member) -> Iterator[None]:
 
 @contextmanager
 def frozen_in_turn(a: Api, member: Member) -> Iterator[str]:
-    """The session of a turn whose server is frozen. The turn was begun with an idempotency key."""
+    """Yield a session with a turn at a frozen server. The turn was begun with an idempotency key."""
     session_id: str = a.create_session("mochi")["session_id"]
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
     with a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:
@@ -81,7 +81,7 @@ def test_later_requests_to_a_frozen_server_fail_at_once(a: Api, b: Api, servers:
     assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] in ("stopped", "cancelled"), "it answers again"
 
 
-def test_a_stream_of_a_server_that_freezes_ends_with_an_error(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
+def test_stream_ends_with_an_error_when_its_server_freezes(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
     session_id = a.create_session("mochi")["session_id"]
     with a.open_stream(session_id, "hold") as mine:
         next(mine)
@@ -93,7 +93,7 @@ def test_a_stream_of_a_server_that_freezes_ends_with_an_error(a: Api, b: Api, se
     assert (error.type, error.data["code"], done.type) == ("error", "SERVER_LOST", "done")
 
 
-def test_a_session_of_a_frozen_server_can_be_deleted(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
+def test_session_of_a_frozen_server_can_be_deleted(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
     with frozen_in_turn(a, servers[0]) as session_id:
         assert b.http.delete(f"/sessions/{session_id}").status_code == 204
         assert error_of(b.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")

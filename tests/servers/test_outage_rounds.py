@@ -1,4 +1,4 @@
-"""PostgreSQL is stopped in mid-turn, again and again: what a client received is stored, or the client was told.
+"""PostgreSQL stops in mid-turn repeatedly: received text is stored, or the client receives an error.
 
 A test run has one round for each length of an outage; MOCHI_FAULT_ROUNDS=400 makes it twenty.
 """
@@ -35,7 +35,7 @@ IN_MID_TURN_SECONDS = 1.5
 
 @dataclass(frozen=True)
 class Received:
-    """What a client received of one turn."""
+    """Data that a client received of one turn."""
 
     session_id: str
     text: str
@@ -56,7 +56,7 @@ def cluster() -> Iterator[Postgres]:
 
 
 @pytest.mark.parametrize("seconds", [1, 3, 8, 20])
-def test_what_clients_received_is_stored_or_they_were_told(
+def test_received_text_is_stored_or_reported_as_lost(
     start: Start, stub: StubServer, cluster: Postgres, seconds: float
 ) -> None:
     counts: Counter[str] = Counter()
@@ -78,7 +78,7 @@ def test_what_clients_received_is_stored_or_they_were_told(
 
 
 def talk(api: Api, over: threading.Event) -> list[Received]:
-    """Turns in sessions of their own, until the outage is over and the last turn has ended."""
+    """Run turns in separate sessions until the outage is over and the last turn has ended."""
     turns: list[Received] = []
     while not over.is_set():
         created = api.http.post("/sessions", json={"model": "mochi"})
@@ -88,11 +88,11 @@ def talk(api: Api, over: threading.Event) -> list[Received]:
 
 
 def turn(api: Api, session_id: str) -> Iterator[Received]:
-    """The turn that a client got, if the server began one."""
+    """Run a turn and return what the client received, if the server began one."""
     try:
         with api.open_stream(session_id, instruct(words(random.randint(*WORDS)))) as stream:
             events = list(stream)
-    except AssertionError:  # refused, with a status that says so
+    except AssertionError:  # refused with an error status
         return
     assert events[-1].type == "done"
     error = next((event.data["code"] for event in events if event.type == "error"), None)
@@ -104,13 +104,13 @@ def is_whole(events: list[Event]) -> bool:
 
 
 def outcome(api: Api, received: Received) -> str:
-    """What became of a turn: whole, stored as far as it came, told of, or lost without a word."""
+    """Classify a turn: complete, partial text stored, loss reported, or lost without an error."""
     stored = ""
     for _ in range(20):
         try:
             stored = "".join(m["content"] for m in api.messages(received.session_id) if m["role"] == "assistant")
             break
-        except (AssertionError, httpx.HTTPError):  # the database has just come back
+        except (AssertionError, httpx.HTTPError):  # the database has just restarted
             time.sleep(0.5)
     if stored == received.text:
         return "whole" if received.whole else "stored"

@@ -1,4 +1,4 @@
-"""Requests that servers send to each other: who may send them, at which address, and what happens if it is wrong."""
+"""Requests between servers: authorization, addresses, and errors for wrong addresses."""
 
 import hmac
 import logging
@@ -28,7 +28,7 @@ SLACK_SECONDS = 2.0
 
 
 def token_for(database: str, member: Member) -> str:
-    """Return the token of a server, as another server of the database makes it."""
+    """Return the token of a server as another server of the database creates it."""
     with psycopg.connect(database) as connection:
         process = connection.execute("SELECT name FROM processes WHERE url = %s", [member.url]).fetchone()
         secret = connection.execute("SELECT secret FROM peer_secret").fetchone()
@@ -51,7 +51,7 @@ def test_only_requests_with_the_secret_bypass_the_checks(start: Start, database:
         assert client.get("/tools", headers={"X-Mochi-Peer": token, **foreign}).status_code == 200
 
 
-def test_requests_between_servers_need_no_key_of_the_other_server(start: Start, holding: GatedStub) -> None:
+def test_peer_requests_need_no_key_of_the_other_server(start: Start, holding: GatedStub) -> None:
     with (
         Api(start(api_keys=("a",)).url, headers={"Authorization": "Bearer a"}) as a,
         Api(start(api_keys=("b",)).url, headers={"Authorization": "Bearer b"}) as b,
@@ -68,7 +68,7 @@ def test_requests_between_servers_need_no_key_of_the_other_server(start: Start, 
 
 
 @pytest.fixture
-def asked(holding: GatedStub, database: str, tmp_path: Path) -> Iterator[Api]:
+def receiver(holding: GatedStub, database: str, tmp_path: Path) -> Iterator[Api]:
     """A server in this process, whose log can be read."""
     server = ThreadedServer(str(tmp_path), holding.stub.url, store_url=database)
     with server, Api(server.url) as api:
@@ -76,14 +76,14 @@ def asked(holding: GatedStub, database: str, tmp_path: Path) -> Iterator[Api]:
 
 
 def test_unreachable_server_is_reported_with_its_address(
-    start: Start, asked: Api, caplog: pytest.LogCaptureFixture
+    start: Start, receiver: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Api(start(advertise_url=UNREACHABLE).url) as a:
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
             next(events)
             began = time.monotonic()
-            response = asked.http.post(f"/chat/{session_id}/stop")
+            response = receiver.http.post(f"/chat/{session_id}/stop")
             assert time.monotonic() - began < CONNECT_SECONDS + SLACK_SECONDS
             assert a.ok(a.http.get(f"/chat/{session_id}/run"))["state"] == "running"
     assert error_of(response) == (504, "SERVER_LOST")
@@ -93,9 +93,9 @@ def test_unreachable_server_is_reported_with_its_address(
 
 
 def test_server_without_an_address_is_reported(
-    start: Start, asked: Api, database: str, caplog: pytest.LogCaptureFixture
+    start: Start, receiver: Api, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As a server of the version before has none, while servers are upgraded one after the other."""
+    """During an upgrade, servers of the previous version have no address."""
     member = start()
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("UPDATE processes SET url = '' WHERE url = %s", [member.url])
@@ -103,27 +103,27 @@ def test_server_without_an_address_is_reported(
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
             next(events)
-            assert error_of(asked.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
-            assert asked.http.post("/tools/reload").status_code == 200
+            assert error_of(receiver.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
+            assert receiver.http.post("/tools/reload").status_code == 200
     assert caplog.text.count("peer unreachable") == 1
 
 
 def test_address_that_leads_to_another_server_is_reported(
-    start: Start, asked: Api, caplog: pytest.LogCaptureFixture
+    start: Start, receiver: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For example that of a load balancer; the request is neither handled there nor forwarded again."""
-    with Api(start(advertise_url=str(asked.http.base_url.copy_with(path="/"))).url) as a:
+    """For example the address of a load balancer. The request is neither handled there nor forwarded again."""
+    with Api(start(advertise_url=str(receiver.http.base_url.copy_with(path="/"))).url) as a:
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
             next(events)
-            assert error_of(asked.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
+            assert error_of(receiver.http.get(f"/chat/{session_id}/run")) == (504, "SERVER_LOST")
     assert "another server responds at this URL" in caplog.text
 
 
 def test_requests_take_the_advertised_address(start: Start, holding: GatedStub) -> None:
     relay = CuttingRelay(UNREACHABLE)
     member = start(advertise_url=relay.url)
-    relay.turn_to(member.url)
+    relay.set_target(member.url)
     with relay, Api(member.url) as a, Api(start().url) as b:
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as mine:

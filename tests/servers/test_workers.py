@@ -1,4 +1,4 @@
-"""Several processes of one command, which share an address, a database and each other's turns."""
+"""Several worker processes of one command, which share an address, a database and turns."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc"),
 ]
 _REQUESTS = 12
-"""Enough to reach each worker: every one is a connection of its own."""
+"""Number of requests that reaches each worker. Each uses a new connection."""
 _SECONDS = 20
 
 
@@ -29,7 +29,7 @@ def workers_of(process: int) -> set[int]:
 def is_worker(process: str) -> bool:
     try:
         return b"spawn_main" in Path(f"/proc/{process}/cmdline").read_bytes()
-    except OSError:  # it has gone meanwhile
+    except OSError:  # ended in the meantime
         return False
 
 

@@ -1,1 +1,1 @@
-"""What keeping sessions promises."""
+"""Session storage."""

@@ -1,4 +1,4 @@
-"""The stores under test, and sessions to put into them."""
+"""The stores under test, and sessions for them."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -47,7 +47,7 @@ STORES = ["files", "memory", pytest.param("postgres", marks=pytest.mark.slow)]
 
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[SessionStore, None]:
-    """One of the stores. A test that takes it is part of the contract of all stores."""
+    """One of the stores. A test with this fixture is part of the contract of all stores."""
     if request.param == "memory":
         yield MemorySessionStore()
         return
@@ -68,7 +68,7 @@ def manager(sessions_dir: Path) -> SessionManager:
 
 @pytest.fixture
 def ids(manager: SessionManager) -> list[str]:
-    """Three sessions, the newest first; the index knows them."""
+    """The ids of three indexed sessions, newest first."""
     created = [manager.create_session(SessionCreationOptions(model="m")).session_id for _ in range(3)]
     manager.list_sessions()
     return created[::-1]
@@ -76,6 +76,6 @@ def ids(manager: SessionManager) -> list[str]:
 
 @pytest.fixture
 async def files(tmp_path: Path) -> AsyncGenerator[FileSessionStore, None]:
-    """The store of files, over ``sessions_dir``."""
+    """The file store of `sessions_dir`."""
     async with file_store(tmp_path) as opened:
         yield opened

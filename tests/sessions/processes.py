@@ -1,4 +1,4 @@
-"""Work that tests run in other processes. These are forked from a process that has done the imports."""
+"""Functions that tests run in other processes, forked from a process that has done the imports."""
 
 import asyncio
 import multiprocessing
@@ -15,7 +15,7 @@ from mochi_server.sessions import FileSessionStore, SessionCreationOptions, Sess
 from tests.sessions.samples import assistant, user
 
 DEADLINE = 30.0
-"""Seconds after which a child that does not answer fails its test."""
+"""Seconds after which a child without an answer fails its test."""
 
 _context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
 _context.set_forkserver_preload(
@@ -31,13 +31,16 @@ _context.set_forkserver_preload(
 
 
 class Child:
-    """A running child process and the connection that it sends to."""
+    """A running child process and the connection on which it sends."""
 
     def __init__(self, process: Any, answers: Any) -> None:
         self.process, self.answers = process, answers
 
     def next(self) -> Any:
-        """Return what the child sends next. Raises EOFError if the child has ended, even within a message."""
+        """Return the next object that the child sends.
+
+        Raises: EOFError: The child has ended.
+        """
         assert self.answers.poll(DEADLINE), "the child sends nothing"
         try:
             return self.answers.recv()
@@ -70,7 +73,7 @@ def child(work: Callable[..., None], *arguments: object) -> Iterator[Child]:
         process.close()
 
 
-def run_turns_forever(say: Connection, directory: Path, session_id: str) -> None:
+def run_turns_forever(connection: Connection, directory: Path, session_id: str) -> None:
     """Run turns until killed; send each message when the store has acknowledged it."""
 
     async def run() -> None:
@@ -80,69 +83,69 @@ def run_turns_forever(say: Connection, directory: Path, session_id: str) -> None
                 for text in (f"{turn} question", f"{turn} call", f"{turn} answer"):
                     await store.checkpoint(session_id, assistant("so f"))
                     await store.append(session_id, [user(text)])
-                    say.send(text)
+                    connection.send(text)
             await store.patch(session_id, {"title": str(turn)})
 
     asyncio.run(run())
 
 
-def create_forever(say: Connection, directory: Path, model: str) -> None:
+def create_forever(connection: Connection, directory: Path, model: str) -> None:
     """Create sessions until killed; send each id when the session is acknowledged."""
     manager = SessionManager(directory)
     while True:
         session = manager.create_session(SessionCreationOptions(model=model))
-        say.send(session.session_id)
+        connection.send(session.session_id)
 
 
-def patch_own_field(say: Connection, directory: Path, ids: list[str], field: str, rounds: int) -> None:
+def patch_own_field(connection: Connection, directory: Path, ids: list[str], field: str, rounds: int) -> None:
     """Set one field of each session repeatedly; send how often another value was read back."""
     manager, lost = SessionManager(directory), 0
     for number in range(rounds):
         for session_id in ids:
             manager.update_session(session_id, **{field: f"{field} {number}"})
             lost += getattr(manager.load_session(session_id).metadata, field) != f"{field} {number}"
-    say.send(lost)
+    connection.send(lost)
 
 
-def append_own_messages(say: Connection, directory: Path, session_id: str, name: str, rounds: int) -> None:
+def append_own_messages(connection: Connection, directory: Path, session_id: str, name: str, rounds: int) -> None:
     """Append messages one by one."""
     manager = SessionManager(directory)
     for number in range(rounds):
         manager.append_messages(session_id, [user(f"{name} {number}")])
-    say.send("done")
+    connection.send("done")
 
 
-def list_forever(say: Connection, directory: Path, rounds: int) -> None:
+def list_forever(connection: Connection, directory: Path, rounds: int) -> None:
     """List the sessions repeatedly; send the numbers of sessions."""
     manager = SessionManager(directory)
-    say.send([len(manager.list_sessions()) for _ in range(rounds)])
+    connection.send([len(manager.list_sessions()) for _ in range(rounds)])
 
 
 def limit_files(size: int) -> None:
-    """From here on this process's files cannot outgrow ``size`` bytes, as on a full disk."""
+    """Limit the size of this process's files to `size` bytes, as on a full disk."""
     if sys.platform != "win32":
         import resource
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
-def outgrow_the_disk(say: Connection, directory: Path, session_id: str, limit: int) -> None:
-    """Write more than fits, outside a turn and in one; says what failed and what was there afterwards."""
+def exceed_disk(connection: Connection, directory: Path, session_id: str, limit: int) -> None:
+    """Write more than fits, outside a turn and in one. Send the failures and the remaining state."""
 
     async def outgrow() -> None:
         store = FileSessionStore(directory)
         before = await store.load(session_id)
         limit_files(limit)
-        say.send(await failure(store.append(session_id, [user("x" * limit)])))
-        say.send(await store.load(session_id) == before)
+        connection.send(await failure(store.append(session_id, [user("x" * limit)])))
+        connection.send(await store.load(session_id) == before)
         async with store.hold(session_id, run_id="r"):
-            say.send(await failure(store.append(session_id, [user("x" * limit)])))
+            connection.send(await failure(store.append(session_id, [user("x" * limit)])))
             await store.append(session_id, [user("fits")])
             await store.append(session_id, [user("fits, too")])
-            say.send(await failure(store.append(session_id, [user("x" * limit)])))
-            say.send(await failure(store.checkpoint(session_id, assistant("x" * limit))))
+            connection.send(await failure(store.append(session_id, [user("x" * limit)])))
+            connection.send(await failure(store.checkpoint(session_id, assistant("x" * limit))))
             await store.append(session_id, [user("fits at last")])
-        say.send([message["content"] for message in (await store.load(session_id)).messages])
+        connection.send([message["content"] for message in (await store.load(session_id)).messages])
         await store.aclose()
 
     async def failure(verb: Any) -> str:
@@ -155,8 +158,8 @@ def outgrow_the_disk(say: Connection, directory: Path, session_id: str, limit: i
     asyncio.run(outgrow())
 
 
-def end_a_turn_on_a_full_disk(say: Connection, directory: Path, session_id: str, limit: int) -> None:
-    """A turn whose log fits while the whole file, at the end, does not."""
+def end_turn_on_full_disk(connection: Connection, directory: Path, session_id: str, limit: int) -> None:
+    """Run a turn whose log fits on the disk, while the whole file at its end does not."""
 
     async def turn() -> None:
         store = FileSessionStore(directory)
@@ -164,7 +167,7 @@ def end_a_turn_on_a_full_disk(say: Connection, directory: Path, session_id: str,
             await store.append(session_id, [user("a" * 300)])
             limit_files(limit)
             await store.append(session_id, [assistant("b" * 300)])
-        say.send("ended")
+        connection.send("ended")
         await store.aclose()
 
     asyncio.run(turn())

@@ -1,4 +1,4 @@
-"""Sessions and messages that tests begin with, and the files they leave."""
+"""Sample sessions and messages, and their files."""
 
 import os
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def contents(session: ChatSession) -> list[str]:
 
 
 async def stored_session(store: SessionStore, *messages: Message) -> ChatSession:
-    """A session that is in the store with these messages."""
+    """Store a session with these messages and return it."""
     session = await store.create(new_session())
     return await store.append(session.session_id, messages) if messages else session
 
@@ -43,7 +43,7 @@ def log_of(directory: Path, session_id: str) -> Path:
 
 
 def read_count(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How many session files have been opened so far."""
+    """Count opened session files; the returned function returns the count."""
     opened: list[object] = []
     open_file = os.open
 

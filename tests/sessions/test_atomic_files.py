@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic file writes: a file has its old or its new content."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Directories and files that are not what they should be: errors for the caller, nothing followed, nothing lost."""
+"""Unusual directories and files: errors for the caller, no symlinks followed, no data lost."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Session files: the specification's own, those of older versions, strange ones; each loads and is written back."""
+"""Session files of the specification, of older versions, and with odd values: each is loaded and written back."""
 
 import json
 import os
@@ -71,13 +71,13 @@ def put(sessions_dir: Path, content: dict[str, Any] | str | bytes, session_id: s
     if isinstance(content, dict):
         content = json.dumps(content)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    past = time.time_ns() - 10**10  # an editor would have finished by now
+    past = time.time_ns() - 10**10  # older than the time after which a file counts as completely written
     os.utime(path, ns=(past, past))
     return path
 
 
 def rewritten(manager: SessionManager, path: Path) -> dict[str, Any]:
-    """The file after a change that writes it again."""
+    """Return the file after a change that rewrites it."""
     manager.update_session(ID, title="touched")
     stored: dict[str, Any] = json.loads(path.read_text())
     assert stored["metadata"].pop("title") == "touched"

@@ -1,4 +1,7 @@
-"""One write of a session at a time, of all processes: two objects on one directory stand for two processes."""
+"""File locks: one write of a session at a time across processes.
+
+Two lock objects on one directory stand for two processes.
+"""
 
 import stat
 import threading
@@ -12,7 +15,7 @@ from mochi_server.util.platform import exclusive_lock
 
 def test_write_lock_is_exclusive_and_times_out(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
-    with exclusive_lock(path, 1), pytest.raises(OSError), exclusive_lock(path, 0.01):  # noqa: PT011 - what it is depends on the system
+    with exclusive_lock(path, 1), pytest.raises(OSError), exclusive_lock(path, 0.01):  # noqa: PT011 - the exception depends on the system
         pass
     with exclusive_lock(path, 0):
         pass
@@ -29,7 +32,7 @@ def test_waiter_gets_the_write_lock_next(tmp_path: Path) -> None:
     waiting = threading.Thread(target=enter)
     with one.exclusive("0" * 10):
         waiting.start()
-        with one.exclusive(f"{SLOTS - 1:010x}"):  # sessions with another lock hinder nobody
+        with one.exclusive(f"{SLOTS - 1:010x}"):  # sessions with another lock are not affected
             inside.append("one")
     waiting.join(10)
     assert inside == ["one", "other"]
@@ -54,6 +57,6 @@ def test_deleted_lock_directory_is_recreated(tmp_path: Path) -> None:
 
 def test_lock_symlink_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a.lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError), exclusive_lock(tmp_path / "a.lock", 1):  # noqa: PT011 - what it is depends on the system
+    with pytest.raises(OSError), exclusive_lock(tmp_path / "a.lock", 1):  # noqa: PT011 - the exception depends on the system
         pass
     assert not (tmp_path / "elsewhere").exists()

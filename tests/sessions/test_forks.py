@@ -1,4 +1,4 @@
-"""What a fork takes along."""
+"""Forked sessions."""
 
 import pytest
 

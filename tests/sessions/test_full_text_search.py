@@ -1,4 +1,4 @@
-"""Searching files through the index: what it holds is never trusted over the files, and can be missing."""
+"""Full-text search with the index: it may be missing, and the files take precedence over it."""
 
 import sqlite3
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.sessions.samples import assistant, file_of, read_count, user
 
 @pytest.fixture(autouse=True)
 def untrusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare all files for each list, as after a while."""
+    """Compare all files for each list, as after the trusted time."""
     monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 0)
 
 
@@ -23,7 +23,7 @@ def index(sessions_dir: Path) -> Path:
 
 @pytest.fixture
 def ids(manager: SessionManager) -> list[str]:
-    """A session about apples and one about pears; the index knows them."""
+    """The ids of a session about apples and one about pears, both indexed."""
     made = []
     for text in ("apple", "pear"):
         made.append(manager.create_session(SessionCreationOptions(model="m")).session_id)
@@ -44,7 +44,7 @@ def test_search_reads_only_changed_sessions(
     assert reads() == 0
     file_of(sessions_dir, ids[0]).touch()
     assert found(manager, "apple") == ids[:1]
-    assert reads() == 2  # for the list's entry, and for the texts
+    assert reads() == 2  # for the list entry and for the texts
 
 
 def test_list_does_not_read_texts_for_the_search(

@@ -1,4 +1,4 @@
-"""A session file that an editor truncates and then writes is not taken for a damaged one."""
+"""A session file that an editor truncates and then writes is not treated as damaged."""
 
 import asyncio
 import os

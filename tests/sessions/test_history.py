@@ -1,4 +1,4 @@
-"""A history is a list of messages that grows; what was made of its older part is kept."""
+"""History as a growing list of messages whose older blocks are shared and cached."""
 
 import random
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from mochi_server.sessions.history import BLOCK_MESSAGES, History
 from tests.sessions.samples import assistant, user
 
 
-def spoken(count: int, *, turn: int = 2) -> list[Message]:
-    """So many messages, of which each ``turn``-th is the user's."""
+def make_messages(count: int, *, turn: int = 2) -> list[Message]:
+    """Return `count` messages of which each `turn`-th is a user message."""
     return [user(str(i)) if i % turn == 0 else assistant(str(i)) for i in range(count)]
 
 
 @pytest.mark.parametrize("turn", [1, 2, 3, 50, 1000])
 def test_history_is_a_list_of_its_messages(turn: int) -> None:
-    messages = spoken(400, turn=turn)
+    messages = make_messages(400, turn=turn)
     history = History.of(messages)
     assert (list(history), len(history)) == (messages, 400)
     assert history == messages
@@ -34,7 +34,7 @@ def test_history_is_a_list_of_its_messages(turn: int) -> None:
 
 
 def test_block_boundaries_do_not_depend_on_growth() -> None:
-    messages, chance = spoken(500, turn=3), random.Random(1)
+    messages, chance = make_messages(500, turn=3), random.Random(1)
     grown = History()
     while len(grown) < 500:
         grown = grown.extended(messages[len(grown) : len(grown) + chance.randint(1, 90)])
@@ -44,7 +44,7 @@ def test_block_boundaries_do_not_depend_on_growth() -> None:
 
 
 def test_every_block_ends_with_a_turn() -> None:
-    history = History.of(spoken(1000, turn=5))
+    history = History.of(make_messages(1000, turn=5))
     assert all(history[end]["role"] == "user" for end in history.ends)
     assert len(history.blocks) > 1000 / (BLOCK_MESSAGES + 5) - 1
     assert len(history.tail) <= BLOCK_MESSAGES + 5
@@ -57,8 +57,8 @@ def test_value_of_a_shared_block_is_computed_once() -> None:
         made.append(messages[0]["content"])
         return messages[0]["content"]
 
-    history = History.of(spoken(200))
-    longer, shorter = history.extended(spoken(100)), history.prefix(150)
+    history = History.of(make_messages(200))
+    longer, shorter = history.extended(make_messages(100)), history.prefix(150)
     found = [[block.cached(first) for block in one.blocks] for one in (history, longer, shorter)]
     assert found[0] == found[1][: len(found[0])]
     assert found[2] == found[0][: len(found[2])]
@@ -67,7 +67,7 @@ def test_value_of_a_shared_block_is_computed_once() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, BLOCK_MESSAGES - 1, BLOCK_MESSAGES, BLOCK_MESSAGES + 1, 199, 200, 900])
 def test_prefix_of_history_accepts_any_message(length: int) -> None:
-    messages = spoken(200)
+    messages = make_messages(200)
     beginning = History.of(messages).prefix(length)
     assert beginning == messages[:length]
     longer = beginning.extended([assistant("more")])

@@ -1,4 +1,4 @@
-"""The images beside the sessions: what a crash, another process, a damaged file and a failing disk make of them."""
+"""Image files beside the sessions after crashes, with other processes, damaged files and full disks."""
 
 import os
 from multiprocessing.connection import Connection
@@ -18,8 +18,8 @@ from tests.support.images import GIF, KINDS, PNG
 SHOWN = Image.of(PNG)
 
 
-def show(directory: SessionDirectory, image: Image = SHOWN) -> str:
-    """A new session in which an image is shown."""
+def session_with_image(directory: SessionDirectory, image: Image = SHOWN) -> str:
+    """Create a session with a message that has an image and return its id."""
     session = directory.create(new_session())
     directory.append(session.session_id, [user_message("see", [image])], images=[image])
     return session.session_id
@@ -35,7 +35,7 @@ def directory(sessions_dir: Path) -> SessionDirectory:
 
 
 async def test_start_sweeps_only_images_left_by_a_crash(directory: SessionDirectory, sessions_dir: Path) -> None:
-    show(directory)
+    session_with_image(directory)
     folder = sessions_dir / "blobs"
     for name in (Image.of(GIF).sha256, f".{'0' * 64}.1234.tmp", "mine.txt"):
         (folder / name).write_bytes(GIF)
@@ -47,15 +47,15 @@ async def test_start_sweeps_only_images_left_by_a_crash(directory: SessionDirect
     assert blobs(sessions_dir) == {SHOWN.sha256, "mine.txt"}
 
 
-def test_image_left_by_a_change_is_swept_with_the_next(directory: SessionDirectory, sessions_dir: Path) -> None:
+def test_unused_image_is_swept_by_the_next_change(directory: SessionDirectory, sessions_dir: Path) -> None:
     (sessions_dir / "blobs").mkdir(parents=True)
     (sessions_dir / "blobs" / Image.of(GIF).sha256).write_bytes(GIF)
-    directory.delete(show(directory))
+    directory.delete(session_with_image(directory))
     assert blobs(sessions_dir) == set()
 
 
 def test_session_copied_by_hand_keeps_its_image(directory: SessionDirectory, sessions_dir: Path) -> None:
-    session_id = show(directory)
+    session_id = session_with_image(directory)
     text = file_of(sessions_dir, session_id).read_text()
     file_of(sessions_dir, "00000000aa").write_text(text.replace('"sha256":"', '"sha256" : "'))
     directory.delete(session_id)
@@ -63,10 +63,10 @@ def test_session_copied_by_hand_keeps_its_image(directory: SessionDirectory, ses
 
 
 def test_damaged_session_keeps_its_image(directory: SessionDirectory, sessions_dir: Path) -> None:
-    damaged, other = show(directory), show(directory)
+    damaged, other = session_with_image(directory), session_with_image(directory)
     path = file_of(sessions_dir, damaged)
     path.write_bytes(path.read_bytes()[:-5])
-    os.utime(path, (0, 0))  # an editor would have finished by now
+    os.utime(path, (0, 0))  # older than the time after which a file counts as completely written
     with pytest.raises(SessionNotFound):
         directory.load(damaged)
     directory.delete(other)
@@ -76,7 +76,7 @@ def test_damaged_session_keeps_its_image(directory: SessionDirectory, sessions_d
 def test_unreadable_session_prevents_deletion_of_images(
     directory: SessionDirectory, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    unreadable, other = show(directory), show(directory)
+    unreadable, other = session_with_image(directory), session_with_image(directory)
     open_file = os.open
 
     def failing(path: str | Path, *arguments: int, **keywords: int) -> int:
@@ -94,9 +94,9 @@ def test_unreadable_session_prevents_deletion_of_images(
 
 
 def test_truncated_image_is_written_again(directory: SessionDirectory, sessions_dir: Path) -> None:
-    show(directory)
+    session_with_image(directory)
     (sessions_dir / "blobs" / SHOWN.sha256).write_bytes(PNG[:20])
-    show(directory)
+    session_with_image(directory)
     assert directory.load_image(SHOWN.sha256) == PNG
 
 
@@ -121,9 +121,9 @@ def test_sweep_skips_sessions_without_images(
 
 
 def test_second_sweep_reads_only_changed_sessions(directory: SessionDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    doomed = [show(directory) for _ in range(2)]
+    doomed = [session_with_image(directory) for _ in range(2)]
     for _ in range(20):
-        show(directory)
+        session_with_image(directory)
     directory.delete(doomed[0])
     reads = read_count(monkeypatch)
     directory.delete(doomed[1])
@@ -131,26 +131,29 @@ def test_second_sweep_reads_only_changed_sessions(directory: SessionDirectory, m
 
 
 def test_manager_sweeps_images(sessions_dir: Path) -> None:
-    session_id = show(SessionDirectory(sessions_dir))
+    session_id = session_with_image(SessionDirectory(sessions_dir))
     SessionManager(sessions_dir).delete_session(session_id)
     assert blobs(sessions_dir) == set()
 
 
-def come_and_go(say: Connection, sessions_dir: Path, rounds: int) -> None:
-    """Sessions that show the image, look whether it is there, and go."""
+def create_and_delete_sessions(connection: Connection, sessions_dir: Path, rounds: int) -> None:
+    """Create sessions with the image, check that it exists, and delete them."""
     directory = SessionDirectory(sessions_dir)
     for _ in range(rounds):
-        session_id = show(directory)
+        session_id = session_with_image(directory)
         try:
-            say.send(directory.load_image(SHOWN.sha256) == PNG)
+            connection.send(directory.load_image(SHOWN.sha256) == PNG)
         except BlobNotFound:
-            say.send(False)
+            connection.send(False)
         directory.delete(session_id)
 
 
 @repeated(40, once=5)
 def test_image_shared_by_processes_is_kept_while_in_use(sessions_dir: Path, rounds: int) -> None:
-    with child(come_and_go, sessions_dir, rounds) as one, child(come_and_go, sessions_dir, rounds) as two:
+    with (
+        child(create_and_delete_sessions, sessions_dir, rounds) as one,
+        child(create_and_delete_sessions, sessions_dir, rounds) as two,
+    ):
         assert [*one.rest(), *two.rest()] == [True] * 2 * rounds
     assert blobs(sessions_dir) == set()
 

@@ -1,4 +1,4 @@
-"""Many new sessions at once: all of them or none, whatever happens meanwhile."""
+"""Import of many sessions: all are stored or none, whatever fails."""
 
 import signal
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ SHOWN = Image.of(PNG)
 
 
 def new_sessions(count: int) -> list[NewSession]:
-    """Sessions with a message each; the first shows an image."""
+    """Return sessions with one message each; the first has an image."""
     sessions = [new_session() for _ in range(count)]
     for session in sessions:
         session.messages.append(user("Hello"))
@@ -51,18 +51,18 @@ async def test_taken_ids_are_replaced(store: SessionStore) -> None:
     assert len({first.session_id, *ids_of(stored)}) == 4
 
 
-async def test_import_that_is_ended_stores_nothing(files: FileSessionStore, sessions_dir: Path) -> None:
-    await ended_import(files)
+async def test_interrupted_import_leaves_no_files(files: FileSessionStore, sessions_dir: Path) -> None:
+    await interrupted_import(files)
     assert [path.name for path in sessions_dir.iterdir() if "import" in path.name] == []
     assert list((sessions_dir / "blobs").iterdir()) == []
 
 
-async def test_import_that_is_ended_stores_nothing_anywhere(store: SessionStore) -> None:
-    if not hasattr(store, "discard"):  # memory keeps nothing that a check could end
-        await ended_import(store)
+async def test_interrupted_import_stores_nothing_in_any_store(store: SessionStore) -> None:
+    if not hasattr(store, "discard"):  # the memory store has no step that a check could interrupt
+        await interrupted_import(store)
 
 
-async def ended_import(store: SessionStore) -> None:
+async def interrupted_import(store: SessionStore) -> None:
     calls = 0
 
     def check() -> None:
@@ -76,9 +76,9 @@ async def ended_import(store: SessionStore) -> None:
     assert (await store.list(SessionQuery())).total == 0
 
 
-def import_slowly(say: Connection, directory: Path, count: int) -> None:
-    """Import sessions; says when each is about to be written."""
-    SessionDirectory(directory).create_all(new_sessions(count), check=lambda: say.send("next"))
+def import_slowly(connection: Connection, directory: Path, count: int) -> None:
+    """Import sessions and report each before it is written."""
+    SessionDirectory(directory).create_all(new_sessions(count), check=lambda: connection.send("next"))
 
 
 @pytest.mark.parametrize("written", [1, 4])
@@ -95,8 +95,8 @@ async def test_killed_import_leaves_nothing(sessions_dir: Path, written: int) ->
     await store.aclose()
 
 
-def publish_until_killed(say: Connection, directory: Path, count: int, kill_after: int) -> None:
-    """Import sessions, and die when so many files have been moved to their place."""
+def publish_until_killed(connection: Connection, directory: Path, count: int, kill_after: int) -> None:
+    """Import sessions, and kill the process after `moved` files have been published."""
     rename, moved = Path.rename, []
 
     def counted(path: Path, target: Path) -> Path:
@@ -106,13 +106,13 @@ def publish_until_killed(say: Connection, directory: Path, count: int, kill_afte
             signal.raise_signal(signal.SIGKILL)
         return rename(path, target)
 
-    Path.rename = counted  # type: ignore[method-assign, assignment]  # this process has no other use
+    Path.rename = counted  # type: ignore[method-assign, assignment]  # the process has no other purpose
     stored = SessionDirectory(directory).create_all(new_sessions(count), check=lambda: None)
-    say.send(len(stored))
+    connection.send(len(stored))
 
 
 @pytest.mark.parametrize("moved", [0, 1, 5])
-async def test_import_killed_while_it_is_published_is_completed(sessions_dir: Path, moved: int) -> None:
+async def test_import_killed_during_publication_is_completed(sessions_dir: Path, moved: int) -> None:
     with child(publish_until_killed, sessions_dir, 6, moved) as importer:
         assert importer.rest() == []
     other = SessionDirectory(sessions_dir)
@@ -125,7 +125,7 @@ async def test_import_killed_while_it_is_published_is_completed(sessions_dir: Pa
     await store.aclose()
 
 
-async def test_next_import_completes_the_one_before(sessions_dir: Path) -> None:
+async def test_next_import_completes_a_killed_import(sessions_dir: Path) -> None:
     with child(publish_until_killed, sessions_dir, 6, 2) as importer:
         importer.rest()
     store = FileSessionStore(sessions_dir)

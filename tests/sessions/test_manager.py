@@ -1,4 +1,4 @@
-"""The library's synchronous face, and the rules of editing that the server shares."""
+"""The synchronous session manager, and the editing rules that it shares with the server."""
 
 from pathlib import Path
 
@@ -60,14 +60,14 @@ def test_only_user_messages_can_be_edited(manager: SessionManager, session: Chat
     assert manager.load_session(session.session_id) == session
 
 
-def test_a_system_prompt_is_replaced_by_a_new_one(manager: SessionManager, session: ChatSession) -> None:
+def test_system_prompt_is_replaced_by_a_new_one(manager: SessionManager, session: ChatSession) -> None:
     changed = manager.set_system_prompt(session.session_id, "Be kind.", "kind.md")
     assert changed.system_prompt is not None
     assert (changed.system_prompt["content"], changed.system_prompt["source_file"]) == ("Be kind.", "kind.md")
     assert changed.messages[1:] == session.messages[1:]
 
 
-def test_a_system_prompt_is_removed_and_added_again(manager: SessionManager, session: ChatSession) -> None:
+def test_system_prompt_is_removed_and_added_again(manager: SessionManager, session: ChatSession) -> None:
     without = manager.remove_system_prompt(session.session_id)
     assert without.messages == session.messages[1:]
     assert manager.remove_system_prompt(session.session_id).messages == without.messages
@@ -83,7 +83,7 @@ def test_history_rules_do_not_change_the_session(session: ChatSession) -> None:
     assert contents(session) == before
 
 
-def test_a_deleted_session_is_not_found(manager: SessionManager, session: ChatSession) -> None:
+def test_deleted_session_is_not_found(manager: SessionManager, session: ChatSession) -> None:
     manager.delete_session(session.session_id)
     with pytest.raises(SessionNotFound):
         manager.load_session(session.session_id)

@@ -1,4 +1,4 @@
-"""Calls without a result: a crash leaves none, and sessions that have some get interrupted results."""
+"""Tool calls without a result: after a crash and in stored sessions they get interrupted results."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.sessions.samples import assistant, file_of, stored_session, user
 
 
 def calling(*ids: str, handed_back: list[str] | None = None) -> Message:
-    """An answer with these calls."""
+    """Return an answer with these calls."""
     message = assistant("")
     message["tool_calls"] = [
         {"id": name, "function": {"index": i, "name": "look", "arguments": {}}} for i, name in enumerate(ids)
@@ -30,7 +30,7 @@ def calling(*ids: str, handed_back: list[str] | None = None) -> Message:
 
 
 def result(call_id: str, *following: str) -> Message:
-    """A result; as a checkpoint it stands for the following calls as well."""
+    """Return a tool result. As a checkpoint it also has the following calls."""
     message: Message = {**user("seen"), "role": "tool", "tool_name": "look", "tool_call_id": call_id}
     if following:
         message["tool_calls"] = calling(*following)["tool_calls"]
@@ -42,12 +42,12 @@ def roles(session: ChatSession) -> list[str]:
 
 
 def results(session: ChatSession) -> list[tuple[str, bool]]:
-    """Ids of the calls with results, and whether these were interrupted."""
+    """Return the ids of calls with a result, and whether the result is interrupted."""
     found = [message for message in session.messages if message["role"] == "tool"]
     return [(message["tool_call_id"], message.get("interrupted", False)) for message in found]
 
 
-async def test_a_crash_behind_stored_calls_leaves_results(files: FileSessionStore, tmp_path: Path) -> None:
+async def test_crash_after_stored_calls_leaves_results(files: FileSessionStore, tmp_path: Path) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("a")])
@@ -62,7 +62,7 @@ async def test_a_crash_behind_stored_calls_leaves_results(files: FileSessionStor
     assert results(later) == [("c1", False), ("c2", True)]
 
 
-async def test_a_torn_checkpoint_is_no_obstacle(files: FileSessionStore, tmp_path: Path) -> None:
+async def test_torn_checkpoint_does_not_prevent_recovery(files: FileSessionStore, tmp_path: Path) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("a")])
@@ -74,7 +74,7 @@ async def test_a_torn_checkpoint_is_no_obstacle(files: FileSessionStore, tmp_pat
     assert results(found) == [("c1", True), ("c2", True)]
 
 
-async def test_a_database_keeps_the_checkpoint_with_the_calls(database: str) -> None:
+async def test_database_stores_the_checkpoint_with_the_calls(database: str) -> None:
     async with postgres_store(database) as here:
         session = await stored_session(here, user("a"))
         async with postgres_store(database) as there:
@@ -87,7 +87,7 @@ async def test_a_database_keeps_the_checkpoint_with_the_calls(database: str) -> 
 
 
 @pytest.mark.parametrize("store", ["files", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
-async def test_sessions_in_that_state_get_their_results(store: SessionStore) -> None:
+async def test_stored_calls_without_results_get_results(store: SessionStore) -> None:
     messages = [user("a"), calling("c1"), user("b"), calling("c2", "c3"), result("c2")]
     session = await stored_session(store, *messages)
     loaded = await store.load(session.session_id)
@@ -101,30 +101,30 @@ async def test_sessions_in_that_state_get_their_results(store: SessionStore) -> 
     assert roles(await store.load(session.session_id)) == roles(after)
 
 
-async def test_the_results_are_stored_at_the_next_use(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_added_results_are_stored_by_the_next_turn(files: FileSessionStore, sessions_dir: Path) -> None:
     session = await stored_session(files, user("a"), calling("c1"))
     async with files.hold(session.session_id, run_id="r"):
         assert b'"interrupted":true' in file_of(sessions_dir, session.session_id).read_bytes()
 
 
-async def test_calls_of_the_client_wait_for_its_results(store: SessionStore) -> None:
+async def test_client_tool_calls_get_no_results(store: SessionStore) -> None:
     session = await stored_session(store, user("a"), calling("c1", handed_back=["c1"]))
     assert roles(await store.load(session.session_id)) == ["user", "assistant"]
 
 
-def test_a_history_in_which_each_call_has_a_result_is_kept() -> None:
+def test_complete_history_is_unchanged() -> None:
     turn = [user("a"), calling("c1", "c2"), result("c2"), result("c1"), assistant("b")]
     history = History.of(turn * 50)
     assert with_missing_results(history) is history
 
 
 @pytest.mark.parametrize("calls", [[5], [{"id": 5}], [{"id": "c"}], [{"id": "c", "function": "f"}], [{}]])
-def test_calls_that_cannot_be_read_are_passed_over(calls: list[object]) -> None:
+def test_unreadable_calls_are_skipped(calls: list[object]) -> None:
     history = History.of([user("a"), {**assistant(""), "tool_calls": calls}])  # type: ignore[typeddict-item]  # as in a file
     assert with_missing_results(history) is history
 
 
-def test_results_without_ids_answer_in_order() -> None:
+def test_results_without_ids_match_calls_in_order() -> None:
     first, second = result("x"), result("y")
     del first["tool_call_id"], second["tool_call_id"]
     history = History.of([user("a"), calling("c1", "c2"), first, second])

@@ -1,4 +1,4 @@
-"""Real processes that are killed, that share a directory, or whose disk is full."""
+"""Real processes that are killed, share a directory, or have a full disk."""
 
 import random
 import sys
@@ -13,9 +13,9 @@ from tests.sessions.processes import (
     append_own_messages,
     child,
     create_forever,
-    end_a_turn_on_a_full_disk,
+    end_turn_on_full_disk,
+    exceed_disk,
     list_forever,
-    outgrow_the_disk,
     patch_own_field,
     run_turns_forever,
 )
@@ -118,7 +118,7 @@ async def test_change_based_on_an_outdated_history_is_a_conflict(
 @limits_files
 def test_full_disk_fails_only_the_change(manager: SessionManager, sessions_dir: Path) -> None:
     session_id = manager.create_session(SessionCreationOptions(model="m")).session_id
-    with child(outgrow_the_disk, sessions_dir, session_id, 3000) as writing:
+    with child(exceed_disk, sessions_dir, session_id, 3000) as writing:
         assert writing.rest() == [
             "STORAGE_FAILED",
             True,
@@ -135,7 +135,7 @@ def test_full_disk_fails_only_the_change(manager: SessionManager, sessions_dir: 
 def test_turn_ending_on_full_disk_is_recovered_from_its_log(manager: SessionManager, sessions_dir: Path) -> None:
     session_id = manager.create_session(SessionCreationOptions(model="m")).session_id
     fits_one_message_only = file_of(sessions_dir, session_id).stat().st_size + 500
-    with child(end_a_turn_on_a_full_disk, sessions_dir, session_id, fits_one_message_only) as turn:
+    with child(end_turn_on_full_disk, sessions_dir, session_id, fits_one_message_only) as turn:
         assert turn.rest() == ["ended"]
     assert log_of(sessions_dir, session_id).exists()
     assert contents(manager.load_session(session_id)) == ["a" * 300, "b" * 300]

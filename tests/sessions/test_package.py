@@ -1,4 +1,4 @@
-"""The package as its users see it."""
+"""Public names of the package."""
 
 import subprocess
 import sys

@@ -24,7 +24,7 @@ async def test_cancelled_work_returns_every_connection(database: str) -> None:
 
 
 async def cancelled_after(count: int, database: Database) -> None:
-    """More pieces of work than there are connections; all are cancelled when so many have ended."""
+    """Start more tasks than there are connections, and cancel all after `count` have ended."""
     ended = asyncio.Semaphore(0)
 
     async def work() -> None:
@@ -42,7 +42,7 @@ async def cancelled_after(count: int, database: Database) -> None:
 
 
 async def all_at_once(database: Database) -> None:
-    """Borrow all connections that there are."""
+    """Borrow all connections of the pool."""
     async with AsyncExitStack() as stack:
         for _ in range(CONNECTIONS):
             connection = await stack.enter_async_context(database.connection("borrow"))

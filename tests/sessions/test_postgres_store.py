@@ -1,4 +1,4 @@
-"""What the store in PostgreSQL does beside the contract: changes read, answers interrupted, clocks, copies."""
+"""PostgreSQL store beyond the common contract: notifications, crash recovery, clocks and copies."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -106,7 +106,7 @@ async def test_text_that_postgresql_cannot_store_is_kept(database: str) -> None:
 
 
 @pytest.mark.slow
-async def test_agents_and_chats_are_apart(database: str) -> None:
+async def test_agent_chats_and_sessions_are_separate(database: str) -> None:
     async with opened(database) as stores:
         session = await stores.agents.create(new_session())
         assert (await stores.chats.list(SessionQuery())).total == 0

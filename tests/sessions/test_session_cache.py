@@ -1,4 +1,4 @@
-"""Sessions that are kept in memory: never believed over the files, and never more than there is room for."""
+"""Cache of sessions in memory: never outdated relative to the files, and of limited size."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles
 from mochi_server.storage.session_cache import MAX_BYTES, SessionCache
 from mochi_server.storage.session_record import SessionRecord
-from tests.faults.other_writers import take_a_turn
+from tests.faults.other_writers import run_turn
 from tests.sessions.processes import child
 from tests.sessions.samples import assistant, contents, file_of, log_of, new_session, read_count, stored_session, user
 
@@ -23,7 +23,7 @@ MEBIBYTE = 1024 * 1024
 
 async def test_next_turn_has_messages_of_another_process(files: FileSessionStore, sessions_dir: Path) -> None:
     session_id = (await stored_session(files, user("a"), assistant("b"))).session_id
-    with child(take_a_turn, sessions_dir, session_id) as other:
+    with child(run_turn, sessions_dir, session_id) as other:
         other.rest()
     async with files.hold(session_id, run_id="r"):
         assert contents(await files.load(session_id)) == ["a", "b", "other question", "other answer"]
@@ -74,7 +74,7 @@ async def test_file_read_during_a_write_is_read_again(
 ) -> None:
     session = await stored_session(FileSessionStore(sessions_dir), user("a"))
     reads = read_count(monkeypatch)
-    os.utime(file_of(sessions_dir, session.session_id), (4e9, 4e9))  # its clock has not gone on yet
+    os.utime(file_of(sessions_dir, session.session_id), (4e9, 4e9))  # the clock of the file system has not advanced yet
     for expected in (1, 2):
         await files.load(session.session_id)
         assert reads() == expected
@@ -111,9 +111,9 @@ def test_cache_keeps_the_most_recently_used_sessions() -> None:
     for number in range(1000):
         recent.put(str(number), stored(1000))
         recent.get("0")
-    kept = [number for number in range(1000) if recent.get(str(number))]
-    assert kept == [0, *range(1001 - len(kept), 1000)]
-    assert 10 < len(kept) < 100
+    cached = [number for number in range(1000) if recent.get(str(number))]
+    assert cached == [0, *range(1001 - len(cached), 1000)]
+    assert 10 < len(cached) < 100
 
 
 def test_too_large_session_is_not_cached() -> None:

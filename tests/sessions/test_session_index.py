@@ -1,4 +1,4 @@
-"""The list's index: never wrong, whatever happened to it or behind its back."""
+"""Index of the session list: correct even if it is outdated, damaged or deleted."""
 
 import os
 import sqlite3
@@ -15,7 +15,7 @@ from tests.sessions.samples import assistant, file_of, log_of, read_count, store
 
 @pytest.fixture(autouse=True)
 def untrusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare all files for each list, as after a while."""
+    """Compare all files for each list, as after the trusted time."""
     monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 0)
 
 
@@ -160,7 +160,7 @@ async def test_interrupted_answer_is_counted_after_a_crash(files: FileSessionSto
         await files.checkpoint(session.session_id, assistant("so f"))
         (running,) = (await files.list(SessionQuery())).entries
         for process in (sessions_dir / ".locks").glob("*.process"):
-            process.unlink()  # what others know this process by: to them it is dead now
+            process.unlink()  # other processes identify this process by it, so they now treat it as dead
         (crashed,) = SessionManager(sessions_dir).list_sessions()
     assert (running["message_count"], crashed["message_count"]) == (1, 2)
     (ended,) = (await files.list(SessionQuery())).entries

@@ -1,4 +1,4 @@
-"""One holder at a time: waiting in turn, being refused, giving up."""
+"""Session locks: one holder at a time, fair waiting, refusal and cancellation."""
 
 import asyncio
 
@@ -16,29 +16,29 @@ ID = "0123456789"
 
 
 class Holder:
-    """A task that holds ``ID`` until it is told to let go, and notes when it got it."""
+    """Task that holds the lock of `ID` until released, and records when it got it."""
 
     def __init__(
         self, holds: SessionLocks, log: list[str], name: str, *, is_turn: bool = True, wait: bool = True
     ) -> None:
         self.holds, self.log, self.name, self.is_turn, self.wait = holds, log, name, is_turn, wait
-        self.asked, self.let_go, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
+        self.requested, self.released, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
         self.scope = anyio.CancelScope()
 
     async def run(self) -> None:
-        self.asked.set()
+        self.requested.set()
         with self.scope:
             try:
                 async with self.holds.lock(ID, run_id=self.name if self.is_turn else None, wait=self.wait):
                     self.log.append(self.name)
-                    await self.let_go.wait()
+                    await self.released.wait()
             except SessionBusy as busy:
                 self.log.append(f"{self.name} refused by {busy.details['run_id']}")
         self.ended.set()
 
     async def start(self, tasks: TaskGroup) -> "Holder":
         tasks.start_soon(self.run)
-        await self.asked.wait()
+        await self.requested.wait()
         await checkpoint()
         return self
 
@@ -50,7 +50,7 @@ async def test_waiters_get_the_lock_in_order() -> None:
             holders = [await Holder(holds, log, name).start(tasks) for name in "abcd"]
             assert log == ["a"]
             for holder in holders:
-                holder.let_go.set()
+                holder.released.set()
     assert log == ["a", "b", "c", "d"]
     assert len(holds) == 0
 
@@ -62,8 +62,8 @@ async def test_short_lock_is_waited_for_without_if_busy() -> None:
             edit = await Holder(holds, log, "edit", is_turn=False).start(tasks)
             turn = await Holder(holds, log, "turn", wait=False).start(tasks)
             assert log == ["edit"]
-            edit.let_go.set()
-            turn.let_go.set()
+            edit.released.set()
+            turn.released.set()
     assert log == ["edit", "turn"]
 
 
@@ -74,9 +74,9 @@ async def test_waiter_for_an_edit_is_refused_if_a_turn_starts() -> None:
             edit = await Holder(holds, log, "edit", is_turn=False).start(tasks)
             first = await Holder(holds, log, "first", wait=False).start(tasks)
             second = await Holder(holds, log, "second", wait=False).start(tasks)
-            edit.let_go.set()
+            edit.released.set()
             await second.ended.wait()
-            first.let_go.set()
+            first.released.set()
     assert log == ["edit", "first", "second refused by first"]
     assert len(holds) == 0
 
@@ -90,8 +90,8 @@ async def test_cancelled_waiter_delays_no_other_waiter() -> None:
             third = await Holder(holds, log, "third").start(tasks)
             second.scope.cancel()
             await second.ended.wait()
-            first.let_go.set()
-            third.let_go.set()
+            first.released.set()
+            third.released.set()
     assert log == ["first", "third"]
     assert len(holds) == 0
 
@@ -124,7 +124,7 @@ async def test_waiter_cancelled_before_the_release_is_skipped() -> None:
                 await second.start(tasks)
                 await third.start(tasks)
                 second.scope.cancel()
-            third.let_go.set()
+            third.released.set()
     assert log == ["third"]
     assert len(holds) == 0
 

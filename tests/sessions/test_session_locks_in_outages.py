@@ -1,4 +1,4 @@
-"""What a holder of a PostgreSQL session may write after the database was away."""
+"""Writes of the lock holder of a PostgreSQL session after a database outage."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 ANSWER: Message = {"role": "assistant", "content": "so far and further", "message_id": "0123456789"}
 
 
-async def test_a_write_that_was_committed_unnoticed_is_repeatable(database: str) -> None:
+async def test_write_with_a_lost_commit_response_can_be_repeated(database: str) -> None:
     async with postgres_store(database) as holder, postgres_store(database) as unnoticed:
         session = await stored_session(holder, user("a"))
         async with holder.hold(session.session_id, run_id="r"):
@@ -23,7 +23,7 @@ async def test_a_write_that_was_committed_unnoticed_is_repeatable(database: str)
         assert contents(await holder.load(session.session_id)) == ["a", "so far and further", "b"]
 
 
-async def test_a_replacement_committed_unnoticed_is_repeatable(database: str) -> None:
+async def test_replacement_with_a_lost_commit_can_be_repeated(database: str) -> None:
     async with postgres_store(database) as holder, postgres_store(database) as unnoticed:
         session = await stored_session(holder, user("a"), assistant("old"))
         async with holder.hold(session.session_id, run_id="r"):
@@ -32,7 +32,7 @@ async def test_a_replacement_committed_unnoticed_is_repeatable(database: str) ->
         assert contents(await holder.load(session.session_id)) == ["a", "so far and further"]
 
 
-async def test_the_final_answer_replaces_recovered_text(database: str) -> None:
+async def test_final_answer_replaces_recovered_text(database: str) -> None:
     async with postgres_store(database) as holder, postgres_store(database) as other:
         session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):
@@ -47,7 +47,7 @@ async def test_the_final_answer_replaces_recovered_text(database: str) -> None:
         assert contents(await other.load(session_id)) == ["a", "so far and further"]
 
 
-async def test_a_session_held_by_another_server_is_not_written(database: str) -> None:
+async def test_session_locked_by_another_server_is_not_written(database: str) -> None:
     async with postgres_store(database) as holder, postgres_store(database) as other:
         session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):

@@ -1,4 +1,4 @@
-"""What every session store keeps to."""
+"""Contract of all session stores."""
 
 import pytest
 
@@ -114,7 +114,7 @@ async def test_patches_of_different_fields_are_merged(store: SessionStore) -> No
     assert timestamp(changed.metadata.updated_at) > timestamp(session.metadata.updated_at)
 
 
-async def test_a_null_patch_returns_a_field_to_its_default(store: SessionStore) -> None:
+async def test_null_patch_resets_a_field_to_its_default(store: SessionStore) -> None:
     session = await stored_session(store)
     await store.patch(session.session_id, {"title": "x", "tool_settings": ToolSettings(tools=["add"])})
     changed = await store.patch(session.session_id, {"title": None, "tool_settings": None})
@@ -160,7 +160,7 @@ async def test_deleted_session_is_not_found(store: SessionStore) -> None:
     assert (await store.list(SessionQuery())).total == 0
 
 
-async def test_the_list_is_sorted_by_the_last_change_and_paged(store: SessionStore) -> None:
+async def test_list_is_sorted_by_the_last_change_and_paged(store: SessionStore) -> None:
     ids = [(await stored_session(store, user(str(number)))).session_id for number in range(5)]
     await store.patch(ids[1], {"title": "touched"})
     expected = [ids[1], ids[4], ids[3], ids[2], ids[0]]
@@ -179,7 +179,7 @@ async def test_list_entries_match_the_sessions(store: SessionStore) -> None:
     assert page.entries[0]["preview"] == "hello"
 
 
-async def test_an_empty_store_lists_nothing(store: SessionStore) -> None:
+async def test_empty_store_lists_nothing(store: SessionStore) -> None:
     page = await store.list(SessionQuery())
     assert (page.entries, page.total) == ([], 0)
 
@@ -197,14 +197,14 @@ async def test_running_turn_is_read_without_its_partial_answer(store: SessionSto
     assert contents(await store.load(session.session_id)) == ["a", "so far"]
 
 
-async def test_a_checkpoint_alone_changes_neither_history_nor_time(store: SessionStore) -> None:
+async def test_checkpoint_alone_changes_neither_history_nor_time(store: SessionStore) -> None:
     session = await stored_session(store, user("a"))
     async with store.hold(session.session_id, run_id="r"):
         await store.checkpoint(session.session_id, assistant("so f"))
         assert await store.load(session.session_id) == session
 
 
-async def test_a_patch_during_a_turn_is_merged_with_it(store: SessionStore) -> None:
+async def test_patch_during_a_turn_is_merged_with_it(store: SessionStore) -> None:
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):
         await store.patch(session.session_id, {"title": "before"})
@@ -283,8 +283,8 @@ FOUND = {
 }
 
 
-async def searched(store: SessionStore) -> list[str]:
-    """Three sessions; their ids."""
+async def sessions_to_search(store: SessionStore) -> list[str]:
+    """Store three sessions and return their ids."""
     baking = await stored_session(store, user("Sourdough bread"), assistant("Take flour and water."))
     code = await stored_session(store, user('Is C++ "quoted"? It\'s 100% a_b*; Flour.'))
     await store.patch(code.session_id, {"title": "My PLAN"})
@@ -299,14 +299,14 @@ async def found(store: SessionStore, text: str) -> list[str]:
 
 
 async def test_search_finds_sessions_that_have_every_word(store: SessionStore) -> None:
-    ids = await searched(store)
+    ids = await sessions_to_search(store)
     results = {text: await found(store, text) for text in FOUND}
     assert results == {text: sorted(ids[number] for number in numbers) for text, numbers in FOUND.items()}
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\0\n\t"])
 async def test_blank_search_finds_every_session(store: SessionStore, text: str) -> None:
-    ids = await searched(store)
+    ids = await sessions_to_search(store)
     assert await found(store, text) == sorted(ids)
 
 
@@ -328,8 +328,8 @@ async def test_blank_search_finds_every_session(store: SessionStore, text: str) 
         "xyz " * 2500,
     ],
 )
-async def test_no_query_is_an_error(store: SessionStore, text: str) -> None:
-    ids = await searched(store)
+async def test_search_accepts_every_query(store: SessionStore, text: str) -> None:
+    ids = await sessions_to_search(store)
     assert set(await found(store, text)) <= set(ids)
     assert await found(store, "bread") == [ids[0]]
 
@@ -391,7 +391,7 @@ async def test_title_comes_from_first_message_or_summary_unless_set(store: Sessi
     assert await title() == "Another"
 
 
-async def test_an_image_is_stored_with_the_message_that_names_it(store: SessionStore) -> None:
+async def test_image_is_stored_with_the_message_that_names_it(store: SessionStore) -> None:
     session = await stored_session(store)
     changed = await store.append(session.session_id, [user_message("see", [SHOWN, SHOWN])], images=[SHOWN, SHOWN])
     assert changed.messages[0]["images"] == [SHOWN.reference, SHOWN.reference]
@@ -406,7 +406,7 @@ async def test_unknown_image_is_not_found(store: SessionStore, name: str) -> Non
 
 
 async def test_image_is_deleted_with_the_last_message_naming_it(store: SessionStore) -> None:
-    one, two = await shown(store), await shown(store)
+    one, two = await session_with_image(store), await session_with_image(store)
     await store.replace_tail(one.session_id, 0, [user("instead")])
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
     await store.append(two.session_id, [user_message("again", [SHOWN])], images=[SHOWN])
@@ -417,8 +417,8 @@ async def test_image_is_deleted_with_the_last_message_naming_it(store: SessionSt
         await store.load_image(SHOWN.sha256)
 
 
-async def test_a_copy_of_a_session_keeps_the_image(store: SessionStore) -> None:
-    session = await shown(store)
+async def test_copy_of_a_session_keeps_the_image(store: SessionStore) -> None:
+    session = await session_with_image(store)
     copy = await store.create(session)
     await store.delete(session.session_id)
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
@@ -430,15 +430,15 @@ async def test_a_copy_of_a_session_keeps_the_image(store: SessionStore) -> None:
 async def test_put_session_stores_its_images(store: SessionStore) -> None:
     session = new_session()
     session.messages.append(user_message("see", [SHOWN]))
-    for _ in range(2):  # new, and in place of another
+    for _ in range(2):  # for a new session, and instead of an existing one
         put = await store.put(session, images=[SHOWN])
         assert put.messages[0]["images"] == [SHOWN.reference]
         assert await store.load(session.session_id) == put
         assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
 
-async def test_image_named_by_a_running_turn_is_kept(store: SessionStore) -> None:
-    session, other = await stored_session(store, user("a")), await shown(store)
+async def test_image_of_a_running_turn_is_not_deleted(store: SessionStore) -> None:
+    session, other = await stored_session(store, user("a")), await session_with_image(store)
     async with store.hold(session.session_id, run_id="r"):
         await store.append(session.session_id, [user("b")])
         await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
@@ -449,15 +449,15 @@ async def test_image_named_by_a_running_turn_is_kept(store: SessionStore) -> Non
 
 
 async def test_image_of_a_refused_change_is_not_required(store: SessionStore) -> None:
-    session = await shown(store)
+    session = await session_with_image(store)
     with pytest.raises(SessionConflict):
         await store.append(session.session_id, [user_message("late", [OTHER])], revision="0", images=[OTHER])
     with pytest.raises(BlobNotFound):
         await store.load_image(OTHER.sha256)
 
 
-async def shown(store: SessionStore) -> ChatSession:
-    """A session in which an image was shown."""
+async def session_with_image(store: SessionStore) -> ChatSession:
+    """Store a session with a message that has an image."""
     session = await stored_session(store)
     return await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
 

@@ -1,4 +1,4 @@
-"""A lock file that another process holds delays the requests that need it, and no others."""
+"""A lock file that another process holds delays only the requests that need it."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ from tests.support.server import RunningServer
 
 
 def stuck(sessions_dir: Path, session_id: str) -> AbstractContextManager[None]:
-    """The lock of a session, held as another process would hold it."""
+    """Hold the lock of a session as another process would."""
     return exclusive_lock(sessions_dir / ".locks" / f"{int(session_id, 16) % SLOTS:02d}.lock", 1)
 
 

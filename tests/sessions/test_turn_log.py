@@ -1,4 +1,7 @@
-"""What a turn writes when, and what a crash at any moment leaves. A crash is a copy of the directory, taken then."""
+"""Turn log: writes during a turn and recovery after a crash.
+
+A crash is a copy of the directory at that moment.
+"""
 
 import asyncio
 import shutil
@@ -24,7 +27,7 @@ Crash = Callable[[], Path]
 
 @pytest.fixture
 def crash(tmp_path: Path, sessions_dir: Path) -> Crash:
-    """Gives the directory as a crash now would leave it."""
+    """Return the directory as a crash now would leave it."""
     numbers = count()
     return lambda: Path(shutil.copytree(sessions_dir, tmp_path / f"crash{next(numbers)}"))
 
@@ -155,7 +158,7 @@ async def test_crash_keeps_everything_acknowledged(files: FileSessionStore, cras
 
 
 async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSession]:
-    """A directory whose turn was killed, with a log of every kind of line."""
+    """A directory whose turn was killed, with a log that has every kind of line."""
     session = await stored_session(files, user("before"))
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("a")])
@@ -204,8 +207,8 @@ async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessio
     assert (ended.metadata.title, ended.metadata.summary_model) == ("two", "s")
 
 
-@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 1.0])
-async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash: Crash, kept: float) -> None:
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9, 1.0])
+async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash: Crash, fraction: float) -> None:
     directory, session = await crashed(files, crash)
     log, found = log_of(directory, session.session_id), loaded(directory, session)
     torn = tail_line(
@@ -213,7 +216,7 @@ async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash
         3,
         SessionRecord.of(found).with_tail(3, [user("never acknowledged")], ""),
     ).rstrip(b"\n")
-    log.write_bytes(log.read_bytes() + torn[: int(len(torn) * kept)])
+    log.write_bytes(log.read_bytes() + torn[: int(len(torn) * fraction)])
     assert loaded(directory, session) == found
     patched = SessionManager(directory).update_session(session.session_id, title="after")
     assert patched.messages == found.messages
@@ -264,9 +267,7 @@ async def test_old_log_does_not_change_later_messages(files: FileSessionStore, c
     assert manager.append_messages(session.session_id, []).messages == moved_on.messages
 
 
-async def test_a_turn_does_not_read_what_this_process_has_written(
-    files: FileSessionStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_turn_does_not_read_its_own_writes(files: FileSessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await stored_session(files, user("before"))
     reads = read_count(monkeypatch)
     async with files.hold(session.session_id, run_id="r"):
@@ -290,7 +291,7 @@ async def test_turns_continue_after_a_crash(files: FileSessionStore, crash: Cras
     await store.aclose()
 
 
-def test_overlaying_is_idempotent_line_by_line() -> None:
+def test_applying_a_log_twice_changes_nothing() -> None:
     before = SessionRecord.of(new_session()).with_tail(0, [user("a")], "2026-01-01T00:00:00+00:00")
     log, record = b"", before
     for tail in ([assistant("b")], [user("c"), assistant("d")]):
@@ -329,7 +330,7 @@ def test_messages_encoded_once_are_not_encoded_again() -> None:
     assert all(mine is theirs for mine, theirs in zip(later.lines, first.lines, strict=False))
 
 
-async def test_an_interrupted_answer_keeps_the_time_of_the_last_change(files: FileSessionStore, crash: Crash) -> None:
+async def test_interrupted_answer_keeps_the_time_of_the_last_change(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files, user("a"))
     partial: Message = assistant("so f")
     async with files.hold(session.session_id, run_id="r"):

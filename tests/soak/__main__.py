@@ -19,16 +19,16 @@ from tempfile import TemporaryDirectory
 from mochi_server.chat.run_cache import MAX_BYTES
 from tests.benchmarks.processes import python
 from tests.soak.load import Job, Result
-from tests.soak.stage import FAST, PACED, allow_descriptors, mochi, said, stub
+from tests.soak.stage import FAST, PACED, allow_descriptors, expected_answer, mochi, stub
 from tests.soak.verdict import Measured, missed, problems, table
 from tests.soak.watch import Watch, descriptors, percentile, settled_descriptors, typical_memory
 
 _WORDS_PER_TOKEN = 0.6
 _BYTES_PER_EVENT = 35
 _BYTES_PER_RUN = 4096
-"""What the server counts at least for an ended run: so much for each event, and so much besides."""
+"""Lower bound of the memory that the server counts for an ended run: a part per event and a fixed part."""
 _AT_ONCE = 50
-"""Streams of the warm-up."""
+"""Number of concurrent streams in the warm-up."""
 _IDLE_SECONDS = 30
 """Time after which both servers have closed idle connections."""
 
@@ -37,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the soak. Return 1 if a bound is broken."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    if arguments.seconds < 3 * arguments.turn:  # in each half, the streams begin within one turn
+    if arguments.seconds < 3 * arguments.turn:  # in each half, all streams start within one turn
         parser.error("--seconds: at least three times as long as --turn")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on exit
     if not allow_descriptors(4 * arguments.streams + 200):
         sys.stdout.write(f"The system allows too few open files for {arguments.streams} streams.\n")
         return 1
@@ -65,14 +65,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _soak(arguments: argparse.Namespace) -> tuple[Measured | None, list[str]]:
-    """Return the figures, or None if the server did not answer to the end, and the complaints."""
+    """Run the load. Return the figures, or None if the server stopped answering, and the complaints."""
     words = round(arguments.rate * arguments.turn * _WORDS_PER_TOKEN)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="mochi-soak-")))
         ollama = stack.enter_context(stub(directory, arguments.rate))
         server = stack.enter_context(mochi(directory, ollama))
-        middle, tokens = said(ollama, words)
-        _perform(Job(server.port, FAST, words, middle, streams=1, turns=1))  # opens what stays open
+        middle, tokens = expected_answer(ollama, words)
+        _perform(Job(server.port, FAST, words, middle, streams=1, turns=1))  # opens files that stay open
         before = descriptors(server.pid)
         warm = _perform(Job(server.port, FAST, words, middle, _AT_ONCE, turns=_warm_up(arguments, tokens)))
         turn = tokens / arguments.rate

@@ -1,8 +1,8 @@
-"""The load, a process of its own: streams that speak turn after turn, and are read to the letter.
+"""Load generator in a separate process: streams run one turn after another and check each event.
 
-Takes a ``Job`` as JSON from standard input and prints a ``Result`` as JSON. Each stream keeps one connection; each of
-its turns is a session of its own. A turn that is cut off, refused, out of order or not what the model said is a
-complaint, and ends its stream.
+Reads a `Job` as JSON from standard input and prints a `Result` as JSON. Each stream keeps one connection; each turn has
+its own session. A turn that is cut off, refused, out of order or different from the expected answer is a complaint and
+ends its stream.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ _COMPLAINTS_KEPT = 5
 
 @dataclass(frozen=True)
 class Job:
-    """Streams to keep up. They begin within ``spread`` seconds, and begin no turn after ``seconds``.
+    """Streams that start within `spread` seconds and begin no turn after `seconds`.
 
-    With ``turns`` each has so many, however long they take.
+    With `turns`, each stream runs that number of turns instead.
     """
 
     port: int
     model: str
     words: int
     middle: str
-    """What a turn says between its labels."""
+    """Text of an answer between its labels."""
     streams: int
     spread: float = 0
     seconds: float = 0
@@ -45,17 +45,17 @@ class Job:
 
 @dataclass
 class Result:
-    """What came of a job."""
+    """Result of a job."""
 
     turns: int = 0
     events: int = 0
     broken: int = 0
     complaints: list[str] = field(default_factory=list)
-    """The first of them."""
+    """The first complaints."""
 
 
 class Connection(asyncio.Protocol):
-    """One request at a time; the body of its reply is handed out in pieces as they come."""
+    """Connection with one request at a time, whose response body is read in chunks."""
 
     def __init__(self) -> None:
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         self._pieces.put_nowait(None)
 
     async def send_request(self, path: str, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
-        """Post, and read the reply to its end."""
+        """Send a POST request and read the response to its end."""
         data = orjson.dumps(body)
         self._parser = httptools.HttpResponseParser(self)
         self._transport.write(_REQUEST % (path.encode(), len(data), data))
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
 
 
 async def perform(job: Job) -> Result:
-    """Keep the streams up until the time is over."""
+    """Run the streams until the time is over."""
     result, deadline = Result(), time.monotonic() + job.seconds
     await asyncio.gather(*(_stream(job, number, deadline, result) for number in range(job.streams)))
     return result
@@ -128,24 +128,24 @@ async def _turn(connection: Connection, job: Job, label: str, result: Result) ->
     created = b"".join([piece async for piece in connection.send_request("/api/v1/sessions", {"model": job.model})])
     path = f"/api/v1/chat/{orjson.loads(created)['session_id']}/stream"
     message = instruct(words(job.words), label=label)
-    rest, said, last, kind = b"", [], 0, b""
+    rest, chunks, last, kind = b"", [], 0, b""
     async for piece in connection.send_request(path, {"message": message}):
         *frames, rest = (rest + piece).split(b"\n\n")
         for frame in frames:
             if not frame.startswith(b":"):
                 kind, content = _read(frame, last + 1)
-                said.append(content)
+                chunks.append(content)
                 last += 1
         result.events += len(frames)
     if kind != b"done" or rest:
         raise ValueError(f"it ended with {kind!r} and {rest!r}")
-    if "".join(said) != f"{label} {job.middle} {label}":
-        raise ValueError(f"it said {''.join(said)!r}")
+    if "".join(chunks) != f"{label} {job.middle} {label}":
+        raise ValueError(f"it said {''.join(chunks)!r}")
     result.turns += 1
 
 
 def _read(frame: bytes, number: int) -> tuple[bytes, str]:
-    """Name and content of an event, which must be the next one."""
+    """Return name and content of the next event. Fail if it is not the expected one."""
     event_id, kind, data = (line.partition(b": ")[2] for line in frame.split(b"\n"))
     if event_id.rpartition(b":")[2] != b"%d" % number:
         raise ValueError(f"event {number} has the id {event_id!r}")

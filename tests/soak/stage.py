@@ -1,4 +1,4 @@
-"""The stub and the server, each its own process, and what the stub will say."""
+"""The stub and the server, each in its own process, and the expected answers."""
 
 import json
 import resource
@@ -23,7 +23,7 @@ _MODELS = """models:
 
 @contextmanager
 def stub(directory: Path, rate: float) -> Iterator[Server]:
-    """A model that says so many tokens a second, and one that does not wait; both say the same."""
+    """Start a stub with a model of `rate` tokens per second and one without pacing. Both send the same text."""
     config = directory / "models.yaml"
     config.write_text(_MODELS.format(paced=PACED, fast=FAST, rate=rate), encoding="utf-8")
     options = ["--config", str(config), "--port", "0", "--parallel", "0", "--log-level", "warning"]
@@ -33,8 +33,8 @@ def stub(directory: Path, rate: float) -> Iterator[Server]:
 
 @contextmanager
 def mochi(directory: Path, ollama: Server) -> Iterator[Server]:
-    """The server as people run it, with a data directory of its own."""
-    # A summary would be one more answer of the stub, at a time of its own.
+    """Start the server as users run it, with its own data directory."""
+    # A summary would be an additional request to the stub at any time.
     environment = {"MOCHI_SUMMARIZATION_ENABLED": "false", "MOCHI_LOG_LEVEL": "WARNING"}
     environment["MOCHI_KEEP_ALIVE_SECONDS"] = "5"  # so that idle connections are closed before they are counted
     command = python("mochi_server", "--port", "0", "--ollama-host", ollama.url, "--data-dir", str(directory))
@@ -42,8 +42,8 @@ def mochi(directory: Path, ollama: Server) -> Iterator[Server]:
         yield server
 
 
-def said(ollama: Server, count: int) -> tuple[str, int]:
-    """What the stub says between the labels when asked for so many words, and how many tokens that is."""
+def expected_answer(ollama: Server, count: int) -> tuple[str, int]:
+    """Return the stub's text between the labels for `count` words, and its number of tokens."""
     connection = HTTPConnection("127.0.0.1", ollama.port, timeout=30)
     try:
         messages = [{"role": "user", "content": instruct(words(count), label=_LABEL)}]
@@ -57,10 +57,10 @@ def said(ollama: Server, count: int) -> tuple[str, int]:
     return text.removeprefix(_LABEL).removesuffix(_LABEL).strip(), answer["eval_count"]
 
 
-def allow_descriptors(wanted: int) -> bool:
-    """Let this process and its children open so many files, if the system does."""
+def allow_descriptors(count: int) -> bool:
+    """Raise the limit of open files for this process and its children, if the system allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
+    if hard != resource.RLIM_INFINITY and hard < count:
         return False
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
     return True

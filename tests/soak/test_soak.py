@@ -1,4 +1,4 @@
-"""The soak itself: small and short, and what it says when a bound is broken."""
+"""The soak with a small load, and its reports of broken bounds."""
 
 import subprocess
 import sys

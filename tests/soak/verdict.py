@@ -7,9 +7,11 @@ HEALTH_MS = 100
 """Aim for the duration of `/health` at the 99th percentile."""
 GROWTH = 0.05
 GROWTH_MIB = 8
-"""Allowed growth of memory from the first half of the load to the second, the larger of the two, because the allocator
-does not behave the same every minute. By default 1500 turns lie between them: if the server did not release the events
-of ended runs, that would be more."""
+"""Allowed growth of memory in MiB from the first half of the load to the second, unless the relative limit is larger.
+
+The allocator does not behave the same at all times. By default 1500 turns lie between the halves. If the server did not
+release the events of ended runs, memory would grow by more.
+"""
 PACE = 0.9
 """Part of the planned turns that must take place; otherwise the load was less than the options say."""
 
@@ -31,7 +33,7 @@ class Measured:
     health_p99: float
     health_worst: float
     late_p99: float
-    """Milliseconds by which the machine wakes a sleeping process too late."""
+    """Milliseconds by which the machine wakes a sleeping process too late, 99th percentile."""
     cpu: dict[str, float]
 
 
@@ -62,7 +64,7 @@ def missed(measured: Measured) -> list[str]:
 
 
 def table(measured: Measured) -> str:
-    """The figures for a person."""
+    """Return the table of the figures."""
     rows: Sequence[tuple[str, str]] = [
         ("streams at the same time", f"{measured.streams:,}"),
         ("turns completed, whole and in order", f"{measured.turns:,}"),

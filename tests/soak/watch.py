@@ -1,4 +1,4 @@
-"""What a process takes up, and how soon the server answers a question, sampled while something else goes on. Linux."""
+"""Samples of a process's resources and of the server's latency during a load. Linux only."""
 
 import json
 import statistics
@@ -16,9 +16,9 @@ _INTERVAL = 0.2
 
 @dataclass(frozen=True)
 class Sample:
-    """At a moment of the monotonic clock: resident memory in MiB, and how many milliseconds ``/health`` took.
+    """Sample at a time of the monotonic clock: resident memory in MiB, and the duration of `/health` in milliseconds.
 
-    ``late`` is by how many milliseconds the machine woke this process up too late to ask.
+    `late` is the delay in milliseconds with which the machine woke this process.
     """
 
     at: float
@@ -33,10 +33,10 @@ class Watch:
 
     server: Server
     processes: dict[str, int]
-    """Whose CPU time is measured, by name."""
+    """Processes whose CPU time is measured, by name."""
     samples: list[Sample] = field(default_factory=list)
     cpu: dict[str, float] = field(default_factory=dict)
-    """In the end: of one core, the part that each process used."""
+    """CPU time of each process as a fraction of one core, available at the end."""
     failure: str | None = None
 
     def __enter__(self) -> "Watch":
@@ -58,18 +58,18 @@ class Watch:
         return time.monotonic() - self._begun[0]
 
     def between(self, begin: float, end: float) -> list[Sample]:
-        """The samples of a stretch of time, in seconds from the watch's beginning."""
+        """Return the samples of a time span, in seconds from the start of the watch."""
         return [sample for sample in self.samples if begin <= sample.at - self._begun[0] < end]
 
     def _run(self) -> None:
         connection = HTTPConnection("127.0.0.1", self.server.port, timeout=30)
         try:
-            wanted = time.monotonic() + _INTERVAL
+            expected = time.monotonic() + _INTERVAL
             while not self._over.wait(_INTERVAL):
                 at = time.monotonic()
-                late = (at - wanted) * 1000
+                late = (at - expected) * 1000
                 self.samples.append(Sample(at, memory(self.server.pid), _health(connection), late))
-                wanted = time.monotonic() + _INTERVAL
+                expected = time.monotonic() + _INTERVAL
         except (OSError, ValueError) as error:
             self.failure = f"/health did not answer: {error}"
         finally:
@@ -77,39 +77,39 @@ class Watch:
 
 
 def memory(pid: int) -> float:
-    """Resident memory of a process in MiB."""
+    """Return the resident memory of a process in MiB."""
     line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1024
 
 
 def descriptors(pid: int) -> int:
-    """How many files and sockets a process has open."""
+    """Return the number of open files and sockets of a process."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
-def settled_descriptors(pid: int, wanted: int, patience: float) -> int:
-    """How many remain open once idle connections have been given up, which servers do after a while."""
-    deadline = time.monotonic() + patience
-    while (left := descriptors(pid)) > wanted and time.monotonic() < deadline:
+def settled_descriptors(pid: int, expected: int, timeout: float) -> int:
+    """Return the number of descriptors after servers have closed idle connections."""
+    deadline = time.monotonic() + timeout
+    while (left := descriptors(pid)) > expected and time.monotonic() < deadline:
         time.sleep(0.5)
     return left
 
 
 def typical_memory(samples: Sequence[Sample]) -> float:
-    """The median, for a sample may fall into a moment of collecting garbage."""
+    """Return the median, because a sample may coincide with a garbage collection."""
     return statistics.median(sample.memory for sample in samples)
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """Of all values, the one that so many percent do not exceed."""
+    """Return the value that the given percentage of the values does not exceed."""
     return sorted(values)[(len(values) - 1) * percent // 100]
 
 
 def _health(connection: HTTPConnection) -> float:
-    asked = time.perf_counter()
+    start = time.perf_counter()
     connection.request("GET", "/api/v1/health")
     response = connection.getresponse()
     body = json.loads(response.read())
     if response.status != 200 or not body["ollama_connected"]:
         raise ValueError(f"{response.status} {body}")
-    return (time.perf_counter() - asked) * 1000
+    return (time.perf_counter() - start) * 1000

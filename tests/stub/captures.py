@@ -1,4 +1,4 @@
-"""The captures of the real server: requests and the bytes that it answered with."""
+"""Captures of a real Ollama server: requests and the bytes of its responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILE = Path(__file__).parent / "data" / "ollama-golden-capture.txt"
 
 @dataclass(frozen=True)
 class Capture:
-    """One exchange. `body` ends in a line feed, which the file adds where the server sent none."""
+    """One exchange. `body` ends in a line feed, which the file adds if the server sent none."""
 
     method: str
     path: str
@@ -55,8 +55,8 @@ _NORMAL = [
 ]
 
 
-def normalised(body: str) -> str:
-    """The body without what no two servers have in common: times, durations, sizes, digests, random ids."""
+def normalized(body: str) -> str:
+    """Return the body without values that differ between servers: times, durations, sizes, digests and random ids."""
     for pattern, replacement in _NORMAL:
         body = pattern.sub(replacement, body)
     return body

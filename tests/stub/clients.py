@@ -1,4 +1,4 @@
-"""The providers' official clients, connected to a stub, and what they received in words that all share."""
+"""Official clients of all providers, connected to a stub, and a common form of their replies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODEL = "mochi"
 
 @contextmanager
 def stub_replying(reply: Reply | Callable[[Prompt], Reply | None]) -> Iterator[StubServer]:
-    """A stub whose models always give that reply."""
+    """Start a stub whose models always send this reply."""
     with StubServer(resolve=reply if callable(reply) else lambda _: reply, speed=0) as stub:
         yield stub
 
@@ -49,7 +49,7 @@ def anthropic_client(stub: StubServer) -> Iterator[anthropic.Anthropic]:
 
 @contextmanager
 def gemini_client(stub: StubServer, version: str | None = None) -> Iterator[genai.Client]:
-    """With the client's own defaults, save the address."""
+    """Return a client with its default settings, except for the address."""
     options = types.HttpOptions(base_url=stub.url, api_version=version)
     with genai.Client(api_key="sk-secret", http_options=options) as client:
         yield client
@@ -57,7 +57,7 @@ def gemini_client(stub: StubServer, version: str | None = None) -> Iterator[gena
 
 @dataclass
 class ClientReply:
-    """What a client made of a reply."""
+    """Reply as a client presents it."""
 
     text: str = ""
     reasoning: str = ""
@@ -86,14 +86,14 @@ def ollama_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -
 
 
 def chat_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
-    """OpenAI's chat completions."""
-    asked: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], **options}
+    """Return the reply of OpenAI's chat completions."""
+    request: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], **options}
     with openai_client(stub) as client:
         if not stream:
-            return _whole_chat(client.chat.completions.create(**asked))
+            return _whole_chat(client.chat.completions.create(**request))
         received = ClientReply()
         calls: dict[int, tuple[str, str]] = {}
-        for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+        for chunk in client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True}):
             if chunk.usage:
                 received.usage = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
             for choice in chunk.choices:
@@ -117,13 +117,13 @@ def _whole_chat(answer: Any) -> ClientReply:
 
 
 def response_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
-    """OpenAI's Responses API; a stream is put together from its deltas."""
-    asked: dict[str, Any] = {"model": MODEL, "input": text, **options}
+    """Return the reply of OpenAI's Responses API. A stream is assembled from its deltas."""
+    request: dict[str, Any] = {"model": MODEL, "input": text, **options}
     with openai_client(stub) as client:
         if not stream:
-            return _whole_response(client.responses.create(**asked))
+            return _whole_response(client.responses.create(**request))
         received, arguments = ClientReply(), ""
-        for event in client.responses.create(**asked, stream=True):
+        for event in client.responses.create(**request, stream=True):
             if event.type == "response.output_text.delta":
                 received.text += event.delta
             elif event.type == "response.reasoning_summary_text.delta":
@@ -152,8 +152,8 @@ def _whole_response(answer: Any) -> ClientReply:
 
 
 def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
-    """Anthropic's messages."""
-    asked: dict[str, Any] = {
+    """Return the reply of Anthropic's Messages API."""
+    request: dict[str, Any] = {
         "model": MODEL,
         "messages": [{"role": "user", "content": text}],
         "max_tokens": 10_000,
@@ -161,10 +161,10 @@ def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) 
     }
     with anthropic_client(stub) as client:
         if stream:
-            with client.messages.stream(**asked) as events:
+            with client.messages.stream(**request) as events:
                 message: Any = events.get_final_message()
         else:
-            message = client.messages.create(**asked)
+            message = client.messages.create(**request)
     received = ClientReply(finish=message.stop_reason, usage=(message.usage.input_tokens, message.usage.output_tokens))
     for block in message.content:
         if block.type == "text":
@@ -177,7 +177,7 @@ def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) 
 
 
 def gemini_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
-    """Gemini, asked for its thoughts."""
+    """Return the reply of Gemini, with thoughts requested."""
     config = types.GenerateContentConfig(thinking_config=types.ThinkingConfig(include_thoughts=True), **options)
     with gemini_client(stub) as client:
         if stream:

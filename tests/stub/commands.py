@@ -1,4 +1,4 @@
-"""The `mochi-stub` command, run in the process of the tests or in one of its own."""
+"""The `mochi-stub` command, run in the process of the tests or in its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mochi_stub.cli.main import main
 
 COMMAND = [sys.executable, "-m", "mochi_stub"]
 LIMIT = 20
-"""Seconds after which a command has failed."""
+"""Timeout of a command in seconds."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def call_command(*arguments: str) -> Finished:
 
 @contextmanager
 def _own_process_state() -> Iterator[None]:
-    """Restore what `run` changes in its process, and end it like a user would if it serves for too long."""
+    """Restore the process state that `run` changes, and interrupt a command that serves too long."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     logger = logging.getLogger("mochi_stub")
     level = logger.level

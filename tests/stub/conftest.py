@@ -1,4 +1,4 @@
-"""What the tests of the stub share besides the fixtures of all tests."""
+"""Fixtures of all tests of the stub."""
 
 from __future__ import annotations
 

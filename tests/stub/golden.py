@@ -1,4 +1,4 @@
-"""The models and replies that stood behind the real server when it was captured."""
+"""Models and replies of the real server at the time of its capture."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ CONTEXTS = {
 
 
 def script(prompt: Prompt) -> Reply | None:
-    """What the scripted model process said."""
+    """Return the script of the captured model process."""
     if prompt.operation == "embed":
         return Reply(embedding=(0.5, -0.5, 0.5, 0.5), usage=Usage(input=3))
     parts = (chat_parts if prompt.operation == "chat" else generate_parts)(prompt)

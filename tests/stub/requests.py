@@ -1,4 +1,4 @@
-"""Plain HTTP to a stub over a real socket, without a client library in between."""
+"""Plain HTTP requests to a stub over a real socket, without a client library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mochi_stub import StubServer
 
 @dataclass(frozen=True)
 class RawResponse:
-    """A response that was read to its end; header names in lower case."""
+    """Response that was read to its end. Header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -33,7 +33,7 @@ class RawResponse:
 def send_request(
     stub: StubServer, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> RawResponse:
-    """One request; a body that is not bytes is sent as JSON."""
+    """Send one request and return the response. A body that is not bytes is sent as JSON."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:
         connection.request(method, path, data, dict(headers or {}))
@@ -42,7 +42,7 @@ def send_request(
 
 
 def send_message(stub: StubServer, text: str, model: str = "mochi", **fields: Any) -> RawResponse:
-    """A chat of one user message."""
+    """Send a chat request with one user message."""
     return send_request(
         stub, "POST", "/api/chat", {"model": model, "messages": [{"role": "user", "content": text}], **fields}
     )
@@ -50,7 +50,7 @@ def send_message(stub: StubServer, text: str, model: str = "mochi", **fields: An
 
 @contextmanager
 def open_stream(stub: StubServer, path: str, body: Any) -> Iterator[HTTPResponse]:
-    """A response whose lines can be read as they come; leaving closes the connection."""
+    """Yield a response whose lines can be read as they arrive. The connection is closed with the context."""
     with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:
         connection.request("POST", path, json.dumps(body))
         with closing(connection.getresponse()) as response:
@@ -59,12 +59,12 @@ def open_stream(stub: StubServer, path: str, body: Any) -> Iterator[HTTPResponse
 
 @contextmanager
 def raw_connection(stub: StubServer, data: bytes) -> Iterator[socket.socket]:
-    """A socket on which these bytes were sent."""
+    """Open a socket and send these bytes."""
     with socket.create_connection((stub.host, stub.port), timeout=10) as connection:
         connection.sendall(data)
         yield connection
 
 
 def contents(lines: list[Any], key: str = "content") -> str:
-    """What a chat stream says in all."""
+    """Return the text of a chat stream."""
     return "".join(line["message"].get(key, "") for line in lines)

@@ -1,4 +1,4 @@
-"""What all wires have in common: the same reply on each, errors in each provider's form, and whose client is asking."""
+"""Behavior that all APIs share: replies, errors in the form of each provider, CORS and API keys."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def body(wire: str, text: str = "hello", **fields: Any) -> dict[str, Any]:
         "gemini": {"contents": [{"parts": [{"text": text}]}]},
         "gemini stream": {"contents": [{"parts": [{"text": text}]}]},
     }
-    if wire.startswith("gemini"):  # there the path says whether it streams
+    if wire.startswith("gemini"):  # these APIs set streaming in the path
         fields.pop("stream", None)
     return {**bodies.get(wire, {"model": "mochi", "messages": messages}), **fields}
 
@@ -117,7 +117,7 @@ def test_usage_is_counted_in_characters_on_every_api(wire: str, stream: bool) ->
     assert received.usage is not None
     prompted, produced = received.usage
     assert produced == 13
-    if wire != "ollama":  # there the test offers a tool, which counts
+    if wire != "ollama":  # these tests offer a tool, which counts
         assert prompted == len("hello")
 
 
@@ -150,15 +150,17 @@ def test_prompt_tokens_are_those_of_its_text(stub: StubServer, place: str) -> No
 def test_tool_calls_results_and_tools_count_as_tokens(stub: StubServer) -> None:
     tool = {"type": "function", "function": {"name": "now"}}
     call: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "now", "arguments": '{"at":1}'}}
-    asked: list[dict[str, Any]] = [{"role": "system", "content": "be kind"}, *HELLO]
+    question: list[dict[str, Any]] = [{"role": "system", "content": "be kind"}, *HELLO]
     called = {"role": "assistant", "content": "so", "tool_calls": [call]}
-    messages = [*asked, called, {"role": "tool", "tool_call_id": "1", "content": "noon"}]
-    said = sum(map(len, ("be kind", "hello", "so", 'now{"at":1}', "noon")))
-    assert prompted(stub, "/v1/chat/completions", {"messages": messages}) == said
+    messages = [*question, called, {"role": "tool", "tool_call_id": "1", "content": "noon"}]
+    expected_tokens = sum(map(len, ("be kind", "hello", "so", 'now{"at":1}', "noon")))
+    assert prompted(stub, "/v1/chat/completions", {"messages": messages}) == expected_tokens
     offered = {"messages": messages, "tools": [tool]}
-    assert prompted(stub, "/v1/chat/completions", offered) == said + len(json.dumps([tool], separators=(",", ":")))
+    assert prompted(stub, "/v1/chat/completions", offered) == expected_tokens + len(
+        json.dumps([tool], separators=(",", ":"))
+    )
     call["function"]["arguments"] = {"at": 1}
-    assert prompted(stub, "/api/chat", {"messages": messages, "stream": False}) == said
+    assert prompted(stub, "/api/chat", {"messages": messages, "stream": False}) == expected_tokens
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -220,9 +222,9 @@ def test_default_reply_is_lorem_and_echo_on_every_api(stub: StubServer, wire: st
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_reason_line_adds_thinking_on_every_api(stub: StubServer, wire: str) -> None:
-    asked = "What?\nReason: why not"
-    received = WIRES[wire](stub, asked, stream=True)
-    assert received.reasoning == received.text == f"{hash_sized(asked)} {asked}"
+    question = "What?\nReason: why not"
+    received = WIRES[wire](stub, question, stream=True)
+    assert received.reasoning == received.text == f"{hash_sized(question)} {question}"
 
 
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "chat"])
@@ -230,14 +232,14 @@ def test_instruction_block_is_run_up_to_its_tool_calls(stub: StubServer, wire: s
     entries = [{"text_message": {"length": 3}}, {"tool_call": [{"name": "now", "args": {"a": 1}}]}]
     plan = {"id_message": "#", "reasoning": {"length": 2}, "messages": [*entries, {"text_message": {"length": 4}}]}
     for stream in (True, False):
-        asked = f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"
-        received = WIRES[wire](stub, asked, stream=stream)
+        question = f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"
+        received = WIRES[wire](stub, question, stream=stream)
         assert (received.reasoning, received.text) == (f"# {lorem(2)} #", f"# {lorem(3)} #")
         assert received.calls == [("now", {"a": 1})]
 
 
 def message_of(wire: str, answered: RawResponse) -> tuple[Any, Any]:
-    """The text of an error and what kind it is."""
+    """Return the text and the kind of an error."""
     error = answered.json[0]["error"] if wire == "gemini stream" else answered.json["error"]
     if wire == "ollama":
         return error, None
@@ -246,7 +248,7 @@ def message_of(wire: str, answered: RawResponse) -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def failing_stub() -> Iterator[StubServer]:
-    """A stub that fails with the status that the message names."""
+    """A stub that fails with the status that the message contains."""
     with stub_replying(
         lambda prompt: Reply([Failure("no such luck", int(prompt.user_text), (("X-Mine", "1"),))])
     ) as stub:
@@ -347,7 +349,7 @@ def test_unknown_model_is_404_with_the_text_of_the_provider(stub: StubServer, wi
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
 def test_invalid_body_is_400_in_the_form_of_the_provider(stub: StubServer, wire: str, data: bytes) -> None:
     if wire == "completion" and b"model" in data:
-        return  # a completion of nothing is one
+        return  # an empty completion is valid
     answer = send_request(stub, "POST", PATHS[wire], data)
     assert answer.status == 400
     message, kind = message_of(wire, answer)

@@ -1,4 +1,4 @@
-"""Anthropic's messages, driven by its official client."""
+"""Anthropic's Messages API with its official client."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ TOOLS: Any = [{"name": "now", "description": "the time", "input_schema": {"type"
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[StubServer]:
+def module_stub() -> Iterator[StubServer]:
     with StubServer(speed=0) as stub:
         yield stub
 
 
 @pytest.fixture(scope="module")
-def client(own: StubServer) -> Iterator[anthropic.Anthropic]:
-    with anthropic_client(own) as client:
+def client(module_stub: StubServer) -> Iterator[anthropic.Anthropic]:
+    with anthropic_client(module_stub) as client:
         yield client
 
 
 def events(stub: StubServer, **fields: Any) -> list[tuple[str, Any]]:
-    """Name and data of a stream's events; each is named as its type."""
+    """Return name and data of a stream's events. Each name must equal its type."""
     body = {"model": "mochi", "messages": HELLO, "max_tokens": 1000, "stream": True, **fields}
     answer = send_request(stub, "POST", "/v1/messages", body)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -108,10 +108,10 @@ def test_usage_includes_cached_tokens() -> None:
 
 
 def test_matched_stop_sequence_is_named(client: anthropic.Anthropic) -> None:
-    asked: Any = {"model": "mochi", "messages": HELLO, "max_tokens": 999, "stop_sequences": ["never", "ipsum"]}
-    message = client.messages.create(**asked)
+    request: Any = {"model": "mochi", "messages": HELLO, "max_tokens": 999, "stop_sequences": ["never", "ipsum"]}
+    message = client.messages.create(**request)
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "ipsum")
-    with client.messages.stream(**asked) as stream:
+    with client.messages.stream(**request) as stream:
         assert stream.get_final_message().stop_sequence == "ipsum"
 
 
@@ -123,14 +123,14 @@ def test_limit_before_the_stop_sequence_names_no_sequence(client: anthropic.Anth
 def test_tool_loop_ends(client: anthropic.Anthropic) -> None:
     plan = {"messages": [{"tool_call": [{"name": "now", "args": {"a": 1}}]}]}
     messages: Any = [{"role": "user", "content": f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>"}]
-    asked: Any = {"model": "mochi", "messages": messages, "tools": TOOLS, "max_tokens": 9999}
-    first = client.messages.create(**asked)
+    request: Any = {"model": "mochi", "messages": messages, "tools": TOOLS, "max_tokens": 9999}
+    first = client.messages.create(**request)
     (use,) = first.content
     assert use.type == "tool_use"
     assert (use.input, first.stop_reason) == ({"a": 1}, "tool_use")
     result = {"type": "tool_result", "tool_use_id": use.id, "content": "noon"}
     messages += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
-    last = client.messages.create(**asked)
+    last = client.messages.create(**request)
     assert last.stop_reason == "end_turn"
     assert [block.text for block in last.content if block.type == "text"] == [f"{hash_sized('noon')} noon"]
 
@@ -172,21 +172,21 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
         },
     ]
     system: Any = [{"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}]
-    asked: Any = {"model": "mochi", "messages": messages, "max_tokens": 2048, "tools": TOOLS}
+    request: Any = {"model": "mochi", "messages": messages, "max_tokens": 2048, "tools": TOOLS}
     with stub_replying(resolve) as stub, anthropic_client(stub) as client:
         sampling = {"stop_sequences": ["x"], "temperature": 0.5, "top_k": 3}
-        client.messages.create(**asked, system=system, extra_body=sampling)
-        client.messages.create(**asked, thinking={"type": "disabled"}, tool_choice={"type": "none"})
-        client.messages.create(**asked, thinking={"type": "enabled", "budget_tokens": 1024})
-    said, user, assistant, tool, last = seen[0].messages
-    assert (said.role, said.content) == ("system", "be kind")
+        client.messages.create(**request, system=system, extra_body=sampling)
+        client.messages.create(**request, thinking={"type": "disabled"}, tool_choice={"type": "none"})
+        client.messages.create(**request, thinking={"type": "enabled", "budget_tokens": 1024})
+    system_message, user, assistant, tool, last = seen[0].messages
+    assert (system_message.role, system_message.content) == ("system", "be kind")
     assert (user.content, user.images) == ("look", 1)
     assert (assistant.thinking, assistant.content) == ("hm", "let me")
     assert assistant.tool_calls == (ToolCall("now", {"a": 1}, "t1"),)
     assert (tool.role, tool.content, tool.tool_call_id) == ("tool", "noon", "t1")
     assert (last.role, last.content) == ("user", "go on")
-    wanted = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 2048}
-    assert {name: seen[0].options[name] for name in wanted} == wanted
+    expected = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 2048}
+    assert {name: seen[0].options[name] for name in expected} == expected
     assert [(prompt.think, prompt.thinks, len(prompt.tools)) for prompt in seen] == [
         (None, True, 1),
         (False, False, 0),
@@ -195,9 +195,9 @@ def test_messages_of_all_kinds_reach_the_model() -> None:
 
 
 def test_token_count_equals_the_usage_of_the_message(client: anthropic.Anthropic) -> None:
-    asked: Any = {"model": "mochi", "messages": HELLO, "system": "be kind", "tools": TOOLS}
-    counted = client.messages.count_tokens(**asked).input_tokens
-    assert counted == client.messages.create(**asked, max_tokens=9999).usage.input_tokens
+    request: Any = {"model": "mochi", "messages": HELLO, "system": "be kind", "tools": TOOLS}
+    counted = client.messages.count_tokens(**request).input_tokens
+    assert counted == client.messages.create(**request, max_tokens=9999).usage.input_tokens
 
 
 def test_models_are_listed_and_shown() -> None:
@@ -278,17 +278,17 @@ def test_cut_ends_the_stream_without_a_stop_event() -> None:
         ),
     ],
 )
-def test_invalid_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any], message: str) -> None:
     body = {"model": "mochi", "messages": HELLO, "max_tokens": 9, **fields}
-    answer = send_request(own, "POST", "/v1/messages", body)
+    answer = send_request(module_stub, "POST", "/v1/messages", body)
     assert answer.status == 400
     assert answer.json["type"] == "error"
     assert answer.json["error"] == {"type": "invalid_request_error", "message": message}
 
 
 @pytest.mark.parametrize("number", [10, pytest.param(50, marks=pytest.mark.slow)])
-async def test_concurrent_streams_of_the_async_client_do_not_mix(own: StubServer, number: int) -> None:
-    async with anthropic.AsyncAnthropic(base_url=own.url, api_key="x") as client:
+async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: StubServer, number: int) -> None:
+    async with anthropic.AsyncAnthropic(base_url=module_stub.url, api_key="x") as client:
 
         async def stream_message(text: str) -> None:
             messages: Any = [{"role": "user", "content": text}]

@@ -1,4 +1,4 @@
-"""The packaged models: every behaviour that a client may want to be tested with, on real sockets."""
+"""Packaged models: every behaviour for client tests, on real sockets."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_mirror_returns_the_request(stub: StubServer) -> None:
         "/api/chat": lambda answer: answer["message"]["content"],
         "/v1/chat/completions": lambda answer: answer["choices"][0]["message"]["content"],
     }
-    for path, told in places.items():
-        assert json.loads(told(send_request(stub, "POST", path, body).json)) == body
+    for path, read in places.items():
+        assert json.loads(read(send_request(stub, "POST", path, body).json)) == body
 
 
 def test_map_answers_configured_messages(stub: StubServer) -> None:
@@ -109,7 +109,7 @@ def test_tokens_have_4_and_chunks_40_characters(stub: StubServer) -> None:
 
 
 class Clock:
-    """A clock that sleeping moves, a little too far."""
+    """Clock that sleeping advances by slightly more than requested."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -121,7 +121,7 @@ class Clock:
         self.time += seconds + 0.0004
 
 
-async def played(reply: Reply) -> list[tuple[float, Piece]]:
+async def timed_pieces(reply: Reply) -> list[tuple[float, Piece]]:
     clock = Clock()
     return [
         (clock.time, piece)
@@ -136,7 +136,7 @@ async def test_pace_follows_the_formula_within_three_percent(model: str) -> None
     for text in ("short", "a question", "another question that is longer"):
         reply = reply_to(text, model)
         expected = (len(reply.text) / 4) / rate
-        assert (await played(reply))[-1][0] == pytest.approx(expected, rel=0.03)
+        assert (await timed_pieces(reply))[-1][0] == pytest.approx(expected, rel=0.03)
         assert planned_end(reply) / 1e9 == pytest.approx(expected, rel=0.001)
 
 
@@ -153,11 +153,11 @@ def test_jitter_is_deterministic_and_keeps_the_order() -> None:
 
 async def test_paused_stream_pauses_and_resumes() -> None:
     reply = reply_to("tell me more", "paused-stream")
-    moments = [moment for moment, _ in await played(reply)]
+    moments = [moment for moment, _ in await timed_pieces(reply)]
     gaps = [later - earlier for earlier, later in pairwise(moments)]
     assert gaps[1] == pytest.approx(10 + 40 / 300, abs=0.01)
     assert max(gaps[:1] + gaps[2:]) < 0.2
-    assert "".join(piece.value for _, piece in (await played(reply))) == reply_to("tell me more", "mochi").text
+    assert "".join(piece.value for _, piece in (await timed_pieces(reply))) == reply_to("tell me more", "mochi").text
 
 
 def test_speed_also_shortens_pauses() -> None:
@@ -181,8 +181,8 @@ def test_embeddings_of_similar_texts_are_similar(stub: StubServer) -> None:
 @pytest.mark.parametrize("length", [8, 64, 256])
 def test_truncated_embeddings_keep_similarity(stub: StubServer, length: int) -> None:
     texts = ["the cat sat on the mat", "on the mat the cat sat down", "quarterly revenue grew again", "x"]
-    asked = {"model": "embed", "input": texts, "dimensions": length}
-    vectors = send_request(stub, "POST", "/api/embed", asked).json["embeddings"]
+    request = {"model": "embed", "input": texts, "dimensions": length}
+    vectors = send_request(stub, "POST", "/api/embed", request).json["embeddings"]
     assert [len(vector) for vector in vectors] == [length] * 4
     for vector in vectors:
         assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
@@ -199,10 +199,10 @@ def test_embedding_model_can_return_zero_vectors(stub: StubServer) -> None:
 
 @pytest.mark.parametrize("number", [25, pytest.param(100, marks=pytest.mark.slow)])
 def test_concurrent_requests_get_the_same_answers(stub: StubServer, number: int) -> None:
-    asked = [(f"question {n % 20}", ["map", "thinker", "task", "mirror", "weirdo"][n % 5]) for n in range(number)]
-    alone = [send_message(stub, *one).body for one in asked]
+    requests = [(f"question {n % 20}", ["map", "thinker", "task", "mirror", "weirdo"][n % 5]) for n in range(number)]
+    alone = [send_message(stub, *one).body for one in requests]
     with ThreadPoolExecutor(16) as pool:
-        assert list(pool.map(lambda one: send_message(stub, *one).body, asked)) == alone
+        assert list(pool.map(lambda one: send_message(stub, *one).body, requests)) == alone
 
 
 OBJECT = {
@@ -216,10 +216,10 @@ def test_format_shapes_the_reply_on_every_api(stub: StubServer) -> None:
     native = json.loads(send_message(stub, "hello", format=OBJECT, stream=False).json["message"]["content"])
     assert problems(OBJECT, native, OBJECT) == []
     messages = [{"role": "user", "content": "hello"}]
-    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": OBJECT}}
-    body = {"model": "mochi", "messages": messages, "response_format": wanted}
-    told = send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["message"]["content"]
-    assert json.loads(told) == native
+    response_format = {"type": "json_schema", "json_schema": {"name": "x", "schema": OBJECT}}
+    body = {"model": "mochi", "messages": messages, "response_format": response_format}
+    answer = send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["message"]["content"]
+    assert json.loads(answer) == native
     gemini = {
         "contents": [{"role": "user", "parts": [{"text": "hello"}]}],
         "generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": OBJECT},
@@ -229,8 +229,8 @@ def test_format_shapes_the_reply_on_every_api(stub: StubServer) -> None:
 
 
 def test_json_format_without_schema_returns_an_object(stub: StubServer) -> None:
-    told = send_message(stub, "hello", format="json", stream=False).json["message"]["content"]
-    assert json.loads(told)["response"].endswith(" hello")
+    answer = send_message(stub, "hello", format="json", stream=False).json["message"]["content"]
+    assert json.loads(answer)["response"].endswith(" hello")
 
 
 def test_ollama_client_reads_a_formatted_reply(stub: StubServer) -> None:
@@ -256,20 +256,20 @@ TURNS = (
 
 
 def test_summary_is_built_from_the_conversation() -> None:
-    asked = Message("user", "Summarize the conversation above in a few sentences.")
-    reply = resolve(Prompt("mochi", messages=(*TURNS, asked), format=SUMMARY))
-    told = json.loads(reply.text)
-    assert told["summary"] == (
+    request = Message("user", "Summarize the conversation above in a few sentences.")
+    reply = resolve(Prompt("mochi", messages=(*TURNS, request), format=SUMMARY))
+    answer = json.loads(reply.text)
+    assert answer["summary"] == (
         "User: My dog Rex weighs 31 kilograms. Assistant: Give him 400 grams a day. User: And treats? "
         "Assistant: Few treats."
     )
-    assert "treats" in told["topics"]
-    assert resolve(Prompt("mochi", messages=(*TURNS, asked))).text.startswith("User: My dog Rex weighs 31 kilograms.")
+    assert "treats" in answer["topics"]
+    assert resolve(Prompt("mochi", messages=(*TURNS, request))).text.startswith("User: My dog Rex weighs 31 kilograms.")
 
 
 def test_summary_of_a_conversation_in_one_message() -> None:
-    told = "\n".join(f"{one.role}: {one.content}" for one in TURNS)
-    messages = Message("system", "You summarise conversations."), Message("user", f"<chat>\n{told}\n</chat>")
+    history = "\n".join(f"{one.role}: {one.content}" for one in TURNS)
+    messages = Message("system", "You summarise conversations."), Message("user", f"<chat>\n{history}\n</chat>")
     reply = resolve(Prompt("mochi", messages=messages))
     assert "User: My dog Rex weighs 31 kilograms. Assistant: Give him 400 grams a day." in reply.text
     assert reply.rule == "built-in: summary"
@@ -294,21 +294,21 @@ HISTORY = "### Chat History:\n<chat_history>\nUSER: How do I bake bread?\nASSIST
     ],
 )
 def test_task_is_answered_with_the_bare_object(stub: StubServer, output: str, key: str, kind: type) -> None:
-    asked = f'### Task:\nDo something.\n### Output:\n{output}\n### Examples:\n- {{ "title": "x" }}\n{HISTORY}'
-    told = json.loads(send_message(stub, asked, "task", stream=False).json["message"]["content"])
-    assert list(told) == [key]
-    assert isinstance(told[key], kind)
-    assert "bread" in json.dumps(told).lower()
+    request = f'### Task:\nDo something.\n### Output:\n{output}\n### Examples:\n- {{ "title": "x" }}\n{HISTORY}'
+    answer = json.loads(send_message(stub, request, "task", stream=False).json["message"]["content"])
+    assert list(answer) == [key]
+    assert isinstance(answer[key], kind)
+    assert "bread" in json.dumps(answer).lower()
 
 
 def test_autocomplete_task_completes_the_text(stub: StubServer) -> None:
-    asked = (
+    request = (
         "### Task:\nYou are an autocompletion system. Continue the text in `<text>`.\n### **Output**:\n"
         'JSON format: { "text": "<your_completion>" }\n'
         "### Example 1:\n<type>General</type>\n<text>The sun</text>\n"
         "<type>search query</type>\n<text>9+10=</text>\n#### Output:\n"
     )
-    assert json.loads(send_message(stub, asked, "task", stream=False).json["message"]["content"]) == {"text": PHRASE}
+    assert json.loads(send_message(stub, request, "task", stream=False).json["message"]["content"]) == {"text": PHRASE}
     assert ui_task_reply(prompted("9+10=")) == PHRASE
 
 
@@ -321,9 +321,9 @@ def test_emoji_and_tool_tasks_are_answered() -> None:
     choose = f'Available Tools: {tools}\nReturn {{"tool_calls": []}} if none matches.'
     for query, names in (("call get_weather for Oslo", ["get_weather"]), ("hello", [])):
         prompt = Prompt("task", messages=(Message("system", choose), Message("user", f"Query: {query}")))
-        told = json.loads(ui_task_reply(prompt) or "")
-        assert [call["name"] for call in told["tool_calls"]] == names
-        assert all("city" in call["parameters"] for call in told["tool_calls"])
+        answer = json.loads(ui_task_reply(prompt) or "")
+        assert [call["name"] for call in answer["tool_calls"]] == names
+        assert all("city" in call["parameters"] for call in answer["tool_calls"])
 
 
 def test_messages_that_are_not_tasks_are_echoed(stub: StubServer) -> None:

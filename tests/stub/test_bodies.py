@@ -1,4 +1,4 @@
-"""Request bodies that Ollama refuses, in Go's words, and those that it takes though they look wrong."""
+"""Request bodies: those that Ollama refuses, with Go's messages, and unusual ones that it accepts."""
 
 from __future__ import annotations
 
@@ -158,8 +158,8 @@ def test_data_after_the_first_json_value_is_ignored(stub: StubServer, tail: byte
 
 
 def test_number_out_of_range_is_refused(stub: StubServer) -> None:
-    told = error(stub, b'{"model":"mochi","options":{"num_ctx":1e999}}')
-    assert told == (400, FIELD.format("number", "options", "float64"))
+    errors = error(stub, b'{"model":"mochi","options":{"num_ctx":1e999}}')
+    assert errors == (400, FIELD.format("number", "options", "float64"))
 
 
 def test_invalid_unicode_is_replaced(stub: StubServer) -> None:
@@ -218,7 +218,7 @@ def test_checks_run_in_the_order_of_ollama(stub: StubServer) -> None:
         "options": {"num_ctx": "x"},
         "format": "xml",
     }
-    told = [error(stub, body)[1]]
+    errors = [error(stub, body)[1]]
     changes: list[dict[str, Any]] = [
         {"top_logprobs": 0},
         {"model": "mochi-chat"},
@@ -228,8 +228,8 @@ def test_checks_run_in_the_order_of_ollama(stub: StubServer) -> None:
     ]
     for change in changes:
         body.update(change)
-        told.append(error(stub, body)[1])
-    assert told == [
+        errors.append(error(stub, body)[1])
+    assert errors == [
         "top_logprobs must be between 0 and 20",
         "model 'nope' not found",
         '"mochi-chat" does not support thinking',

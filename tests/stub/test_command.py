@@ -110,7 +110,7 @@ def test_signal_ends_the_server(number: signal.Signals) -> None:
 
 
 def stream_reply(url: str, model: str, prompt: str) -> HTTPResponse:
-    """Start a reply and return it when its first line has come."""
+    """Start a reply and return it when its first line has arrived."""
     response: HTTPResponse = urlopen(f"{url}/api/generate", json.dumps({"model": model, "prompt": prompt}).encode())
     assert response.readline()
     return response

@@ -1,4 +1,4 @@
-"""Configurations: the specification's own examples, then everything else that a file may say."""
+"""Configurations: the examples of the specification and all other settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from mochi_stub.config.yaml_source import ConfigError
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"
-"""`spec-config.yaml`, `spec-inheritance.yaml` and `fixtures/example.yaml` are the specification's, word for word."""
+"""The files `spec-config.yaml`, `spec-inheritance.yaml` and `fixtures/example.yaml` are copies of the specification's.
+
+"""
 
 
 def configured(folder: Path, text: str) -> StubServer:
@@ -23,32 +25,32 @@ def configured(folder: Path, text: str) -> StubServer:
     return StubServer(config=file, speed=0)
 
 
-def said(stub: StubServer, model: str, text: str, **fields: Any) -> Any:
+def reply_message(stub: StubServer, model: str, text: str, **fields: Any) -> Any:
     return send_message(stub, text, model, stream=False, **fields).json["message"]
 
 
 def test_example_of_the_specification_works() -> None:
     assert check(DATA / "spec-config.yaml") == []
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
-        assert said(stub, "echo", " hello\n")["content"] == " hello\n"
+        assert reply_message(stub, "echo", " hello\n")["content"] == " hello\n"
         weird = send_message(stub, "x", "weirdo", stream=False).json
         assert weird["message"]["content"] == "asdkjhasd kajshd aksjdh..."
         assert weird["eval_count"] == 999999
-        assert said(stub, "thinker", "x") == {
+        assert reply_message(stub, "thinker", "x") == {
             "role": "assistant",
             "content": "here is my thoughtful response... *gibberish*",
             "thinking": "hmm let me think about this... *gibberish*",
         }
-        coded = said(stub, "coder", "x")
+        coded = reply_message(stub, "coder", "x")
         assert coded["thinking"] == "I need to read this file first..."
         assert coded["tool_calls"][0]["function"] == {
             "index": 0,
             "name": "read_file",
             "arguments": {"path": "/src/main.js"},
         }
-        assert said(stub, "gpt-4", "hello")["content"] == "Hi there!"
-        assert said(stub, "gpt-4", "Hello")["content"] == "Hello"
-        assert said(stub, "gpt-4", "load fixture")["content"] == "Hello!"
+        assert reply_message(stub, "gpt-4", "hello")["content"] == "Hi there!"
+        assert reply_message(stub, "gpt-4", "Hello")["content"] == "Hello"
+        assert reply_message(stub, "gpt-4", "load fixture")["content"] == "Hello!"
         for text, status, message in (
             ("test error", 500, "Internal server error"),
             ("rate limit", 429, "Rate limit exceeded"),
@@ -58,7 +60,7 @@ def test_example_of_the_specification_works() -> None:
         deep = send_message(stub, "think hard", "claude-3-opus", stream=False).json
         assert deep["message"]["thinking"] == "Deep thinking happening here..."
         assert (deep["prompt_eval_count"], deep["eval_count"]) == (500, 1000)
-        assert said(stub, "claude-3-opus", "x")["content"] == "I'm Claude, how can I help?"
+        assert reply_message(stub, "claude-3-opus", "x")["content"] == "I'm Claude, how can I help?"
         assert send_message(stub, "x", "gpt-5").status == 404
         listed = [model["id"] for model in send_request(stub, "GET", "/v1/models").json["data"]]
         assert listed == ["echo", "weirdo", "thinker", "coder", "gpt-4", "claude-3-opus"]
@@ -66,10 +68,10 @@ def test_example_of_the_specification_works() -> None:
 
 def test_child_triggers_win_over_inherited_ones() -> None:
     with StubServer(config=DATA / "spec-inheritance.yaml", speed=0) as stub:
-        assert said(stub, "claude-3-opus", "hello")["content"] == "Hi from Opus specifically!"
-        assert said(stub, "claude-3-opus", "think")["thinking"] == "Deep thoughts..."
-        assert said(stub, "claude-3-opus", "other")["content"] == "I'm Claude"
-        assert said(stub, "base-claude", "hello")["content"] == "Hi from Claude!"
+        assert reply_message(stub, "claude-3-opus", "hello")["content"] == "Hi from Opus specifically!"
+        assert reply_message(stub, "claude-3-opus", "think")["thinking"] == "Deep thoughts..."
+        assert reply_message(stub, "claude-3-opus", "other")["content"] == "I'm Claude"
+        assert reply_message(stub, "base-claude", "hello")["content"] == "Hi from Claude!"
         rules = [(exchange.rule, exchange.passed_over) for exchange in stub.exchanges()]
     assert rules[0] == (
         "trigger 'hello' of claude-3-opus",
@@ -95,10 +97,10 @@ models:
   bare:
 """
     with configured(tmp_path, text) as stub:
-        assert said(stub, "grandchild", "hello")["content"] == "from the base"
-        assert said(stub, "grandchild", "other")["content"] == "from the child"
-        assert said(stub, "bare", "hello")["content"].endswith(" hello")
-        assert said(stub, "_base", "hello")["content"] == "from the base"
+        assert reply_message(stub, "grandchild", "hello")["content"] == "from the base"
+        assert reply_message(stub, "grandchild", "other")["content"] == "from the child"
+        assert reply_message(stub, "bare", "hello")["content"].endswith(" hello")
+        assert reply_message(stub, "_base", "hello")["content"] == "from the base"
         names = [model["name"] for model in send_request(stub, "GET", "/api/tags").json["models"]]
         assert names == ["child:latest", "grandchild:latest", "bare:latest"]
         assert stub.exchanges()[2].rule == "built-in: lorem and echo"
@@ -109,7 +111,7 @@ def test_model_without_declaration_has_all_capabilities(tmp_path: Path) -> None:
     with configured(tmp_path, text) as stub:
         capabilities = send_request(stub, "POST", "/api/show", {"model": "any"}).json["capabilities"]
         assert {"completion", "tools", "thinking", "embedding"} <= set(capabilities)
-        message = said(stub, "any", "x", think=False)
+        message = reply_message(stub, "any", "x", think=False)
         assert message["thinking"] == "hm"
         assert message["tool_calls"][0]["function"]["name"] == "now"
         assert (
@@ -145,8 +147,12 @@ models:
 def test_answered_tool_calls_are_not_repeated(tmp_path: Path) -> None:
     text = "models: {caller: [{_default: {type: message, tool_calls: [{name: now}]}}]}"
     with configured(tmp_path, text) as stub:
-        asked = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]}
-        messages = [{"role": "user", "content": "time?"}, asked, {"role": "tool", "content": "noon"}]
+        call_message = {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"name": "now", "arguments": {}}}],
+        }
+        messages = [{"role": "user", "content": "time?"}, call_message, {"role": "tool", "content": "noon"}]
         answer = send_request(
             stub, "POST", "/api/chat", {"model": "caller", "messages": messages, "stream": False}
         ).json
@@ -164,7 +170,7 @@ models:
     - _default: fin
 """
     with configured(tmp_path, text) as stub:
-        called = said(stub, "ag", "loop")
+        called = reply_message(stub, "ag", "loop")
         assert [call["function"]["name"] for call in called["tool_calls"]] == ["ok"]
         messages = [{"role": "user", "content": "loop"}, called, {"role": "tool", "content": "done"}]
         answer = send_request(stub, "POST", "/api/chat", {"model": "ag", "messages": messages, "stream": False}).json
@@ -175,7 +181,7 @@ def test_instruction_block_wins_over_triggers(tmp_path: Path) -> None:
     plan = json.dumps({"messages": [{"text_message": {"length": 2}}]})
     block = f"<|instruction_start|>{plan}<|instruction_end|>"
     with configured(tmp_path, "models: {any: [{_default: no}]}") as stub:
-        assert said(stub, "any", block)["content"] == "lorem ipsum"
+        assert reply_message(stub, "any", block)["content"] == "lorem ipsum"
         assert stub.exchanges()[-1].rule == "instruction block"
 
 
@@ -189,7 +195,7 @@ def test_keys_are_the_texts_as_written(tmp_path: Path) -> None:
             ("null", "nil"),
             ("9+10=", "x"),
         ):
-            assert said(stub, "4", trigger)["content"] == answer
+            assert reply_message(stub, "4", trigger)["content"] == answer
 
 
 def test_anchors_and_merges_work(tmp_path: Path) -> None:
@@ -200,7 +206,7 @@ models:
   three: [{_default: {type: echo, usage: {<<: *u, output: 3}}}]
 """
     with configured(tmp_path, text) as stub:
-        assert said(stub, "two", "x")["content"] == "hi"
+        assert reply_message(stub, "two", "x")["content"] == "hi"
         answer = send_message(stub, "x", "three", stream=False).json
         assert (answer["prompt_eval_count"], answer["eval_count"]) == (1, 3)
 
@@ -209,7 +215,7 @@ def test_recorded_paths_are_relative_to_the_config_file(tmp_path: Path, monkeypa
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
-        assert said(stub, "gpt-4", "load fixture")["content"] == "Hello!"
+        assert reply_message(stub, "gpt-4", "load fixture")["content"] == "Hello!"
 
 
 def test_invalid_config_does_not_start_a_server(tmp_path: Path) -> None:

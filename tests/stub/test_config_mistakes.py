@@ -1,4 +1,4 @@
-"""Mistakes in a configuration: file, line and what was expected; and what happens when the file changes."""
+"""Mistakes in a configuration, reported with file, line and expected value; changes of the file at runtime."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_missing_recorded_file_is_an_error_of_the_provider(tmp_path: Path, path:
 
 
 class Edited:
-    """A server and its configuration file."""
+    """Server with its configuration file."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "config.yaml"

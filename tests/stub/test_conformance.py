@@ -1,4 +1,4 @@
-"""Verification, with another stub in the place of a real server: equal ones are equal, and differences are told."""
+"""Verification against another stub in place of a real server: differences are reported."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ CONFIG = 'models:\n  mine:\n    - _default: "Hello."\n'
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    """The output of a `start` whose server runs as long as the tests of this module. Its folder is XDG_RUNTIME_DIR."""
+    """The output of a `start` whose server runs during this module's tests. Its directory is XDG_RUNTIME_DIR."""
     folder = tmp_path_factory.mktemp("runtime")
     (folder / "config.yaml").write_text(CONFIG)
     with pytest.MonkeyPatch.context() as patch:
@@ -110,7 +110,7 @@ def test_restart_with_invalid_config_keeps_the_server(port: str, tmp_path: Path)
 
 def test_restart_replaces_the_process_and_stop_ends_it(own_folder: Path) -> None:
     port = free_port()
-    first = call_command("restart", "--port", port)  # no server runs: it is a start
+    first = call_command("restart", "--port", port)  # no server runs, so restart starts one
     assert (first.returncode, port_of(first)) == (0, port)
     before = call_command("status", "--port", port).stdout
     restarted = call_command("restart", "--port", port)
@@ -153,7 +153,7 @@ def test_pid_file_of_a_killed_server_is_stale(own_folder: Path) -> None:
     os.waitpid(process, 0)
     assert call_command("status", *place).returncode == 3
     assert [file.name for file in own_folder.glob("mine.*")] == ["mine.log.log"]
-    pid_file.write_text(f"{os.getpid()}\n")  # a process with the number of the server is not the server
+    pid_file.write_text(f"{os.getpid()}\n")  # a process with this number that is not the server
     assert call_command("status", *place).returncode == 3
     assert not pid_file.exists()
     pid_file.write_text(str(os.getpid()))

@@ -62,9 +62,9 @@ def test_chunks_have_five_words_except_the_last(stub: StubServer) -> None:
 
 
 def test_reason_line_adds_thinking_that_echoes_the_message() -> None:
-    asked = "What?\nReason: why not"
-    reply = reply_to(asked)
-    assert reply.reasoning == reply.text == f"{hash_sized(asked)} {asked}"
+    question = "What?\nReason: why not"
+    reply = reply_to(question)
+    assert reply.reasoning == reply.text == f"{hash_sized(question)} {question}"
 
 
 def test_thinking_streams_before_text(stub: StubServer) -> None:
@@ -100,10 +100,10 @@ def test_reply_continues_after_the_tool_results() -> None:
     first = reply_to(plan)
     assert first.text == lorem(2)
     assert first.tool_calls == [ToolCall("now", {}), ToolCall("add", {"a": 1, "b": [2]})]
-    asked = Message("assistant", tool_calls=tuple(first.tool_calls))
+    question = Message("assistant", tool_calls=tuple(first.tool_calls))
     results = Message("tool", "12:00"), Message("tool", "3")
-    assert reply_to(plan, asked, *results).text == lorem(3)
-    again = reply_to(plan, asked, *results, asked, Message("tool", "the end"))
+    assert reply_to(plan, question, *results).text == lorem(3)
+    again = reply_to(plan, question, *results, question, Message("tool", "the end"))
     assert again.text == f"{hash_sized('the end')} the end"
     assert again.tool_calls == []
 
@@ -114,8 +114,8 @@ def test_only_the_latest_user_message_is_an_instruction() -> None:
 
 
 def test_tool_result_without_instruction_is_echoed() -> None:
-    asked = Message("assistant", tool_calls=(ToolCall("now"),))
-    reply = reply_to("what time?", asked, Message("tool", "noon"))
+    question = Message("assistant", tool_calls=(ToolCall("now"),))
+    reply = reply_to("what time?", question, Message("tool", "noon"))
     assert reply.text == f"{hash_sized('noon')} noon"
 
 

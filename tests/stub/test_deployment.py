@@ -1,4 +1,4 @@
-"""The files that deploy the server and the stub, read as their tools read them: no container engine is at hand."""
+"""Deployment files of the server and the stub, parsed like their tools do, because no container engine is available."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSTRUCTIONS = {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "EXPO
 
 
 def stages() -> dict[str, list[tuple[str, str]]]:
-    """The Dockerfile's stages by name, each a list of instructions and what stands behind them."""
+    """Return the stages of the Dockerfile by name, each as a list of instructions with their arguments."""
     text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     found: dict[str, list[tuple[str, str]]] = {}
     for line in filter(str.strip, text.split("\n")):

@@ -1,4 +1,4 @@
-"""The same request gets the same bytes from every server with the same seed."""
+"""Determinism: servers with the same seed send the same bytes for the same request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gemini, driven by its official client, which asks below `/v1` unless told otherwise."""
+"""Gemini's API with its official client, which uses `/v1beta` by default."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ VERSIONS = (None, "v1beta", "v1alpha")
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[StubServer]:
+def module_stub() -> Iterator[StubServer]:
     with StubServer(speed=0) as stub:
         yield stub
 
 
 @pytest.fixture(scope="module")
-def client(own: StubServer) -> Iterator[genai.Client]:
-    with gemini_client(own) as client:
+def client(module_stub: StubServer) -> Iterator[genai.Client]:
+    with gemini_client(module_stub) as client:
         yield client
 
 
@@ -47,8 +47,8 @@ def path(verb: str, model: str = "mochi", version: str = "v1beta") -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_all_api_versions_give_the_same_answer(own: StubServer, version: str | None) -> None:
-    with gemini_client(own, version) as client:
+def test_all_api_versions_give_the_same_answer(module_stub: StubServer, version: str | None) -> None:
+    with gemini_client(module_stub, version) as client:
         whole = client.models.generate_content(model="mochi", contents="hello")
         stream = list(client.models.generate_content_stream(model="mochi", contents="hello"))
         assert whole.text == "".join(chunk.text or "" for chunk in stream) == f"{hash_sized('hello')} hello"
@@ -101,28 +101,28 @@ def test_thoughts_are_sent_only_on_request() -> None:
 def test_usage_counts_thoughts_and_candidates() -> None:
     usage = Usage(input=100, output=50, reasoning=25)
     with stub_replying(Reply.of("text", usage=usage)) as stub, gemini_client(stub) as client:
-        told = client.models.generate_content(model="mochi", contents="hello").usage_metadata
-    assert told
-    assert (told.prompt_token_count, told.candidates_token_count, told.total_token_count) == (100, 50, 150)
+        metadata = client.models.generate_content(model="mochi", contents="hello").usage_metadata
+    assert metadata
+    assert (metadata.prompt_token_count, metadata.candidates_token_count, metadata.total_token_count) == (100, 50, 150)
 
 
-# the client says so of any use of it outside a chat, and a chat uses it so
+# the client warns about any use outside a chat, and its own chats cause the warning
 @pytest.mark.skipif(version("google-genai") < "3", reason="chats of older clients leave the calls to their users")
 @pytest.mark.filterwarnings("ignore:Direct use of automatic function calling")
-def test_chat_calls_functions_until_it_has_an_answer(own: StubServer) -> None:
-    asked: list[str] = []
+def test_chat_calls_functions_until_it_has_an_answer(module_stub: StubServer) -> None:
+    zones: list[str] = []
 
     def now(zone: str) -> str:
         """The time."""
-        asked.append(zone)
+        zones.append(zone)
         return "noon"
 
     plan = {"messages": [{"tool_call": [{"name": "now", "args": {"zone": "UTC"}}]}]}
     config = types.GenerateContentConfig(tools=[now])
-    with gemini_client(own) as client:
+    with gemini_client(module_stub) as client:
         chat = client.chats.create(model="mochi", config=config)
         answer = chat.send_message(f"<|instruction_start|>{json.dumps(plan)}<|instruction_end|>")
-    assert asked == ["UTC"]
+    assert zones == ["UTC"]
     assert answer.text == f"{hash_sized('noon')} noon"
 
 
@@ -194,26 +194,26 @@ def test_contents_of_all_kinds_reach_the_model() -> None:
     function = {"name": "now", "description": "the time"}
     parameters = {"properties": {"zone": {"type": "string"}}, "type": "object"}
     assert prompt.tools == ({"type": "function", "function": {**function, "parameters": parameters}},)
-    wanted = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 9}
-    assert {name: prompt.options[name] for name in wanted} == wanted
+    expected = {"temperature": 0.5, "top_k": 3, "stop": ["x"], "num_predict": 9}
+    assert {name: prompt.options[name] for name in expected} == expected
     assert not prompt.thinks
 
 
-def test_field_names_can_be_snake_case(own: StubServer) -> None:
+def test_field_names_can_be_snake_case(module_stub: StubServer) -> None:
     body = {**HELLO, "generation_config": {"max_output_tokens": 5}, "system_instruction": {"parts": [{"text": "x"}]}}
-    answer = send_request(own, "POST", path("generateContent"), body).json
+    answer = send_request(module_stub, "POST", path("generateContent"), body).json
     assert answer["candidates"][0]["content"]["parts"] == [{"text": "lorem"}]
     assert answer["candidates"][0]["finishReason"] == "MAX_TOKENS"
 
 
-def test_one_or_many_texts_are_embedded(own: StubServer, client: genai.Client) -> None:
+def test_one_or_many_texts_are_embedded(module_stub: StubServer, client: genai.Client) -> None:
     texts: Any = ["the cat sat on the mat", "a cat is sitting on the mat", "quarterly revenue grew"]
     found = client.models.embed_content(model="mochi-embed", contents=texts).embeddings or []
     cat, same, other = [one.values or [] for one in found]
     assert sum(value * value for value in cat) == pytest.approx(1, abs=1e-5)
     assert sum(map(float.__mul__, cat, same)) > sum(map(float.__mul__, cat, other)) + 0.2
     single = send_request(
-        own, "POST", path("embedContent", "mochi-embed"), {"content": {"parts": [{"text": texts[0]}]}}
+        module_stub, "POST", path("embedContent", "mochi-embed"), {"content": {"parts": [{"text": texts[0]}]}}
     )
     assert single.json["embedding"]["values"] == pytest.approx(cat, abs=1e-6)
     short = client.models.embed_content(
@@ -287,9 +287,9 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
         ),
     ],
 )
-def test_invalid_fields_are_named(own: StubServer, fields: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any], message: str) -> None:
     for verb in ("generateContent", "streamGenerateContent?alt=sse"):
-        answer = send_request(own, "POST", path(verb), {**HELLO, **fields})
+        answer = send_request(module_stub, "POST", path(verb), {**HELLO, **fields})
         assert answer.json["error"] == {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}
         assert answer.status == 400
 
@@ -297,8 +297,8 @@ def test_invalid_fields_are_named(own: StubServer, fields: dict[str, Any], messa
 # the client itself derives a class from aiohttp's session
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 @pytest.mark.parametrize("number", [10, pytest.param(20, marks=pytest.mark.slow)])
-async def test_concurrent_streams_of_the_async_client_do_not_mix(own: StubServer, number: int) -> None:
-    with gemini_client(own) as both:
+async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: StubServer, number: int) -> None:
+    with gemini_client(module_stub) as both:
         async with both.aio as client:
 
             async def stream_message(text: str) -> None:

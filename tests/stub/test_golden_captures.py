@@ -1,4 +1,4 @@
-"""Every capture of the real server is reproduced byte for byte, or listed here with the reason why not."""
+"""Captures of the real server: each is reproduced byte for byte or listed here with the reason why not."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from http.client import HTTPConnection, HTTPResponse
 import pytest
 
 from mochi_stub import StubServer
-from tests.stub.captures import Capture, normalised, read_captures
+from tests.stub.captures import Capture, normalized, read_captures
 from tests.stub.golden import MODELS, script
 
 PROVIDERS_OWN = "/v1/"
-"""Follows the providers' own specifications, not Ollama's version of them."""
+"""The stub follows the providers' own specifications instead of Ollama's version of them."""
 DIFFERENT = {
     "GET /api/version": "the captured server was built without a version number; the stub has one",
 }
@@ -23,11 +23,11 @@ BEFORE = {
     (f"POST /api/create {CREATE}", 200): [("POST", "/api/create", CREATE)],
     ('DELETE /api/delete {"model":"plain2"}', 200): [("POST", "/api/copy", COPY)],
 }
-"""What had been asked before the request that has this answer."""
+"""Requests that were sent before the request with this answer."""
 
 
 def skipped(capture: Capture) -> str:
-    """Why the capture is not reproduced, "" where it is."""
+    """Return the reason why the capture is not reproduced, or ""."""
     if capture.path.startswith(PROVIDERS_OWN):
         return "follows the provider"
     return DIFFERENT.get(capture.title, "")
@@ -76,4 +76,4 @@ def test_capture_is_reproduced_byte_for_byte(capture: Capture, golden_stub: Stub
     assert headers.keys() == capture.headers.keys()
     for name, value in headers.items():
         assert value == (str(len(body.encode())) if name == "content-length" else capture.headers[name])
-    assert normalised(body if not body or body.endswith("\n") else f"{body}\n") == normalised(capture.body)
+    assert normalized(body if not body or body.endswith("\n") else f"{body}\n") == normalized(capture.body)

@@ -1,4 +1,4 @@
-"""Methods, paths, prefixes, HEAD, CORS: what belongs to HTTP rather than to any one route."""
+"""Methods, paths, prefixes, HEAD and CORS: behavior of HTTP rather than of a route."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def test_requests_of_any_origin_are_allowed(stub: StubServer) -> None:
 
 
 def test_preflight_request_is_allowed(stub: StubServer) -> None:
-    asked = {
+    request = {
         "Origin": "https://example.com",
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "content-type,x-mine",
     }
-    answer = send_request(stub, "OPTIONS", "/api/chat", headers=asked)
+    answer = send_request(stub, "OPTIONS", "/api/chat", headers=request)
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == "*"
     assert answer.headers["access-control-allow-headers"] == "content-type,x-mine"
@@ -106,14 +106,14 @@ def test_authorization_is_accepted_and_ignored(stub: StubServer) -> None:
 def test_upgrade_is_ignored_and_the_request_answered(stub: StubServer) -> None:
     headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAAQAoAAA"}
     assert send_request(stub, "GET", "/api/version", headers=headers).status == 200
-    asked = {"model": "map", "stream": False, "messages": [{"role": "user", "content": "hello"}]}
-    assert send_request(stub, "POST", "/api/chat", asked, headers).json["message"]["content"] == "Hi there!"
+    request = {"model": "map", "stream": False, "messages": [{"role": "user", "content": "hello"}]}
+    assert send_request(stub, "POST", "/api/chat", request, headers).json["message"]["content"] == "Hi there!"
 
 
 def test_connection_works_after_an_ignored_upgrade(stub: StubServer) -> None:
-    wish = b"POST /api/show HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 15\r\n\r\n"
+    upgrade = b"POST /api/show HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 15\r\n\r\n"
     closing = b"GET /api/version HTTP/1.1\r\nHost: x\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
-    with raw_connection(stub, wish + b'{"model":"map"}' + closing) as connection:
+    with raw_connection(stub, upgrade + b'{"model":"map"}' + closing) as connection:
         answered = connection.makefile("rb").read()
     assert answered.count(b"HTTP/1.1 200 OK") == 2
     assert answered.endswith(b'{"version":"0.33.0"}')

@@ -1,4 +1,4 @@
-"""What can be seen of the stub from outside: its journal, its state."""
+"""The stub's journal and state."""
 
 from __future__ import annotations
 

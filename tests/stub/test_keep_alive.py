@@ -1,4 +1,4 @@
-"""Which models are loaded, with which context, until when."""
+"""Loaded models: their context and when they are unloaded."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ def use(scheduler: Scheduler, model: Model, keep_alive: float | None = None, **o
     lease(scheduler, LoadRequest(model, {**model.parameters, **options}, keep_alive)).release()
 
 
-def shown(scheduler: Scheduler) -> list[tuple[str, int, float]]:
+def loaded_models(scheduler: Scheduler) -> list[tuple[str, int, float]]:
     now = scheduler.now()
-    return [(one.model.name, one.context_length, one.expires_at(now) - now) for one in scheduler.loaded()]
+    return [(lease.model.name, lease.context_length, lease.expires_at(now) - now) for lease in scheduler.loaded()]
 
 
 async def test_model_stays_loaded_for_five_minutes() -> None:
     times = Times()
     scheduler = Scheduler(now=times)
     use(scheduler, A)
-    assert shown(scheduler) == [("a", 4096, 300)]
+    assert loaded_models(scheduler) == [("a", 4096, 300)]
     times.now += 299
-    assert shown(scheduler) == [("a", 4096, 1)]
+    assert loaded_models(scheduler) == [("a", 4096, 1)]
     times.now += 1
-    assert shown(scheduler) == []
+    assert loaded_models(scheduler) == []
 
 
 async def test_request_without_keep_alive_keeps_the_setting() -> None:
     scheduler = Scheduler(now=Times())
     use(scheduler, A, 10)
     use(scheduler, A)
-    assert shown(scheduler) == [("a", 4096, 10)]
+    assert loaded_models(scheduler) == [("a", 4096, 10)]
 
 
 async def test_reload_restores_the_default() -> None:
     scheduler = Scheduler(now=Times())
     use(scheduler, A, 10)
     use(scheduler, A, num_ctx=8192)
-    assert shown(scheduler) == [("a", 8192, 300)]
+    assert loaded_models(scheduler) == [("a", 8192, 300)]
 
 
 async def test_time_starts_at_the_end_of_the_last_request() -> None:
@@ -68,26 +68,26 @@ async def test_time_starts_at_the_end_of_the_last_request() -> None:
     scheduler = Scheduler(now=times)
     running = lease(scheduler, LoadRequest(A, keep_alive=10))
     times.now += 60
-    assert shown(scheduler) == [("a", 4096, 10)]
+    assert loaded_models(scheduler) == [("a", 4096, 10)]
     running.release()
     times.now += 4
-    assert shown(scheduler) == [("a", 4096, 6)]
+    assert loaded_models(scheduler) == [("a", 4096, 6)]
 
 
 async def test_unloading_waits_for_a_running_request() -> None:
     scheduler = Scheduler(now=Times())
     running = lease(scheduler, LoadRequest(A))
     scheduler.unload(A)
-    assert [name for name, *_ in shown(scheduler)] == ["a"]
+    assert [name for name, *_ in loaded_models(scheduler)] == ["a"]
     running.release()
-    assert shown(scheduler) == []
+    assert loaded_models(scheduler) == []
 
 
 async def test_running_models_are_sorted_by_expiry() -> None:
     scheduler = Scheduler(now=Times())
     use(scheduler, A, 60)
     use(scheduler, B, math.inf)
-    assert [name for name, *_ in shown(scheduler)] == ["b", "a"]
+    assert [name for name, *_ in loaded_models(scheduler)] == ["b", "a"]
 
 
 @pytest.mark.parametrize(

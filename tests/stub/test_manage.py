@@ -1,4 +1,4 @@
-"""`pull`, `push`, `create`, `copy`, `delete` and `blobs`, beyond what the captures show."""
+"""`pull`, `push`, `create`, `copy`, `delete` and `blobs`, beyond the captures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small things of Ollama's wire: Go's notations, model names, habits, log probabilities."""
+"""Details of Ollama's API: Go's number and string formats, model names, thinking habits and log probabilities."""
 
 from __future__ import annotations
 

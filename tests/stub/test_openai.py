@@ -1,4 +1,4 @@
-"""OpenAI's chat completions and text completions, driven by its official client."""
+"""OpenAI's chat and text completions with the official client."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ TOOLS: Any = [{"type": "function", "function": {"name": "now", "parameters": {"t
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[StubServer]:
+def module_stub() -> Iterator[StubServer]:
     with StubServer(speed=0) as stub:
         yield stub
 
 
 @pytest.fixture(scope="module")
-def client(own: StubServer) -> Iterator[openai.OpenAI]:
-    with openai_client(own) as client:
+def client(module_stub: StubServer) -> Iterator[openai.OpenAI]:
+    with openai_client(module_stub) as client:
         yield client
 
 
 def events(stub: StubServer, path: str, body: dict[str, Any]) -> list[Any]:
-    """The data of a stream's events; the last of them must be [DONE]."""
+    """Return the data of a stream's events. The last event must be [DONE]."""
     answer = send_request(stub, "POST", path, {"model": "mochi", "stream": True, **body})
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     *data, done, rest = answer.body.decode().split("\n\n")
@@ -93,16 +93,16 @@ def test_tool_calls_stream_name_then_arguments() -> None:
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-def test_streamed_entries_are_choices_with_one_finish_reason(own: StubServer) -> None:
+def test_streamed_entries_are_choices_with_one_finish_reason(module_stub: StubServer) -> None:
     calls = [{"name": "now", "args": {"a": 1}}, {"name": "then", "args": {}}]
-    asked = instruction(
+    prompt = instruction(
         {"text_message": {"length": 7}},
         {"tool_call": calls},
         {"text_message": {"length": 2}},
         id_message="#1",
         reasoning={"length": 3},
     )
-    chunks = events(own, "/v1/chat/completions", {"messages": asked})
+    chunks = events(module_stub, "/v1/chat/completions", {"messages": prompt})
     choices = [chunk["choices"][0] for chunk in chunks]
     indices = [choice["index"] for choice in choices[:-1]]
     assert indices == sorted(indices)
@@ -121,8 +121,8 @@ def test_streamed_entries_are_choices_with_one_finish_reason(own: StubServer) ->
 
 
 def test_entries_are_choices_of_a_whole_reply(client: openai.OpenAI) -> None:
-    asked = instruction({"text_message": {"length": 2}}, {"tool_call": [{"name": "now"}]})
-    first, second = client.chat.completions.create(model="mochi", messages=asked).choices
+    prompt = instruction({"text_message": {"length": 2}}, {"tool_call": [{"name": "now"}]})
+    first, second = client.chat.completions.create(model="mochi", messages=prompt).choices
     assert (first.index, first.message.content, first.finish_reason) == (0, lorem(2), "stop")
     assert (second.index, second.message.content, second.finish_reason) == (1, None, "stop")
     assert second.message.tool_calls
@@ -167,8 +167,8 @@ def test_usage_includes_reasoning_and_cached_tokens() -> None:
     assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
 
 
-def test_usage_is_streamed_only_on_request(own: StubServer) -> None:
-    assert all("usage" not in chunk for chunk in events(own, "/v1/chat/completions", {"messages": HELLO}))
+def test_usage_is_streamed_only_on_request(module_stub: StubServer) -> None:
+    assert all("usage" not in chunk for chunk in events(module_stub, "/v1/chat/completions", {"messages": HELLO}))
 
 
 def test_reasoning_counts_as_output() -> None:
@@ -339,8 +339,10 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
         ),
     ],
 )
-def test_invalid_fields_are_named(own: StubServer, fields: dict[str, Any], message: str, param: Any, code: Any) -> None:
-    answer = send_request(own, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, **fields})
+def test_invalid_fields_are_named(
+    module_stub: StubServer, fields: dict[str, Any], message: str, param: Any, code: Any
+) -> None:
+    answer = send_request(module_stub, "POST", "/v1/chat/completions", {"model": "mochi", "messages": HELLO, **fields})
     assert answer.status == 400
     assert answer.json == {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
 
@@ -352,20 +354,20 @@ def test_text_completion_has_a_choice_for_each_prompt(client: openai.OpenAI) -> 
     assert [choice.finish_reason for choice in whole.choices] == ["stop"] * 4
     assert whole.usage
     assert whole.usage.prompt_tokens == len("ab")
-    said, reasons = [""] * 4, [""] * 4
+    completions, reasons = [""] * 4, [""] * 4
     for chunk in client.completions.create(model="mochi", prompt=["a", "b"], n=2, echo=True, stream=True):
         for choice in chunk.choices:
-            said[choice.index] += choice.text
+            completions[choice.index] += choice.text
             reasons[choice.index] = choice.finish_reason
-    assert (said, reasons) == (texts, ["stop"] * 4)
+    assert (completions, reasons) == (texts, ["stop"] * 4)
 
 
-def test_text_completion_counts_tokens_and_stops(own: StubServer, client: openai.OpenAI) -> None:
+def test_text_completion_counts_tokens_and_stops(module_stub: StubServer, client: openai.OpenAI) -> None:
     answer = client.completions.create(model="mochi", prompt="hello", max_tokens=5)
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("lorem", "length")
     assert answer.usage
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (len("hello"), 5)
-    chunks = events(own, "/v1/completions", {"prompt": [1, 2], "stream_options": {"include_usage": True}})
+    chunks = events(module_stub, "/v1/completions", {"prompt": [1, 2], "stream_options": {"include_usage": True}})
     assert chunks[-1]["usage"]["prompt_tokens"] == len("1 2")
     assert chunks[-1]["choices"] == []
 
@@ -410,8 +412,8 @@ def test_embeddings_need_an_input_and_can_fail(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("number", [10, pytest.param(50, marks=pytest.mark.slow)])
-async def test_concurrent_streams_of_the_async_client_do_not_mix(own: StubServer, number: int) -> None:
-    async with openai.AsyncOpenAI(base_url=f"{own.url}/v1", api_key="x") as client:
+async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: StubServer, number: int) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{module_stub.url}/v1", api_key="x") as client:
 
         async def stream_message(text: str) -> None:
             messages: Any = [{"role": "user", "content": text}]

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, driven by its official client."""
+"""OpenAI's Responses API with the official client."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ TOOLS: Any = [{"type": "function", "name": "now", "parameters": {"type": "object
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[StubServer]:
+def module_stub() -> Iterator[StubServer]:
     with StubServer(speed=0) as stub:
         yield stub
 
 
 @pytest.fixture(scope="module")
-def client(own: StubServer) -> Iterator[openai.OpenAI]:
-    with openai_client(own) as client:
+def client(module_stub: StubServer) -> Iterator[openai.OpenAI]:
+    with openai_client(module_stub) as client:
         yield client
 
 
@@ -86,8 +86,8 @@ def test_stream_has_events_for_each_item_in_order() -> None:
     assert begun.response.id == last.response.id
 
 
-def test_event_names_are_their_types(own: StubServer) -> None:
-    answer = send_request(own, "POST", "/v1/responses", {"model": "mochi", "input": "hello", "stream": True})
+def test_event_names_are_their_types(module_stub: StubServer) -> None:
+    answer = send_request(module_stub, "POST", "/v1/responses", {"model": "mochi", "input": "hello", "stream": True})
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     *frames, rest = answer.body.decode().split("\n\n")
     assert rest == ""
@@ -107,11 +107,11 @@ def test_client_helper_assembles_a_stream(client: openai.OpenAI) -> None:
 def test_usage_includes_reasoning_and_cached_tokens() -> None:
     usage = Usage(input=100, output=50, reasoning=25, cache_read=10)
     with stub_replying(Reply.of("text", usage=usage)) as stub, openai_client(stub) as client:
-        told = client.responses.create(model="mochi", input="hello").usage
-    assert told
-    assert (told.input_tokens, told.output_tokens, told.total_tokens) == (100, 50, 150)
-    assert told.output_tokens_details.reasoning_tokens == 25
-    assert told.input_tokens_details.cached_tokens == 10
+        reported = client.responses.create(model="mochi", input="hello").usage
+    assert reported
+    assert (reported.input_tokens, reported.output_tokens, reported.total_tokens) == (100, 50, 150)
+    assert reported.output_tokens_details.reasoning_tokens == 25
+    assert reported.input_tokens_details.cached_tokens == 10
 
 
 def test_tool_loop_ends(client: openai.OpenAI) -> None:
@@ -176,10 +176,10 @@ def test_items_of_all_kinds_reach_the_model() -> None:
 
 
 def test_answer_repeats_the_parameters_of_the_request(client: openai.OpenAI) -> None:
-    asked: dict[str, Any] = {"instructions": "be kind", "metadata": {"a": "b"}, "temperature": 0.5, "tools": TOOLS}
-    answer = client.responses.create(model="mochi", input="hello", **asked)
-    told = answer.to_dict()
-    assert {name: told[name] for name in asked} == asked
+    parameters: dict[str, Any] = {"instructions": "be kind", "metadata": {"a": "b"}, "temperature": 0.5, "tools": TOOLS}
+    answer = client.responses.create(model="mochi", input="hello", **parameters)
+    echoed = answer.to_dict()
+    assert {name: echoed[name] for name in parameters} == parameters
     assert (answer.object, answer.model, answer.parallel_tool_calls) == ("response", "mochi", True)
 
 
@@ -202,6 +202,6 @@ def test_failure_in_mid_stream_is_a_failed_response() -> None:
         ({"previous_response_id": "resp_x"}, "previous_response_id", "previous_response_not_found"),
     ],
 )
-def test_invalid_fields_are_named(own: StubServer, fields: dict[str, Any], param: str, code: str) -> None:
-    answer = send_request(own, "POST", "/v1/responses", {"model": "mochi", "input": "hello", **fields})
+def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any], param: str, code: str) -> None:
+    answer = send_request(module_stub, "POST", "/v1/responses", {"model": "mochi", "input": "hello", **fields})
     assert (answer.status, answer.json["error"]["param"], answer.json["error"]["code"]) == (400, param, code)

@@ -1,4 +1,4 @@
-"""Pieces over time, on a clock that only moves when it is slept on."""
+"""Pacing of chunks, with a clock that only sleeping advances."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mochi_stub.replies.lorem import lorem
 
 
 class Clock:
-    """Each sleep takes `lag` seconds longer than asked for."""
+    """Clock on which each sleep takes `lag` seconds longer than requested."""
 
     def __init__(self, lag: float = 0.0) -> None:
         self.time = 100.0
@@ -26,8 +26,8 @@ class Clock:
         self.time += seconds + self.lag
 
 
-async def played(reply: Reply, clock: Clock, speed: float = 1.0) -> list[tuple[float, list[Piece]]]:
-    """When each batch came, in seconds after the start, and what was in it."""
+async def timed_batches(reply: Reply, clock: Clock, speed: float = 1.0) -> list[tuple[float, list[Piece]]]:
+    """Return each batch with the time of its arrival in seconds after the start."""
     return [
         (round(clock.time - 100, 6), batch)
         async for batch in paced(pieces(reply), speed, now=clock.now, sleep=clock.sleep)
@@ -35,27 +35,27 @@ async def played(reply: Reply, clock: Clock, speed: float = 1.0) -> list[tuple[f
 
 
 async def test_five_words_are_sent_every_tenth_of_a_second() -> None:
-    batches = await played(Reply.of(lorem(500)), Clock())
+    batches = await timed_batches(Reply.of(lorem(500)), Clock())
     assert [moment for moment, _ in batches] == [round(0.1 * n, 6) for n in range(1, 101)]
     assert {len(batch) for _, batch in batches} == {1}
 
 
 async def test_lag_of_the_clock_does_not_accumulate() -> None:
-    moments = [moment for moment, _ in await played(Reply.of(lorem(500)), Clock(lag=0.03))]
+    moments = [moment for moment, _ in await timed_batches(Reply.of(lorem(500)), Clock(lag=0.03))]
     assert 10.0 <= moments[-1] <= 10.03
 
 
 async def test_overdue_chunks_are_sent_at_once() -> None:
-    batches = await played(Reply.of(lorem(50)), Clock(lag=0.35))
+    batches = await timed_batches(Reply.of(lorem(50)), Clock(lag=0.35))
     assert [len(batch) for _, batch in batches] == [1, 3, 4, 2]
 
 
 async def test_speed_scales_the_waiting_time() -> None:
-    assert (await played(Reply.of(lorem(100)), Clock(), speed=4))[-1][0] == 0.5
+    assert (await timed_batches(Reply.of(lorem(100)), Clock(), speed=4))[-1][0] == 0.5
 
 
 async def test_speed_zero_does_not_wait() -> None:
-    batches = await played(Reply.of(lorem(20_000)), Clock(), speed=0)
+    batches = await timed_batches(Reply.of(lorem(20_000)), Clock(), speed=0)
     assert {moment for moment, _ in batches} == {0.0}
     sizes = [len(batch) for _, batch in batches]
     assert sizes[:5] == [1, 4, 16, 64, 256]
@@ -65,8 +65,8 @@ async def test_speed_zero_does_not_wait() -> None:
 
 async def test_durations_do_not_depend_on_the_speed() -> None:
     reply = Reply([Reasoning(lorem(12)), Text(("a b", "c")), ToolCalls([ToolCall("now")])])
-    slow = [piece for _, batch in (await played(reply, Clock())) for piece in batch]
-    assert slow == [piece for _, batch in (await played(reply, Clock(), speed=0)) for piece in batch]
+    slow = [piece for _, batch in (await timed_batches(reply, Clock())) for piece in batch]
+    assert slow == [piece for _, batch in (await timed_batches(reply, Clock(), speed=0)) for piece in batch]
     assert [piece.due for piece in slow] == [n * 20_000_000 for n in (5, 10, 12, 14, 15, 20)]
 
 

@@ -1,4 +1,4 @@
-"""Recorded files of every wire: replayed as they are on their own, translated for the others, in either mode."""
+"""Replay of recordings: unchanged on their own API, translated for other APIs, streamed or whole."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ EXAMPLE = DATA / "fixtures" / "example.yaml"
 
 def recorded(folder: Path, url: str, body: Any, name: str = "recorded.json", **response: Any) -> Path:
     file = folder / name
-    told = {
+    recording = {
         "duration_ms": 300,
         "request": {"method": "POST", "url": url, "body": {}},
         "response": {"status": 200, "body": body, "is_streaming": isinstance(body, list), **response},
     }
-    file.write_text(json.dumps(told) if name.endswith("json") else yaml.safe_dump(told))
+    file.write_text(json.dumps(recording) if name.endswith("json") else yaml.safe_dump(recording))
     return file
 
 
@@ -281,9 +281,9 @@ def test_recorded_error_is_an_error_on_every_api(tmp_path: Path, replaying: Call
     body = {"error": {"message": "Slow down", "type": "rate_limit_error"}}
     file = recorded(tmp_path, "https://x/v1/chat/completions", body, status=429, headers={"Retry-After": "7"})
     assert Failure("Slow down", 429, (("retry-after", "7"),)) in reply_of(file).parts
-    asked = {"model": "any", "messages": [{"role": "user", "content": "x"}]}
+    request = {"model": "any", "messages": [{"role": "user", "content": "x"}]}
     with replaying() as stub:
-        same, other = send_request(stub, "POST", "/v1/chat/completions", asked), send_message(stub, "x", "any")
+        same, other = send_request(stub, "POST", "/v1/chat/completions", request), send_message(stub, "x", "any")
     assert (same.status, same.json, same.headers["retry-after"]) == (429, body, "7")
     assert (other.status, other.json, other.headers["retry-after"]) == (429, {"error": "Slow down"}, "7")
 
@@ -327,16 +327,16 @@ def test_invalid_recorded_body_does_not_crash(tmp_path: Path, url: str, body: An
 def test_gemini_stream_is_replayed_as_events_or_as_a_list(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
     url, body = EXCHANGES["gemini stream"]
     recorded(tmp_path, url, body)
-    asked = {"contents": [{"parts": [{"text": "x"}]}]}
+    request = {"contents": [{"parts": [{"text": "x"}]}]}
     with replaying() as stub:
         path = "/v1beta/models/any:streamGenerateContent"
-        events = send_request(stub, "POST", f"{path}?alt=sse", asked).body.decode().split("\r\n\r\n")
+        events = send_request(stub, "POST", f"{path}?alt=sse", request).body.decode().split("\r\n\r\n")
         assert [json.loads(event.removeprefix("data: ")) for event in events if event] == body
-        listed = send_request(stub, "POST", path, asked).json
+        listed = send_request(stub, "POST", path, request).json
         assert "Hi" in [part.get("text") for one in listed for part in one["candidates"][0]["content"]["parts"]]
     assert contents(reply_of(recorded(tmp_path, url, body, is_streaming=False)))[:2] == ("hm", "Hi")
     with replaying() as stub:
-        whole = send_request(stub, "POST", "/v1beta/models/any:generateContent", asked).json
+        whole = send_request(stub, "POST", "/v1beta/models/any:generateContent", request).json
     assert "Hi" in [part.get("text") for part in whole["candidates"][0]["content"]["parts"]]
 
 

@@ -1,4 +1,4 @@
-"""Instruction blocks that go on behind a later user message, for programs that end each request with a prompt."""
+"""Instruction blocks that continue after a later user message, for programs that append a prompt to each request."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_script_continues_after_the_tool_results() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "history",
     [(Message("assistant", "I cannot."),), (*LOOKED, Message("assistant", "Done."))],
     ids=["without the tools", "after the end"],
 )
-def test_next_message_gets_a_default_reply(said: tuple[Message, ...]) -> None:
-    assert reply_to(*said, Message("user", "thanks")).text.endswith(" thanks")
+def test_next_message_gets_a_default_reply(history: tuple[Message, ...]) -> None:
+    assert reply_to(*history, Message("user", "thanks")).text.endswith(" thanks")
 
 
 def test_malformed_tools_offer_nothing() -> None:

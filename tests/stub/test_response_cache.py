@@ -1,4 +1,4 @@
-"""What was said before is said again in the same bytes, and no longer than it holds."""
+"""Response cache: repeated requests get the same bytes until the cache is invalidated."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ASKED: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": 
 PATHS = ("/v1/chat/completions", "/api/chat")
 
 
-def configured(folder: Path, said: str) -> Path:
+def configured(folder: Path, default: str) -> Path:
     path = folder / "config.yaml"
-    path.write_text(f"models: {{m: [{{_default: {said}}}]}}", encoding="utf-8")
+    path.write_text(f"models: {{m: [{{_default: {default}}}]}}", encoding="utf-8")
     return path
 
 
@@ -29,10 +29,10 @@ def configured(folder: Path, said: str) -> Path:
 def test_repeated_request_gets_the_same_answer(path: str, stream: bool) -> None:
     with StubServer(speed=0) as stub, httpx.Client(base_url=stub.url) as client:
         body = {**ASKED, "model": "mochi", "stream": stream}
-        said = [client.post(path, json=body) for _ in range(3)]
+        replies = [client.post(path, json=body) for _ in range(3)]
         rows = stub.exchanges()
-    assert said[0].content == said[1].content == said[2].content
-    assert said[0].headers["content-type"] == said[2].headers["content-type"]
+    assert replies[0].content == replies[1].content == replies[2].content
+    assert replies[0].headers["content-type"] == replies[2].headers["content-type"]
     assert rows[1] == rows[2]
     assert replace(rows[0], evaluated_tokens=rows[1].evaluated_tokens) == rows[1]
     assert rows[0].rule
@@ -50,8 +50,8 @@ def test_new_config_is_used_at_once(tmp_path: Path, path: str) -> None:
 
 
 def test_recorded_file_is_read_for_each_request(tmp_path: Path) -> None:
-    def record(said: str) -> None:
-        recorded = {"status": 200, "body": {"message": {"role": "assistant", "content": said}, "done": True}}
+    def record(content: str) -> None:
+        recorded = {"status": 200, "body": {"message": {"role": "assistant", "content": content}, "done": True}}
         exchange = {"request": {"method": "POST", "url": "http://h/api/chat", "body": {}}, "response": recorded}
         (tmp_path / "one.json").write_text(httpx.Response(200, json=exchange).text, encoding="utf-8")
 
@@ -68,8 +68,8 @@ def test_recorded_file_is_read_for_each_request(tmp_path: Path) -> None:
 def test_script_is_called_for_each_request(mochi_stub: Any) -> None:
     mochi_stub.script("one", "two")
     body = {**ASKED, "model": "mochi"}
-    said = [httpx.post(f"{mochi_stub.url}/api/chat", json={**body, "stream": False}).json() for _ in range(2)]
-    assert [one["message"]["content"] for one in said] == ["one", "two"]
+    replies = [httpx.post(f"{mochi_stub.url}/api/chat", json={**body, "stream": False}).json() for _ in range(2)]
+    assert [reply["message"]["content"] for reply in replies] == ["one", "two"]
 
 
 def test_reload_and_truncation_are_reported_each_time() -> None:
@@ -77,14 +77,14 @@ def test_reload_and_truncation_are_reported_each_time() -> None:
         body = {**ASKED, "model": "mochi", "stream": False, "options": {"num_ctx": context}}
         client.post("/api/chat", json={**body, "messages": [*ASKED["messages"], *ASKED["messages"]]})
 
-    def told(rows: list[Exchange]) -> list[tuple[int | None, bool, bool]]:
+    def load_events(rows: list[Exchange]) -> list[tuple[int | None, bool, bool]]:
         return [(row.num_ctx, row.reload, row.truncated) for row in rows]
 
     with StubServer(speed=0) as stub, httpx.Client(base_url=stub.url) as client:
         for context in (8192, 4096, 8192, 8, 8):
             send_message(client, context)
         rows, state = stub.exchanges(), client.get("/stub/state").json()
-    assert told(rows) == [
+    assert load_events(rows) == [
         (8192, False, False),
         (4096, True, False),
         (8192, True, False),
@@ -94,39 +94,39 @@ def test_reload_and_truncation_are_reported_each_time() -> None:
     assert state["truncations"] == 2
 
 
-def remembered() -> tuple[ResponseCache, Callable[[int], Request]]:
+def cached_responses() -> tuple[ResponseCache, Callable[[int], Request]]:
     return ResponseCache(lambda: ("models", 1)), lambda number: Request("POST", "/", b"%d" % number)
 
 
 def test_long_answers_are_not_cached() -> None:
-    kept, request = remembered()
-    memory = kept.entries_of(request(1))
+    cache, request = cached_responses()
+    memory = cache.entries_of(request(1))
     assert memory is not None
     memory.add(CachedReply(HttpResponse(200, b" " * MAX_BYTES), {}))
     assert memory.get() is None
-    assert kept.entries_of(replace(request(1), body=b" " * (MAX_BYTES + 1))) is None
+    assert cache.entries_of(replace(request(1), body=b" " * (MAX_BYTES + 1))) is None
 
 
 def test_cache_has_a_limit() -> None:
-    kept, request = remembered()
+    cache, request = cached_responses()
     half = b" " * (MAX_BYTES // 2)
     for number in range(2 * MAX_BYTES_IN_ALL // len(half)):
-        memory = kept.entries_of(request(number))
+        memory = cache.entries_of(request(number))
         assert memory is not None
         memory.add(CachedReply(HttpResponse(200, half), {}))
-    again = kept.entries_of(request(number))
+    again = cache.entries_of(request(number))
     assert again is not None
     assert again.get() is not None
-    assert len(kept.entries) <= MAX_BYTES_IN_ALL // len(half)
+    assert len(cache.entries) <= MAX_BYTES_IN_ALL // len(half)
 
 
 def test_cache_is_cleared_when_the_config_changes() -> None:
     changes = 1
-    kept = ResponseCache(lambda: ("models", changes))
-    asked = Request("POST", "/", b"")
-    slow = kept.entries_of(asked)
+    cache = ResponseCache(lambda: ("models", changes))
+    request = Request("POST", "/", b"")
+    slow = cache.entries_of(request)
     changes = 2
-    now = kept.entries_of(asked)
+    now = cache.entries_of(request)
     assert slow is not None
     assert now is not None
     slow.add(CachedReply(HttpResponse(200, b"old"), {}))

@@ -1,4 +1,4 @@
-"""Ollama's scheduler as a client sees it: reloads, waiting, queues, memory."""
+"""Ollama's scheduler as clients observe it: reloads, waiting, queues and memory."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def loaded(stub: StubServer) -> dict[str, int]:
 
 
 def reloads(stub: StubServer, **fields: Any) -> int:
-    """How many reloads the stub has made after one more chat."""
+    """Send one more chat and return the number of reloads so far."""
     assert send_message(stub, "hello", **fields).status == 200
     return int(state(stub)["reloads"])
 
 
-class Held:
-    """Replies that wait: the model named in the text `hold` waits for `gate`, after its first word."""
+class GatedReplies:
+    """Script whose reply to `hold` sends one word and then waits for `gate`."""
 
     def __init__(self) -> None:
         self.gate = Gate()
@@ -149,7 +149,7 @@ def test_reload_without_load_time_is_in_the_reply() -> None:
 
 
 def test_reload_waits_only_for_requests_of_its_model() -> None:
-    held = Held()
+    held = GatedReplies()
     with StubServer(models=[A, B], resolve=held, speed=0) as stub, open_request(stub, "hold") as first:
         assert first.getresponse().status == 200
         with open_request(stub, "now", options={"num_ctx": 8192}) as second:
@@ -165,12 +165,12 @@ def test_reload_waits_only_for_requests_of_its_model() -> None:
 
 
 def test_held_request_blocks_nothing_by_default() -> None:
-    with StubServer(models=[A], resolve=Held(), speed=0) as stub, open_request(stub, "hold"):
+    with StubServer(models=[A], resolve=GatedReplies(), speed=0) as stub, open_request(stub, "hold"):
         assert send_message(stub, "now", "a").status == 200
 
 
 def test_one_slot_serializes_requests_of_a_model() -> None:
-    held = Held()
+    held = GatedReplies()
     with (
         StubServer(models=[A, B], resolve=held, speed=0, machine=Machine(parallel=1)) as stub,
         open_request(stub, "hold") as first,
@@ -195,7 +195,7 @@ async def test_embedding_models_have_one_slot() -> None:
 
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_disconnect_leaves_the_slot_queue_at_once(parallel: int) -> None:
-    held = Held()
+    held = GatedReplies()
     machine = Machine(parallel=parallel)
     with StubServer(models=[A], resolve=held, speed=0, machine=machine) as stub, ExitStack() as running:
         for _ in range(parallel):
@@ -223,7 +223,7 @@ async def test_place_given_to_a_cancelled_request_goes_to_the_next_one() -> None
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_full_queue_is_503(stream: bool) -> None:
-    held = Held()
+    held = GatedReplies()
     with (
         StubServer(models=[A, B], resolve=held, speed=0, machine=Machine(max_queue=1)) as stub,
         open_request(stub, "hold"),
@@ -240,7 +240,7 @@ def test_full_queue_is_503(stream: bool) -> None:
 
 
 def test_disconnect_frees_a_place_in_the_load_queue() -> None:
-    held = Held()
+    held = GatedReplies()
     with (
         StubServer(models=[A, B], resolve=held, speed=0, machine=Machine(max_queue=1)) as stub,
         open_request(stub, "hold"),
@@ -263,7 +263,7 @@ def test_context_that_does_not_fit_is_a_load_error() -> None:
         assert loaded(stub) == {}
         assert send_message(stub, "hello", "a", options={"num_ctx": 8000}).status == 200
         assert send_message(stub, "hello", "a", options={"num_ctx": 8001}).status == 500
-        assert loaded(stub) == {}  # what was loaded before had to go first
+        assert loaded(stub) == {}  # the models that were loaded before must be unloaded first
 
 
 def test_default_context_is_lowered_until_it_fits() -> None:
@@ -276,7 +276,7 @@ def test_default_context_is_lowered_until_it_fits() -> None:
 
 
 def test_idle_model_that_expires_first_is_unloaded() -> None:
-    held = Held()
+    held = GatedReplies()
     machine = Machine(max_loaded_models=2)
     with StubServer(models=[A, B, C], resolve=held, speed=0, machine=machine) as stub:
         send_message(stub, "now", "a", keep_alive=100)

@@ -1,4 +1,4 @@
-"""Prompts and replies that are longer than the context, which here has as many characters as tokens."""
+"""Prompts and replies that exceed the context. In these models a character is a token."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ TOO_LONG = (
 )
 
 
-def said(messages: list[dict[str, Any]]) -> int:
+def total_length(messages: list[dict[str, Any]]) -> int:
     return len("".join(message["content"] for message in messages))
 
 
-class Seen:
-    """The prompts as the model saw them."""
+class RecordedPrompts:
+    """Script that records the prompts that reach the model."""
 
     def __init__(self) -> None:
         self.prompts: list[Prompt] = []
@@ -46,14 +46,14 @@ class Seen:
 
 
 @pytest.fixture
-def seen() -> Seen:
-    return Seen()
+def recorded() -> RecordedPrompts:
+    return RecordedPrompts()
 
 
 @pytest.fixture
-def context_stub(seen: Seen) -> Iterator[StubServer]:
+def context_stub(recorded: RecordedPrompts) -> Iterator[StubServer]:
     """A stub that records its prompts in `seen`."""
-    with StubServer(models=MODELS, resolve=seen, speed=0) as server:
+    with StubServer(models=MODELS, resolve=recorded, speed=0) as server:
         yield server
 
 
@@ -64,58 +64,63 @@ def send_messages(
     return send_request(stub, "POST", "/api/chat", body)
 
 
-def one(text: str) -> list[dict[str, Any]]:
+def user_message(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text}]
 
 
-def test_oldest_messages_are_truncated_first(context_stub: StubServer, seen: Seen) -> None:
+def test_oldest_messages_are_truncated_first(context_stub: StubServer, recorded: RecordedPrompts) -> None:
     kept = [SYSTEM, *TEN[-4:]]
-    answer = send_messages(context_stub, [SYSTEM, *TEN], said(kept)).json
-    assert seen.contents == [message["content"] for message in kept]
-    assert answer["prompt_eval_count"] == said(kept)
+    answer = send_messages(context_stub, [SYSTEM, *TEN], total_length(kept)).json
+    assert recorded.contents == [message["content"] for message in kept]
+    assert answer["prompt_eval_count"] == total_length(kept)
     (row,) = context_stub.exchanges()
-    assert (row.truncated, row.dropped_messages, row.prompt_tokens) == (True, 5, said(kept))
+    assert (row.truncated, row.dropped_messages, row.prompt_tokens) == (True, 5, total_length(kept))
     assert send_request(context_stub, "GET", "/stub/state").json["truncations"] == 1
 
 
-def test_one_token_less_drops_one_more_message(context_stub: StubServer, seen: Seen) -> None:
-    send_messages(context_stub, [SYSTEM, *TEN], said([SYSTEM, *TEN[-4:]]) - 1)
-    assert seen.contents == ["be good", "message 6", "message 7", "message 8"]  # begins with a user's as it happens
+def test_one_token_less_drops_one_more_message(context_stub: StubServer, recorded: RecordedPrompts) -> None:
+    send_messages(context_stub, [SYSTEM, *TEN], total_length([SYSTEM, *TEN[-4:]]) - 1)
+    assert recorded.contents == [
+        "be good",
+        "message 6",
+        "message 7",
+        "message 8",
+    ]  # starts with a user message by coincidence
 
 
-def test_prompt_that_fits_exactly_is_not_truncated(context_stub: StubServer, seen: Seen) -> None:
-    send_messages(context_stub, TEN, said(TEN))
-    assert len(seen.contents) == 9
+def test_prompt_that_fits_exactly_is_not_truncated(context_stub: StubServer, recorded: RecordedPrompts) -> None:
+    send_messages(context_stub, TEN, total_length(TEN))
+    assert len(recorded.contents) == 9
     assert not context_stub.exchanges()[0].truncated
 
 
-def test_system_messages_are_never_dropped(context_stub: StubServer, seen: Seen) -> None:
+def test_system_messages_are_never_dropped(context_stub: StubServer, recorded: RecordedPrompts) -> None:
     send_messages(context_stub, [*TEN[:4], SYSTEM, *TEN[4:]], 50)
-    assert seen.contents[0] == "be good"
-    assert seen.contents[-1] == "message 8"
+    assert recorded.contents[0] == "be good"
+    assert recorded.contents[-1] == "message 8"
 
 
-def test_tool_result_can_lose_its_call(context_stub: StubServer, seen: Seen) -> None:
+def test_tool_result_can_lose_its_call(context_stub: StubServer, recorded: RecordedPrompts) -> None:
     call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f" * 40, "arguments": {}}}]}
-    send_messages(context_stub, [*one("go"), call, {"role": "tool", "content": "result"}], 40)
-    assert [message.role for message in seen.prompts[0].messages] == ["tool"]
+    send_messages(context_stub, [*user_message("go"), call, {"role": "tool", "content": "result"}], 40)
+    assert [message.role for message in recorded.prompts[0].messages] == ["tool"]
 
 
-def test_tools_and_images_count_as_context(context_stub: StubServer, seen: Seen) -> None:
+def test_tools_and_images_count_as_context(context_stub: StubServer, recorded: RecordedPrompts) -> None:
     tool = {"type": "function", "function": {"name": "f", "description": "d" * 100, "parameters": {}}}
-    send_messages(context_stub, TEN, said(TEN) + 50, tools=[tool])
-    assert len(seen.contents) < 9
+    send_messages(context_stub, TEN, total_length(TEN) + 50, tools=[tool])
+    assert len(recorded.contents) < 9
     pictured: list[dict[str, Any]] = [{"role": "user", "content": "see", "images": ["aGk="]}, *TEN]
     send_messages(context_stub, pictured, 2048, "go")
-    assert len(seen.contents) == 10
+    assert len(recorded.contents) == 10
     send_messages(context_stub, [{**pictured[0], "images": ["aGk="] * 3}, *TEN], 2048, "go")
-    assert len(seen.contents) == 9
+    assert len(recorded.contents) == 9
 
 
-def test_tokens_are_counted_per_model(context_stub: StubServer, seen: Seen) -> None:
-    answer = send_messages(context_stub, TEN, -(-said(TEN) // 4), "counted").json
-    assert len(seen.contents) == 9
-    assert answer["prompt_eval_count"] == -(-said(TEN) // 4)
+def test_tokens_are_counted_per_model(context_stub: StubServer, recorded: RecordedPrompts) -> None:
+    answer = send_messages(context_stub, TEN, -(-total_length(TEN) // 4), "counted").json
+    assert len(recorded.contents) == 9
+    assert answer["prompt_eval_count"] == -(-total_length(TEN) // 4)
 
 
 @pytest.mark.parametrize("model", ["plain", "native"])
@@ -123,28 +128,28 @@ def test_tokens_are_counted_per_model(context_stub: StubServer, seen: Seen) -> N
 def test_long_prompt_is_refused_without_truncation(context_stub: StubServer, model: str, stream: bool) -> None:
     refused = send_messages(context_stub, TEN, 80, model, truncate=False, stream=stream)
     assert refused.status == 400
-    told = json.loads(refused.json["error"])["error"]
-    assert (told["code"], told["type"]) == (400, "exceed_context_size_error")
-    assert (told["n_prompt_tokens"], told["n_ctx"]) == (said(TEN), 80)
-    assert "exceeds the available context size" in told["message"]
+    error = json.loads(refused.json["error"])["error"]
+    assert (error["code"], error["type"]) == (400, "exceed_context_size_error")
+    assert (error["n_prompt_tokens"], error["n_ctx"]) == (total_length(TEN), 80)
+    assert "exceeds the available context size" in error["message"]
 
 
 def test_native_model_refuses_one_long_message(context_stub: StubServer) -> None:
-    assert send_messages(context_stub, one("x" * 200), 100, "native").status == 400
-    assert send_messages(context_stub, one("x" * 200), 100, "native", shift=False).status == 400
+    assert send_messages(context_stub, user_message("x" * 200), 100, "native").status == 400
+    assert send_messages(context_stub, user_message("x" * 200), 100, "native", shift=False).status == 400
 
 
-def test_one_long_message_loses_its_middle(context_stub: StubServer, seen: Seen) -> None:
-    answer = send_messages(context_stub, one("begin" + "." * 500 + "the end"), 100).json
-    (content,) = seen.contents
+def test_one_long_message_loses_its_middle(context_stub: StubServer, recorded: RecordedPrompts) -> None:
+    answer = send_messages(context_stub, user_message("begin" + "." * 500 + "the end"), 100).json
+    (content,) = recorded.contents
     assert content.startswith("begi")
     assert content.endswith("the end")
     assert answer["prompt_eval_count"] == len(content) <= 100
-    refused = send_messages(context_stub, one("x" * 500), 100, shift=False)
+    refused = send_messages(context_stub, user_message("x" * 500), 100, shift=False)
     assert (refused.status, refused.json) == (400, {"error": TOO_LONG})
 
 
-def test_generate_truncates_the_prompt_of_every_model(context_stub: StubServer, seen: Seen) -> None:
+def test_generate_truncates_the_prompt_of_every_model(context_stub: StubServer, recorded: RecordedPrompts) -> None:
     body = {"model": "native", "prompt": "x" * 500, "options": {"num_ctx": 100}, "stream": False}
     answer = send_request(context_stub, "POST", "/api/generate", body).json
     assert answer["prompt_eval_count"] <= 100
@@ -153,22 +158,24 @@ def test_generate_truncates_the_prompt_of_every_model(context_stub: StubServer, 
 
 
 def test_system_message_larger_than_the_context_fills_it(context_stub: StubServer) -> None:
-    answer = send_messages(context_stub, [{"role": "system", "content": "s" * 500}, *one("hi")], 100)
+    answer = send_messages(context_stub, [{"role": "system", "content": "s" * 500}, *user_message("hi")], 100)
     assert answer.status == 200
     assert answer.json["prompt_eval_count"] <= 100
 
 
 def test_reply_can_exceed_the_context_unless_shift_is_off(context_stub: StubServer) -> None:
-    shifting = send_messages(context_stub, one("hi"), 100).json
+    shifting = send_messages(context_stub, user_message("hi"), 100).json
     assert (shifting["done_reason"], shifting["eval_count"]) == ("stop", 200)
-    ended = send_messages(context_stub, one("hi"), 100, shift=False).json
+    ended = send_messages(context_stub, user_message("hi"), 100, shift=False).json
     assert (ended["done_reason"], ended["eval_count"]) == ("length", 100 - ended["prompt_eval_count"])
-    shorter = send_messages(context_stub, one("hi"), 100, shift=False, options={"num_ctx": 100, "num_predict": 5}).json
+    shorter = send_messages(
+        context_stub, user_message("hi"), 100, shift=False, options={"num_ctx": 100, "num_predict": 5}
+    ).json
     assert shorter["eval_count"] == 5
 
 
 def test_prompts_are_truncated_only_to_a_set_context(context_stub: StubServer) -> None:
-    long = one("x" * 5000)
+    long = user_message("x" * 5000)
     for model, counted in (("plain", 5000), ("set", 50)):
         answer = send_request(
             context_stub, "POST", "/api/chat", {"model": model, "messages": long, "stream": False}

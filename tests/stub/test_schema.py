@@ -1,4 +1,4 @@
-"""JSON schema to a valid instance: whatever the schema says, the same each time."""
+"""Generation of a valid instance for a JSON schema, deterministic for any schema."""
 
 from __future__ import annotations
 

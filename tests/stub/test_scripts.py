@@ -1,4 +1,4 @@
-"""Scripted replies: pieces, failures, cuts, gates, limits, and what the journal says of them."""
+"""Scripted replies: chunks, failures, cuts, gates and limits, and their journal entries."""
 
 from __future__ import annotations
 

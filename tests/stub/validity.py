@@ -1,4 +1,4 @@
-"""Whether a value is what a JSON schema allows; for tests, and written apart from what makes the values."""
+"""Validator of JSON schemas for tests, independent of the code that generates instances."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ TYPES: dict[str, Any] = {
 
 
 def problems(schema: Any, value: Any, root: Any) -> list[str]:
-    """What is wrong with the value; empty where nothing is."""
+    """Return the problems of a value; empty if it is valid."""
     if isinstance(schema, bool):
         return [] if schema else [f"nothing is allowed, got {value!r}"]
     found = _references(schema, value, root)
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(_is(value, kind) for kind in kinds):
+    if kinds and not any(_has_type(value, kind) for kind in kinds):
         found.append(f"{value!r} is none of {kinds}")
     if "enum" in schema and value not in schema["enum"]:
         found.append(f"{value!r} is none of {schema['enum']}")
     if "const" in schema and value != schema["const"]:
         found.append(f"{value!r} is not {schema['const']}")
     if isinstance(value, dict):
-        found += _of_object(schema, value, root)
+        found += _object_problems(schema, value, root)
     elif isinstance(value, list):
-        found += _of_array(schema, value, root)
+        found += _array_problems(schema, value, root)
     elif isinstance(value, str):
-        found += _of_string(schema, value)
+        found += _string_problems(schema, value)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        found += _of_number(schema, value)
+        found += _number_problems(schema, value)
     return found
 
 
@@ -55,11 +55,11 @@ def _references(schema: Any, value: Any, root: Any) -> list[str]:
     return found
 
 
-def _is(value: Any, kind: str) -> bool:
+def _has_type(value: Any, kind: str) -> bool:
     return isinstance(value, TYPES[kind]) and not (isinstance(value, bool) and kind in ("integer", "number"))
 
 
-def _of_object(schema: Any, value: dict[str, Any], root: Any) -> list[str]:
+def _object_problems(schema: Any, value: dict[str, Any], root: Any) -> list[str]:
     found = [f"{name} is missing" for name in schema.get("required", []) if name not in value]
     if not schema.get("minProperties", 0) <= len(value) <= schema.get("maxProperties", len(value)):
         found.append(f"{len(value)} properties")
@@ -68,7 +68,7 @@ def _of_object(schema: Any, value: dict[str, Any], root: Any) -> list[str]:
     return found
 
 
-def _of_array(schema: Any, value: list[Any], root: Any) -> list[str]:
+def _array_problems(schema: Any, value: list[Any], root: Any) -> list[str]:
     found = []
     if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
         found.append(f"{len(value)} items")
@@ -80,14 +80,14 @@ def _of_array(schema: Any, value: list[Any], root: Any) -> list[str]:
     return found
 
 
-def _of_string(schema: Any, value: str) -> list[str]:
+def _string_problems(schema: Any, value: str) -> list[str]:
     found = [] if re.search(schema.get("pattern", ""), value) else [f"{value!r} does not match"]
     if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
         found.append(f"{len(value)} characters")
     return found
 
 
-def _of_number(schema: Any, value: float) -> list[str]:
+def _number_problems(schema: Any, value: float) -> list[str]:
     fits = [
         value >= schema.get("minimum", value),
         value <= schema.get("maximum", value),

@@ -1,1 +1,1 @@
-"""Real parts for tests: the server on a socket, a client, Ollamas that misbehave."""
+"""Test infrastructure: the server on a socket, a client, and faulty Ollama servers."""

@@ -1,4 +1,4 @@
-"""Agents for tests, written into a data directory as a user would, and messages that have them called."""
+"""Agents for tests, written into a data directory as a user would, and messages that cause agent calls."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -46,7 +46,10 @@ SKILL = "---\ndescription: Helps.\n---\nYou are {name}.\n"
 
 
 def write_agent(data_dir: Path, name: str = "helper", **files: str | None) -> Path:
-    """An agent's folder; ``files`` replace the usual ones by name without suffix, None leaves one out."""
+    """Write the folder of an agent.
+
+    `files` replace the default files by name without suffix; None omits a file.
+    """
     directory = data_dir / "agents" / name
     directory.mkdir(parents=True, exist_ok=True)
     usual = {"SKILL": SKILL.format(name=name), name: HELPER, "__init__": EXPORTS.format(name=name)}
@@ -59,7 +62,7 @@ def write_agent(data_dir: Path, name: str = "helper", **files: str | None) -> Pa
 
 
 def delegate(*does: dict[str, Any], agent: str = "helper", session_id: str | None = None) -> dict[str, Any]:
-    """A call of the agent, whose instruction tells the stub what the agent does."""
+    """Return an instruction to call the agent with an instruction block of its own."""
     arguments = {"agent": agent, "instruction": instruct(*does, label="A") if does else "Please help."}
     if session_id is not None:
         arguments["session_id"] = session_id
@@ -67,13 +70,13 @@ def delegate(*does: dict[str, Any], agent: str = "helper", session_id: str | Non
 
 
 def nested(*messages: dict[str, Any], label: str = "ID") -> str:
-    """A message as ``instruct`` makes it, whose block may hold other blocks: theirs are written as JSON escapes."""
+    """Return a message like `instruct` whose block may contain nested blocks, which are escaped as JSON."""
     head, _, rest = instruct(*messages, label=label).partition("<|instruction_start|>")
     block = rest.removesuffix("<|instruction_end|>").replace("<|", "\\u003c|")
     return f"{head}<|instruction_start|>{block}<|instruction_end|>"
 
 
 def notes(data_dir: Path, agent: str = "helper") -> list[str]:
-    """What an agent's tool ``note`` has written."""
+    """Return the notes that an agent's tool `note` has written."""
     file = data_dir / "agents" / agent / "notes.txt"
     return file.read_text().split() if file.exists() else []

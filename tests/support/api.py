@@ -1,4 +1,4 @@
-"""A client as an application would write one: httpx, and bytes of the event stream read by hand."""
+"""HTTP client for tests: httpx and a minimal parser of server-sent events."""
 
 import ssl
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import orjson
 
 KEPT = httpx.Limits()
 UNUSED_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Nothing is encrypted here, and making a context for each client takes longer than most requests."""
+"""TLS context that is shared because creating one takes longer than most requests. No connection is encrypted."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,10 @@ class Event:
 
 
 class ConnectionsOfEachThread(httpx.BaseTransport):
-    """A pool for every thread: a pool that threads share closes idle connections that one has just been given."""
+    """Transport with one connection pool per thread.
+
+    A shared pool may close an idle connection that another thread has just received.
+    """
 
     def __init__(self, limits: httpx.Limits) -> None:
         self._limits = limits
@@ -45,7 +48,7 @@ class ConnectionsOfEachThread(httpx.BaseTransport):
 
 
 class Api:
-    """Calls of one server, from any thread; what a test expects to work fails loudly when it does not."""
+    """Client of one server, usable from any thread. Fails the test on an unexpected status."""
 
     def __init__(self, url: str, *, limits: httpx.Limits = KEPT, **client: Any) -> None:
         transport = ConnectionsOfEachThread(limits)
@@ -77,7 +80,7 @@ class Api:
 
     @contextmanager
     def open_stream(self, session_id: str, message: str | None = None, **fields: Any) -> Iterator[Iterator[Event]]:
-        """The events while they come; leaving the context closes the connection."""
+        """Yield the events as they arrive. Leaving the context closes the connection."""
         body = _body(message, fields)
         with self.http.stream("POST", f"/chat/{session_id}/stream", json=body) as response:
             assert response.status_code == 200, response.read()
@@ -92,7 +95,7 @@ class Api:
 
 
 def read_events(response: httpx.Response) -> Iterator[Event]:
-    """The events of a stream, pings left out."""
+    """Yield the events of a stream without pings."""
     rest = b""
     for data in response.iter_raw():
         *frames, rest = (rest + data).split(b"\n\n")
@@ -104,12 +107,12 @@ def read_events(response: httpx.Response) -> Iterator[Event]:
 
 
 def text_of(events: list[Event]) -> str:
-    """The answer that a stream carried."""
+    """Return the answer's text from the events of a stream."""
     return "".join(event.data["content"] for event in events if event.type == "content_delta")
 
 
 def error_of(response: httpx.Response) -> tuple[int, str]:
-    """Status and code of an error; fails unless it has the envelope."""
+    """Return status and code of an error response. Fails if it does not have the error envelope."""
     body = response.json()
     assert set(body) == {"error"}, body
     assert set(body["error"]) == {"code", "message", "details"}, body

@@ -1,4 +1,4 @@
-"""Names that lead out of a directory, in every spelling, and files that show whether they were read or changed."""
+"""Names that lead out of a directory, in many spellings, and files that show whether they were read or changed."""
 
 import os
 from pathlib import Path
@@ -51,7 +51,7 @@ SEGMENTS = sorted(
         *("%00", "%ff%fe", "%", "%2", "%zz", "%u002e%u002e", "0123456789%00.json", "0123456789.json", "%0d%0aX-Evil:1"),
     }
 )
-"""Names as they may stand in the path of a URL."""
+"""Names that can be a path segment of a URL."""
 
 NAMES_OF_EACH_KIND = [
     *("../canary.md", "../" * 12 + "etc/passwd", "/etc/passwd", "..\\canary.md", "nul.md", "canary.md\0"),
@@ -64,7 +64,7 @@ SEGMENTS_OF_EACH_KIND = [
 
 
 class FilesOutside:
-    """A data directory, and files around and in it that the server must not read or change."""
+    """Data directory with files in and around it that the server must not read or change."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -76,7 +76,7 @@ class FilesOutside:
         self._before = self._snapshot()
 
     def is_untouched(self) -> bool:
-        """Whether everything outside the server's own directories is as it was."""
+        """Return whether everything outside the server's own directories is unchanged."""
         return self._snapshot() == self._before
 
     def _snapshot(self) -> dict[str, tuple[int, bytes]]:

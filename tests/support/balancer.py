@@ -1,15 +1,15 @@
-"""A TCP load balancer: connections go to the servers in turn."""
+"""TCP load balancer for tests."""
 
 import socket
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tests.support.relay import pass_on
+from tests.support.relay import copy_bytes
 
 
 class Balancer:
-    """Round robin over ports of this machine. Use it as a context manager."""
+    """Round-robin load balancer over local ports. Use it as a context manager."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self.ports = list(ports)
@@ -41,7 +41,7 @@ class Balancer:
                     client.close()
                     continue
                 for source, target in ((client, server), (server, client)):
-                    threading.Thread(target=pass_on, args=(source, target), daemon=True).start()
+                    threading.Thread(target=copy_bytes, args=(source, target), daemon=True).start()
 
     def _connected(self) -> socket.socket | None:
         """Return a connection to the next server that accepts it."""

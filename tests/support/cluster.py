@@ -1,4 +1,4 @@
-"""Several servers, each a process of its own, with one database and behind a TCP round robin.
+"""Several server processes that share a database, behind a TCP load balancer.
 
 The processes are forked from one that has imported everything, so that a server starts fast.
 """
@@ -26,9 +26,9 @@ _PRELOADED = [
 
 
 def preload() -> None:
-    """Have the process that all children are forked from import what a server needs.
+    """Preload the modules of a server in the process from which children are forked.
 
-    All of this process's children share it: call this before the first of them starts.
+    All children of this process share it, so call this function before the first child starts.
     """
     _CONTEXT.set_forkserver_preload(_PRELOADED)
 

@@ -1,7 +1,7 @@
-"""A process that has imported the server and forks for each command, as `multiprocessing`'s fork server does.
+"""Process that has imported the server and forks for each command, like the fork server of `multiprocessing`.
 
-A forked command needs a tenth of the CPU time of a new interpreter, most of which goes into imports. It is a process of
-its own all the same: with its own arguments, environment, working directory, output, signals and exit code.
+A forked command needs a tenth of the CPU time of a new interpreter, because it imports nothing. It is a separate
+process with its own arguments, environment, working directory, output, signals and exit code.
 """
 
 import atexit
@@ -35,7 +35,7 @@ PRELOADED = (
     "uvicorn.loops.uvloop",
     "yaml",
 )
-"""Imported before the first fork; what these import comes with them."""
+"""Modules that are imported before the first fork."""
 AVAILABLE = sys.platform == "linux"
 _MESSAGE_BYTES = 200_000
 
@@ -78,7 +78,7 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The process that forks, from the side of the tests."""
+    """Client side of the forking process."""
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -118,7 +118,7 @@ class ForkServer:
 
 
 def _serve(control: socket.socket) -> None:
-    """Answer requests until the tests close the connection, then kill the commands that still run."""
+    """Answer requests until the connection closes, then kill the commands that still run."""
     commands: dict[int | None, ForkProcess] = {}
     while True:
         data, descriptors, *_ = socket.recv_fds(control, _MESSAGE_BYTES, 1)
@@ -151,7 +151,7 @@ def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
     os.chdir(command["cwd"])
     os.environ.clear()
     os.environ.update(command["environment"])
-    tempfile.tempdir = None  # TMPDIR may be another
+    tempfile.tempdir = None  # TMPDIR of the command may differ
     sys.argv = [command["module"], *command["arguments"]]
     sys.path[0] = command["cwd"]
     gc.enable()

@@ -1,4 +1,4 @@
-"""Images to be sent: small, real, and of every kind that is taken."""
+"""Small valid images of every accepted type."""
 
 from base64 import b64decode, b64encode
 from hashlib import sha256
@@ -12,15 +12,15 @@ KINDS = {"image/png": PNG, "image/gif": GIF, "image/jpeg": JPEG, "image/webp": W
 
 
 def base64_image(data: bytes) -> str:
-    """As a request has it."""
+    """Return the image as it is encoded in a request."""
     return b64encode(data).decode()
 
 
 def sha256_of(data: bytes) -> str:
-    """As a message names it."""
+    """Return the digest by which a message references the image."""
     return sha256(data).hexdigest()
 
 
 def numbered_image(number: int, size: int = 0) -> bytes:
-    """An image of its own, larger by so many bytes."""
+    """Return a unique image with `size` additional bytes."""
     return PNG + number.to_bytes(8, "big") + bytes(size)

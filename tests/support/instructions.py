@@ -1,4 +1,4 @@
-"""User messages that tell the stub what to answer."""
+"""User messages with instructions for the stub."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import orjson
 
 
 def instruct(*messages: dict[str, Any], reasoning: int | None = None, label: str = "ID") -> str:
-    """A message with an instruction block; ``reasoning`` is in words."""
+    """Return a message with an instruction block. `reasoning` is a number of words."""
     plan: dict[str, Any] = {"id_message": label, "messages": list(messages)}
     if reasoning is not None:
         plan["reasoning"] = {"length": reasoning}
@@ -14,10 +14,10 @@ def instruct(*messages: dict[str, Any], reasoning: int | None = None, label: str
 
 
 def words(length: int) -> dict[str, Any]:
-    """A text of that many words, besides the label at both ends."""
+    """Return an instruction to answer with `length` words between two labels."""
     return {"text_message": {"length": length}}
 
 
 def calls(*names: str, **arguments: Any) -> dict[str, Any]:
-    """Calls of tools, all with the same arguments."""
+    """Return an instruction to call these tools with the same arguments."""
     return {"tool_call": [{"name": name, "args": arguments} for name in names]}

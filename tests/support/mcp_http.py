@@ -1,4 +1,4 @@
-"""An MCP server over streamable HTTP, by the official SDK, on a real socket in a thread."""
+"""MCP server over streamable HTTP with the official SDK, in a thread."""
 
 import threading
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def _server() -> "MCPServer":
-    # Importing the SDK takes 0.6 s, which only the process that runs these tests should pay.
+    # Importing the SDK takes 0.6 s, which only the process that runs these tests should spend.
     from mcp.server.mcpserver import Context, MCPServer
     from mcp_types import ToolAnnotations
 
@@ -41,7 +41,7 @@ def _server() -> "MCPServer":
 
 
 class HttpMcp:
-    """The server; use it as a context manager. ``port`` 0 takes a free one."""
+    """MCP server on a real socket; use it as a context manager. Port 0 selects a free one."""
 
     def __init__(self, port: int = 0) -> None:
         app = _server().streamable_http_app()
@@ -54,7 +54,7 @@ class HttpMcp:
 
     @property
     def entry(self) -> dict[str, str]:
-        """What ``mcp.json`` says of it."""
+        """Return the entry for `mcp.json`."""
         return {"type": "http", "url": f"http://127.0.0.1:{self.port}/mcp"}
 
     def __enter__(self) -> "HttpMcp":

@@ -1,8 +1,7 @@
-"""A program that is an MCP server: written by hand, so that it starts at once and can do what no SDK would.
+"""Minimal MCP server that starts fast and can misbehave in ways that no SDK allows.
 
-Arguments: the tools it offers, or how it fails. What it reads and does goes to the file that JOURNAL names.
-
-It imports little, because many tests start it.
+Arguments: the tools that it offers, or how it fails. It writes its input and actions to the file in `JOURNAL`. It
+imports little, because many tests start it.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ TOOLS: dict[str, dict[str, Any]] = {
 }
 
 
-def text(said: str, *, is_error: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": said}], "isError": is_error}
+def text(content: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": content}], "isError": is_error}
 
 
 RESULTS: dict[str, dict[str, Any]] = {
@@ -60,7 +59,7 @@ def send(**message: Any) -> None:
 
 
 def call(name: str, arguments: dict[str, Any], offered: list[str]) -> dict[str, Any] | None:
-    """A call's result; None when it is never answered."""
+    """Return the result of a call, or None if it is never answered."""
     journal("call", name)
     match name:
         case "die":

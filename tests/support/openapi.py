@@ -1,4 +1,4 @@
-"""What routes take, read from the app's own OpenAPI document, so that a new route is tested with the others."""
+"""Routes and their bodies from the OpenAPI document, so that new routes are tested automatically."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from mochi_server import create_app
 
 @dataclass(frozen=True)
 class Route:
-    """A method of a path; ``schema`` is that of its body, if it takes one."""
+    """One method of a path. `schema` is the schema of its body, or None."""
 
     method: str
     path: str
@@ -21,18 +21,18 @@ class Route:
 
     @cached_property
     def body(self) -> dict[str, Any] | None:
-        """The least that the route takes."""
+        """Return the smallest valid body of the route."""
         return None if self.schema is None else _sample(self.schema)
 
     @property
     def fields(self) -> list[str]:
-        """The body's own fields that may be a text."""
+        """Return the names of the top-level body fields that can be strings."""
         properties = _resolved(self.schema or {}).get("properties", {})
         return [name for name, schema in properties.items() if "string" in _types(schema)]
 
 
 def routes() -> list[Route]:
-    """Every route of the document."""
+    """Return every route of the document."""
     return [
         Route(method.upper(), path, _body_schema(operation))
         for path, item in _document()["paths"].items()
@@ -46,7 +46,7 @@ def _body_schema(operation: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema with its reference followed; of alternatives the first."""
+    """Resolve the reference of a schema. Use the first of several alternatives."""
     if "anyOf" in schema:
         schema = schema["anyOf"][0]
     if "$ref" in schema:

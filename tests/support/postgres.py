@@ -1,6 +1,7 @@
-"""A real PostgreSQL for tests: Debian's if it is installed, else that of a Python package. One cluster for a test run.
+"""Real PostgreSQL for tests: Debian's if it is installed, else that of a Python package.
 
-The first test that needs it starts it, in any worker. The process that began the run stops it.
+One cluster serves a whole test run. The first test that needs it starts it, in any worker. The process that began the
+run stops it.
 """
 
 import os
@@ -18,7 +19,7 @@ from uuid import uuid4
 from tests.support.ports import free_port
 
 LOCKED, PASSWORD = "locked", "hush-hush"
-"""A database user with a password; the others have none."""
+"""Database user with a password. The other users have none."""
 
 _DIRECTORY = "MOCHI_TESTS_POSTGRES"
 _HOST_RULES = f"host all {LOCKED} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\nlocal all all trust\n"
@@ -63,7 +64,7 @@ class Postgres:
 
 
 def shared_instance() -> Postgres:
-    """Return the cluster of this run; start it if it is not running."""
+    """Return the cluster of this run. Start it if necessary."""
     import psycopg
     from filelock import FileLock
 

@@ -1,4 +1,4 @@
-"""A command as its own process, read line by line, killed when the test ends."""
+"""Command as a separate process, read line by line and killed when the test ends."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ from tests.support import fork_server
 from tests.support.api import Api
 from tests.support.fork_server import ForkedProcess, ForkServer
 
-_OF_THE_INTERPRETER = ("PYTHON", "LD_")
-"""Prefixes of environment variables that are read before a program begins."""
+_INTERPRETER_PREFIXES = ("PYTHON", "LD_")
+"""Prefixes of environment variables that the interpreter or loader reads before the program starts."""
 
 
 @cache
@@ -23,9 +23,9 @@ def _fork_server() -> ForkServer:
 
 
 class Command:
-    """``python -m <module> <arguments>``; everything it prints goes to ``output``.
+    """Process of `python -m <module> <arguments>`; its output is collected in `output`.
 
-    The process is forked from one that has imported the server, unless the interpreter itself reads ``environment``.
+    The process is forked from one that has imported the server, unless the interpreter itself reads `environment`.
     """
 
     _forks = fork_server.AVAILABLE
@@ -35,7 +35,7 @@ class Command:
         clean |= {"PYTHONUNBUFFERED": "1", "TMPDIR": str(cwd)} | environment
         forks = self._forks and module.startswith("mochi_")
         self.process: subprocess.Popen[str] | ForkedProcess
-        if forks and not any(name.startswith(_OF_THE_INTERPRETER) for name in environment):
+        if forks and not any(name.startswith(_INTERPRETER_PREFIXES) for name in environment):
             self.process = _fork_server().start(module, arguments, str(cwd), clean)
         else:
             self.process = subprocess.Popen(
@@ -63,7 +63,7 @@ class Command:
         self.process.stdout.close()
 
     def read_until(self, text: str) -> str:
-        """The first line from here on that holds ``text``."""
+        """Read output up to the first line that contains `text` and return that line."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.output.append(line)
@@ -72,7 +72,7 @@ class Command:
         raise AssertionError(f"{text!r} was never printed: {''.join(self.output)}")
 
     def api(self, **client: Any) -> Api:
-        """A client of a mochi-server that has printed its address, closed with the command."""
+        """Return a client for the address that the server has printed. It is closed with the command."""
         greeted = "mochi-server is at http://"
         line = next((line for line in self.output if greeted in line), None) or self.read_until(greeted)
         self._clients.append(Api("http://" + line.partition("http://")[2].split()[0], **client))
@@ -84,7 +84,7 @@ class Command:
         return self.wait()
 
     def wait(self) -> int:
-        """The rest of what it prints, and its exit code."""
+        """Read the remaining output and return the exit code."""
         assert self.process.stdout is not None
         self.output.extend(self.process.stdout)
         return self.process.wait(15)

@@ -1,4 +1,4 @@
-"""Raw HTTP, for requests that no client library would send."""
+"""Raw HTTP, for requests that client libraries do not send."""
 
 import socket
 from collections.abc import Iterable, Iterator
@@ -18,19 +18,19 @@ class RawResponse:
 
     @property
     def error(self) -> str:
-        """The code of an error with the envelope."""
+        """Return the code of an error envelope."""
         return str(orjson.loads(self.body)["error"]["code"])
 
 
 def send_request(url: str, request: bytes) -> RawResponse:
-    """Send bytes and read one response to its end, or to the end of the connection."""
+    """Send bytes and read one response to its end, or until the connection closes."""
     with connect(url) as connection:
         connection.sendall(request)
         return _read(connection)
 
 
 def send_requests(url: str, requests: Iterable[bytes]) -> Iterator[RawResponse]:
-    """Send requests one after the other, on one connection as long as the server keeps it open."""
+    """Send requests one after another, on one connection as long as the server keeps it open."""
     with ExitStack() as stack:
         connection: socket.socket | None = None
         for request in requests:

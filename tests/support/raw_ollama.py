@@ -1,4 +1,4 @@
-"""An Ollama that answers ``/api/chat`` with bytes that the test chooses, or with none."""
+"""Ollama server that answers `/api/chat` with arbitrary bytes, or not at all."""
 
 import socket
 import threading
@@ -17,11 +17,11 @@ SHOW = (
 )
 
 Chat = Callable[[socket.socket], None]
-"""Answers a chat request on its connection, which is closed afterwards."""
+"""Handler of a chat request. The connection is closed afterwards."""
 
 
 class RawOllama:
-    """An Ollama on a real socket. ``chat`` answers the chat route; a test that shares it may set another."""
+    """Ollama server on a real socket. `chat` handles the chat route; a test that shares the server may replace it."""
 
     def __init__(self, chat: Chat, *, tags: bytes = TAGS, show: bytes = SHOW) -> None:
         self.chat = chat
@@ -56,7 +56,7 @@ class RawOllama:
 
 
 def whole(body: bytes, *, status: str = "200 OK", content_type: str = "application/json") -> bytes:
-    """A response with its length."""
+    """Return a response with a Content-Length header."""
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
@@ -64,12 +64,12 @@ def whole(body: bytes, *, status: str = "200 OK", content_type: str = "applicati
 
 
 def stream_head() -> bytes:
-    """The head of a stream that ends when the connection does."""
+    """Return the head of a streamed response that ends with its connection."""
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n"
 
 
 def line(content: str, done: bool = False) -> bytes:
-    """A line of a chat answer."""
+    """Return one line of a streamed chat answer."""
     end = ',"done":true,"done_reason":"stop"}' if done else ',"done":false}'
     return b'{"model":"raw","message":{"role":"assistant","content":"%s"}%s\n' % (content.encode(), end.encode())
 

@@ -1,4 +1,4 @@
-"""A relay before a server that cuts connections in the middle of an answer."""
+"""TCP relay that cuts connections in the middle of a response."""
 
 import socket
 import threading
@@ -7,10 +7,13 @@ from urllib.parse import urlsplit
 
 
 class CuttingRelay:
-    """Passes bytes on, but cuts what first connections answer after so many bytes. Use it as a context manager."""
+    """Relay that cuts the first responses after the given numbers of bytes. Use it as a context manager.
+
+    The first number applies to the first connection, and so on. Later connections are not cut.
+    """
 
     def __init__(self, url: str, *cuts: int) -> None:
-        self.turn_to(url)
+        self.set_target(url)
         self._cuts = list(cuts)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -21,13 +24,13 @@ class CuttingRelay:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def turn_to(self, url: str) -> None:
-        """Connections from here on go to that server."""
+    def set_target(self, url: str) -> None:
+        """Connect new clients to the server at this URL."""
         target = urlsplit(url)
         self._target = (target.hostname, target.port)
 
     def cut(self) -> None:
-        """Cut every connection now; new ones are passed on."""
+        """Close all open connections. New connections are relayed."""
         for end in self._ends:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -53,12 +56,12 @@ class CuttingRelay:
                 limit = self._cuts[self.connections] if self.connections < len(self._cuts) else None
                 self.connections += 1
                 self._ends += [client, server]
-                threading.Thread(target=pass_on, args=(client, server, None), daemon=True).start()
-                threading.Thread(target=pass_on, args=(server, client, limit), daemon=True).start()
+                threading.Thread(target=copy_bytes, args=(client, server, None), daemon=True).start()
+                threading.Thread(target=copy_bytes, args=(server, client, limit), daemon=True).start()
 
 
-def pass_on(source: socket.socket, target: socket.socket, limit: int | None = None) -> None:
-    """Until one of them ends, or the limit is reached."""
+def copy_bytes(source: socket.socket, target: socket.socket, limit: int | None = None) -> None:
+    """Copy bytes until one side closes or the limit is reached, then close both."""
     with suppress(OSError):
         while limit != 0 and (data := source.recv(65536 if limit is None else min(limit, 65536))):
             target.sendall(data)

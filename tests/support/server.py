@@ -1,4 +1,4 @@
-"""The server under test: a real uvicorn on a free port, in a thread; or several, each a process, over one database."""
+"""The server under test: uvicorn on a free port in a thread, or several processes that share a database."""
 
 import asyncio
 import os
@@ -20,11 +20,11 @@ from tests.support.api import Api
 from tests.support.cluster import Cluster
 
 SERVERS = "MOCHI_TEST_SERVERS"
-"""How many processes a server under test is, sharing a PostgreSQL behind a round robin; unset, a thread on files."""
+"""Environment variable: number of server processes behind a load balancer. If unset, one server runs in a thread."""
 
 
 class RunningServer:
-    """The app on a real socket; use it as a context manager."""
+    """The app on a real socket. Use it as a context manager."""
 
     def __init__(self, data_dir: Path, ollama_host: str, **settings: Any) -> None:
         self.settings = MochiServerSettings(data_dir=str(data_dir), ollama_host=ollama_host, **settings)
@@ -35,7 +35,7 @@ class RunningServer:
 
     @property
     def app(self) -> FastAPI:
-        """The app of a server in this process."""
+        """Return the app of a server in this process."""
         assert isinstance(self._server, ThreadedServer)
         return self._server.app
 
@@ -44,19 +44,19 @@ class RunningServer:
         return self._server.url
 
     def api(self, **client: Any) -> Api:
-        """A client of its own, closed with the server."""
-        if isinstance(self._server, Cluster):  # each request is for the next server
+        """Return a new client that is closed with the server."""
+        if isinstance(self._server, Cluster):  # each request goes to the next server
             client = {"limits": httpx.Limits(max_keepalive_connections=0), **client}
         self._clients.append(Api(self.url, **client))
         return self._clients[-1]
 
     @cached_property
     def client(self) -> Api:
-        """The client of all tests that share this server. They do not close it."""
+        """Shared client of all tests that use this server. Tests do not close it."""
         return self.api()
 
     def stop(self) -> None:
-        """As a signal would: running turns get their grace. Returns when the server is gone."""
+        """Stop the server as a signal does, with the grace period for running turns."""
         self._server.stop()
 
     def __enter__(self) -> "RunningServer":
@@ -70,7 +70,7 @@ class RunningServer:
 
 
 class ThreadedServer:
-    """One server, in a thread of this process."""
+    """One server in a thread of this process."""
 
     def __init__(self, data_dir: str, ollama_host: str, **settings: Any) -> None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
@@ -90,8 +90,8 @@ class ThreadedServer:
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
-        """As a signal would."""
-        self._server.leave()
+        """Stop the server as a signal does."""
+        self._server.request_stop()
         self._thread.join(10)
         assert not self._thread.is_alive(), "the server did not stop"
 
@@ -106,7 +106,7 @@ class ThreadedServer:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is ready, and leaves when told."""
+    """Uvicorn server that signals when it is ready and stops on request."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -122,9 +122,9 @@ class _Server(uvicorn.Server):
         await self._leaving.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does it, but looking whether all is done all the time: its pauses of 0.1 s are a minute of a run.
+        """Shut down like uvicorn, but poll without uvicorn's pauses of 0.1 s, which add up to a minute in a test run.
 
-        The commands that `tests/cli` and `tests/faults` start leave as uvicorn has it.
+        The commands in `tests/cli` and `tests/faults` use uvicorn's own shutdown.
         """
         del sockets  # closed with the servers
         for server in self.servers:
@@ -132,13 +132,13 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
         with anyio.move_on_after(self.config.timeout_graceful_shutdown):
-            while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - uvicorn tells nobody
+            while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.001)
         for task in self.server_state.tasks:
             task.cancel()
         await self.lifespan.shutdown()
 
-    def leave(self) -> None:
+    def request_stop(self) -> None:
         assert self._loop is not None
         assert self._leaving is not None
         services = self.config.app.state.services  # type: ignore[union-attr]  # our FastAPI

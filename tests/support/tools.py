@@ -7,7 +7,7 @@ SAMPLES = Path(__file__).parents[2] / "tools"
 
 
 def write_tools(data_dir: Path, source: str, **modules: str) -> Path:
-    """A tools directory with this ``__init__.py`` and these modules."""
+    """Write a tools directory with this `__init__.py` and these modules."""
     directory = data_dir / "tools"
     directory.mkdir(exist_ok=True)
     for name, text in {"__init__": source, **modules}.items():

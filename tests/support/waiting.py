@@ -1,14 +1,14 @@
-"""Waiting for what comes without being told of."""
+"""Polling for conditions."""
 
 import time
 from collections.abc import Callable
 
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
-def until(holds: Callable[[], object], seconds: float = 10) -> None:
-    """Wait for a condition. Fails when it does not come in time."""
+def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Poll a condition until it is true. Fail after `seconds`."""
     deadline = time.monotonic() + seconds
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)

@@ -1,1 +1,1 @@
-"""Parts on their own."""
+"""Unit tests."""

@@ -1,4 +1,4 @@
-"""Finding agents in a directory, and saying which file is wrong with those that cannot be used."""
+"""Discovery of agents, and messages that name the invalid file."""
 
 from pathlib import Path
 

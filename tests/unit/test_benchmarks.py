@@ -1,10 +1,10 @@
-"""What the benchmarks say of what they measured, and the page that is made of it."""
+"""Reports of the benchmarks and the page that is generated from them."""
 
 import json
 
 from tests.benchmarks import page
 from tests.benchmarks.measures import Aim
-from tests.benchmarks.profiling import summed
+from tests.benchmarks.profiling import shares_of
 from tests.benchmarks.report import judged
 
 
@@ -24,7 +24,7 @@ def test_profile_has_shares_of_modules_and_functions() -> None:
         "Runner.run (asyncio/runners.py:118);_find_and_load (<frozen importlib._bootstrap>:7) 1",
         "Thread.run (threading.py:982);Cycle.send (uvicorn/protocols/http/httptools_impl.py:5) 2",
     ]
-    assert summed(iter(stacks)) == {
+    assert shares_of(iter(stacks)) == {
         "rooms": {"the event loop": 40.0, "mochi_server.chat": 30.0, "uvicorn": 20.0, "Python's own": 10.0},
         "functions": {
             "the event loop": 40.0,

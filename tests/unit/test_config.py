@@ -1,4 +1,4 @@
-"""Settings: defaults of the specification, the environment, what values may be."""
+"""Settings: defaults of the specification, the environment and validation."""
 
 import os
 import socket

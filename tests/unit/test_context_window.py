@@ -1,4 +1,4 @@
-"""Which window a model gets."""
+"""Choice of the context window for a model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ async def decide(
 
 
 def with_loaded(**windows: int) -> WindowRegistry:
-    """A registry whose Ollama has models loaded."""
+    """Return a registry whose Ollama has these models loaded."""
 
     async def loaded() -> dict[str, int]:
         return {f"{name}:latest": window for name, window in windows.items()}

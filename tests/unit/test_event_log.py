@@ -1,4 +1,4 @@
-"""The log of a run: what is kept can be had from any event on, however it is kept."""
+"""Event log of a run: events can be read from any position, in memory or compressed."""
 
 import gc
 
@@ -11,14 +11,14 @@ from mochi_server.events import ContentDelta, ThinkingDelta
 
 
 def _events(log: EventLog) -> list[tuple[int, bytes, bytes]]:
-    """All that is to be had, piece by piece."""
+    """Read all events, portion by portion."""
     found: list[tuple[int, bytes, bytes]] = []
     while (batch := log.after(found[-1][0] if found else 0)) is not None:
         found += batch.events()
     return found
 
 
-def test_long_log_is_read_in_portions_from_any_position() -> None:
+def test_long_log_is_read_in_batches_from_any_position() -> None:
     log = EventLog()
     for number in range(5000):
         log.add([ContentDelta(f"{number} " + "x" * 200)])
@@ -37,7 +37,7 @@ def test_long_log_is_read_in_portions_from_any_position() -> None:
     assert log.after(5000) is None
 
 
-def test_event_larger_than_a_portion_is_sent_alone() -> None:
+def test_event_larger_than_a_batch_is_sent_alone() -> None:
     log = EventLog()
     log.add([ContentDelta("a"), ContentDelta("b" * 1_000_000), ContentDelta("c")])
     assert [(batch.first, batch.last) for batch in (log.after(0), log.after(1), log.after(2)) if batch] == [
@@ -72,7 +72,7 @@ def test_long_log_does_not_add_work_for_the_gc() -> None:
 
 
 def _reachable(log: EventLog) -> list[object]:
-    """What the collector visits of a log."""
+    """Count the objects of a log that the garbage collector visits."""
     found: list[object] = []
     left: list[object] = [log]
     while left:

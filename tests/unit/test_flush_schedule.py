@@ -1,4 +1,4 @@
-"""When a turn under way is noted, so that a crash costs little and noting costs little."""
+"""Schedule of checkpoints: bounded loss after a crash and bounded cost."""
 
 from mochi_server.chat.flush_schedule import FlushSchedule
 

@@ -1,4 +1,4 @@
-"""What `mochi_server.web.http_protocol` relies on in uvicorn and httptools, beyond their documentation."""
+"""Internals of uvicorn and httptools on which `mochi_server.web.http_protocol` depends."""
 
 import inspect
 from importlib.metadata import requires, version
@@ -38,23 +38,23 @@ async def protocol() -> httptools_impl.HttpToolsProtocol:
 
 def cycle(connection: httptools_impl.HttpToolsProtocol) -> httptools_impl.RequestResponseCycle:
     parameters = inspect.signature(httptools_impl.RequestResponseCycle).parameters
-    return httptools_impl.RequestResponseCycle(**dict.fromkeys(parameters))  # type: ignore[arg-type]  # only looked at
+    return httptools_impl.RequestResponseCycle(**dict.fromkeys(parameters))  # type: ignore[arg-type]  # not called
 
 
-async def test_uvicorn_has_what_the_protocol_relies_on() -> None:
+async def test_uvicorn_has_the_internals_of_the_protocol() -> None:
     connection = await protocol()
     assert not (text := missing(connection, CONNECTION_METHODS + CONNECTION_ATTRIBUTES)), text
     assert not (text := missing(cycle(connection), CYCLE_ATTRIBUTES)), text
 
 
 @pytest.mark.parametrize("name", ["feed_data", "get_method", "should_upgrade"])
-def test_httptools_has_what_the_protocol_relies_on(name: str) -> None:
+def test_httptools_has_the_internals_of_the_protocol(name: str) -> None:
     assert hasattr(httptools.HttpRequestParser, name), f"httptools {version('httptools')} lacks {name}. {ADVICE}"
     assert issubclass(httptools.HttpParserUpgrade, Exception), ADVICE
 
 
 @pytest.mark.parametrize("package", ["uvicorn", "httptools"])
-def test_the_installed_version_is_in_the_tested_range(package: str) -> None:
+def test_installed_version_is_in_the_tested_range(package: str) -> None:
     stated = [Requirement(line) for line in requires("mochi-server") or ()]
     (requirement,) = [each for each in stated if each.name == package]
     assert "<" in str(requirement.specifier), f"pyproject.toml states no upper bound for {package}"

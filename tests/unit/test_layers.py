@@ -24,9 +24,9 @@ ORDER = [
     {"events", "config"},
     {"errors", "constants", "util"},
 ]
-"""A module imports from its own line and from those below it."""
+"""Each module imports only from its own line and from those below it."""
 LAZY_EXPORTS = {"sessions/__init__.py", "sessions/manager.py"}
-"""These have stores among their names, which they import on first use."""
+"""Modules that export stores, which they import on first use."""
 CLIENT = {"client", "events", "errors", "constants", "util"}
 WEB_FRAMEWORKS = {"fastapi", "starlette", "sse_starlette", "uvicorn"}
 

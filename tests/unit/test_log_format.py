@@ -1,4 +1,4 @@
-"""How a record becomes a line."""
+"""Format of log lines."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The synchronous and the asynchronous client, each test over both."""
+"""Each test runs with the synchronous and the asynchronous client."""
 
 import asyncio
 import socket
@@ -33,7 +33,7 @@ HELLO: list[ChatMessage] = [{"role": "user", "content": "Hello!"}]
 
 
 class Sync:
-    """The synchronous client behind the calls of these tests."""
+    """Synchronous client with the calls of these tests."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -56,7 +56,7 @@ class Sync:
 
 
 class Async:
-    """The asynchronous client behind the same calls."""
+    """Asynchronous client with the same calls."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -144,9 +144,9 @@ def test_unicode_line_separators_do_not_split_text(kind: type[Sync | Async]) -> 
         assert kind(stub.url).chat(model="mochi").message["content"] == "".join(text)
 
 
-@pytest.mark.parametrize("said", [["Hi"], []], ids=["in mid-stream", "before it"])
-def test_errors_have_the_message_of_ollama(kind: type[Sync | Async], said: list[str]) -> None:
-    reply = Reply([Text(said), Failure("kaput")])
+@pytest.mark.parametrize("chunks", [["Hi"], []], ids=["in mid-stream", "before it"])
+def test_errors_have_the_message_of_ollama(kind: type[Sync | Async], chunks: list[str]) -> None:
+    reply = Reply([Text(chunks), Failure("kaput")])
     with StubServer(speed=0, resolve=lambda _: reply) as stub, pytest.raises(OllamaError, match="kaput"):
         kind(stub.url).chat(model="mochi")
 
@@ -157,7 +157,7 @@ def test_unknown_model_is_not_found(client: Sync | Async) -> None:
 
 
 def test_unknown_host_name_is_reported_in_words() -> None:
-    class NoSuchName(ConnectionRefusedError):  # as aiohttp tells it: the resolver's numbers are its own
+    class NoSuchName(ConnectionRefusedError):  # like aiohttp's exception, whose number comes from the resolver
         errno = socket.EAI_NONAME
         os_error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

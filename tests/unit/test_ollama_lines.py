@@ -1,4 +1,4 @@
-"""Bytes from Ollama, however the network cuts them."""
+"""Parser of Ollama's NDJSON lines for chunks of any size."""
 
 import orjson
 import pytest

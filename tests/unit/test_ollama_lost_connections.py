@@ -1,4 +1,4 @@
-"""Lines that reached the socket before the connection was lost are part of the answer."""
+"""Lines that arrived before the connection was lost are part of the answer."""
 
 import asyncio
 import socket
@@ -44,7 +44,7 @@ CONNECTIONS = {
 
 
 async def received(url: str, pause: float) -> str:
-    """The text of an answer that breaks, for a consumer that pauses after each piece."""
+    """Return the text of an answer that breaks, for a consumer that pauses after each chunk."""
     words: list[str] = []
     async with aclosing(AsyncOllamaClient(url)) as client:
         with suppress(OllamaError):

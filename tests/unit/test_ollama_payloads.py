@@ -1,4 +1,4 @@
-"""What is sent to Ollama and how its answers are read."""
+"""Requests to Ollama and parsing of its responses."""
 
 from typing import Any
 
@@ -94,9 +94,9 @@ def tag(name: str, **fields: Any) -> dict[str, Any]:
 
 def test_only_missing_details_are_requested() -> None:
     length = {"context_length": 8}
-    told = tag("told", capabilities=["completion", "tools"], details=length)
+    complete = tag("told", capabilities=["completion", "tools"], details=length)
     unsure = tag("unsure", capabilities=["completion"], details=length)
-    tags = {"models": [tag("old"), told, unsure]}
+    tags = {"models": [tag("old"), complete, unsure]}
     assert ModelCatalogue(tags, {}).without_details() == [("old", "digest of old"), ("unsure", "digest of unsure")]
     known = dict.fromkeys(("digest of old", "digest of unsure"), ModelDetails((), None, None))
     assert ModelCatalogue(tags, known).without_details() == []

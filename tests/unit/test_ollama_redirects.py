@@ -22,8 +22,8 @@ class City(BaseModel):
 
 
 @contextmanager
-def redirecting(location: str, status: str = "307 Temporary Redirect") -> Iterator[str]:
-    """The URL of a server that redirects each request."""
+def redirecting_server(location: str, status: str = "307 Temporary Redirect") -> Iterator[str]:
+    """Return the URL of a server that redirects each request."""
     head = f"HTTP/1.1 {status}\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -41,7 +41,7 @@ def redirecting(location: str, status: str = "307 Temporary Redirect") -> Iterat
 
 
 @contextmanager
-def elsewhere() -> Iterator[tuple[str, socket.socket]]:
+def unreachable_server() -> Iterator[tuple[str, socket.socket]]:
     """The URL of a server that must not be reached, and its listener."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
@@ -83,7 +83,7 @@ CALLS = [chat, models, structured, sync_chat, sync_models]
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_redirect_is_not_followed(call: Callable[[str], Awaitable[None]]) -> None:
-    with elsewhere() as (target, listener), redirecting(target) as url:
+    with unreachable_server() as (target, listener), redirecting_server(target) as url:
         with pytest.raises(OllamaError, match="redirect"):
             await call(url)
         assert_not_reached(listener)
@@ -92,7 +92,7 @@ async def test_redirect_is_not_followed(call: Callable[[str], Awaitable[None]]) 
 @pytest.mark.parametrize("call", CALLS)
 async def test_refused_redirect_names_the_target_host_only(call: Callable[[str], Awaitable[None]]) -> None:
     with (
-        redirecting("https://user:secret@elsewhere.example:8080/x?token=1", "302 Found") as url,
+        redirecting_server("https://user:secret@elsewhere.example:8080/x?token=1", "302 Found") as url,
         pytest.raises(OllamaError, match=REFUSED) as refused,
     ):
         await call(url)

@@ -26,7 +26,7 @@ class City(BaseModel):
 
 
 def dribbles(start: bytes, parts: Iterable[bytes]) -> Chat:
-    """Send ``start``, then one part at a time, faster than the stall timeout."""
+    """Return a handler that sends `start`, then one part at a time, faster than the stall timeout."""
 
     def chat(connection: socket.socket) -> None:
         connection.sendall(start)

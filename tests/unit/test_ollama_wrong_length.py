@@ -1,4 +1,4 @@
-"""A complete answer is complete, whatever its response declares."""
+"""An answer that is complete although its response declares another length."""
 
 from contextlib import aclosing
 

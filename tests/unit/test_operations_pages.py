@@ -1,4 +1,4 @@
-"""What the pages on operations tell people to copy: it is whole, and its names are those of the code."""
+"""Configuration files in the operations documentation: complete and consistent with the code."""
 
 import configparser
 import re
@@ -15,7 +15,7 @@ HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 
 
 def block(page: str, language: str) -> str:
-    """The first block of a language in a page."""
+    """Return the first block of a language on a page."""
     found = re.search(rf"^```{language}\n(.*?)^```$", (HOW_TO / page).read_text(), re.MULTILINE | re.DOTALL)
     assert found, f"{page} has no block of {language}"
     return found[1]
@@ -40,7 +40,7 @@ def test_table_of_metrics_is_up_to_date() -> None:
 
 def test_systemd_unit_runs_the_command_and_waits_for_grace() -> None:
     unit = configparser.RawConfigParser(strict=False)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]  # as the library's documentation does it
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # as documented by configparser
     text = block("run-in-production.md", "ini")
     unit.read_string(text)
     service = unit["Service"]

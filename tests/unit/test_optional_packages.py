@@ -1,4 +1,4 @@
-"""Check that web frameworks, MCP and OpenTelemetry are imported on demand, and which spans a turn makes.
+"""Web frameworks, MCP and OpenTelemetry are imported on demand; spans of a turn.
 
 Most tests read the report of one process, because each start of the server costs a second.
 """
@@ -86,7 +86,7 @@ def program(statements: list[str]) -> str:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what a new process reports after it served without and then with OpenTelemetry's SDK."""
+    """The report of a new process that served without and then with OpenTelemetry's SDK."""
     folder = tmp_path_factory.mktemp("optional")
     tools = folder / "without a server in it" / "tools"
     tools.mkdir(parents=True)
@@ -94,8 +94,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     command = [sys.executable, "-c", program(STATEMENTS) + SERVE, str(folder)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr
-    told: dict[str, Any] = json.loads(ran.stdout)
-    return told
+    report_of_process: dict[str, Any] = json.loads(ran.stdout)
+    return report_of_process
 
 
 def test_using_the_library_loads_no_web_framework(report: dict[str, Any]) -> None:

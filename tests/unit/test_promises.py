@@ -1,4 +1,4 @@
-"""Check the promises of the documentation: each has a footnote with a test, and each named test exists."""
+"""Promises of the documentation: each has a footnote with a test, and each named test exists."""
 
 import re
 from functools import cache
@@ -59,7 +59,7 @@ def test_promises_name_a_test(page: str, heading: str) -> None:
     assert untested_promises((ROOT / "docs" / page).read_text(), heading) == []
 
 
-def test_promise_without_a_test_is_found() -> None:
+def test_promise_without_a_test_is_reported() -> None:
     notes = "[^a]: `tests/unit/test_promises.py::gone`\n[^b]: No test.\n[^b]: Again.\n"
     text = f"# A\n- no promise\n\n## Promises\n\n- one[^a]\n- two\n  lines[^b]\n- three[^c]\n\n{notes}"
     assert missing_tests(text) == ["tests/unit/test_promises.py::gone"]

@@ -1,4 +1,4 @@
-"""What a model is told is the same, however much of it was encoded before."""
+"""Prompts with cached blocks equal newly encoded ones."""
 
 import random
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from mochi_server.util.clock import new_id
 
 
 def conversation(seed: int, turns: int = 200) -> list[Message]:
-    """Turns of every kind: with thinking, tools, calls without results, answers without words, images."""
+    """Return turns of every kind: with thinking, tools, calls without results, empty answers and images."""
     chance = random.Random(seed)
     messages = [system_message("Be brief.")] if chance.random() < 0.5 else []
     for number in range(turns):
@@ -54,7 +54,7 @@ def _round(chance: random.Random) -> list[Message]:
 
 
 def sent(prompt: Prompt) -> Any:
-    """The messages as Ollama reads them."""
+    """Return the messages in Ollama's format."""
     return orjson.loads(orjson.dumps(chat_payload("m", prompt.messages)["messages"]))
 
 

@@ -1,4 +1,4 @@
-"""Images of a request: read as they are meant, refused by their position, and not on the loop."""
+"""Images of a request: decoding, validation by position, and no blocking of the event loop."""
 
 import asyncio
 

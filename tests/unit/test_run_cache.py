@@ -1,4 +1,4 @@
-"""Ended runs are kept for a while, and not longer than their memory can be spared."""
+"""Ended runs are retained for a limited time and within a memory limit."""
 
 import asyncio
 import weakref
@@ -37,6 +37,6 @@ async def test_ended_runs_are_dropped_after_their_time() -> None:
     ended = _ended(runs)
     assert ended() is not None
     with anyio.fail_after(5):
-        while ended() is not None:  # noqa: ASYNC110 - a reference cannot be awaited
+        while ended() is not None:  # noqa: ASYNC110 - a weak reference cannot be awaited
             await asyncio.sleep(0.001)
     assert run_registry.RETENTION_SECONDS == 5 * 60

@@ -1,4 +1,4 @@
-"""The library as the specification prints it."""
+"""The library examples of the specification."""
 
 from pathlib import Path
 

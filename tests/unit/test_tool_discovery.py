@@ -1,4 +1,4 @@
-"""Finding tools in a directory, and living with what is wrong in it."""
+"""Discovery of tools, and problems of invalid ones."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Running tools that behave, and tools that do not."""
+"""Execution of well-behaved and misbehaving tools."""
 
 import asyncio
 import sys
@@ -15,7 +15,7 @@ from mochi_server.tools.schema import make_schema
 
 
 def tool(function: Callable[..., Any]) -> Tool:
-    """A function as a tool, whatever it lacks."""
+    """Return a function as a tool, even without type hints."""
     function.__doc__ = function.__doc__ or "Do."
     function.__annotations__.setdefault("return", Any)
     return Tool(function.__name__, function, make_schema(function, function.__name__))

@@ -1,4 +1,4 @@
-"""Functions as tools: what models are told, what reaches the function."""
+"""Tool schemas from functions: the schema for models and the arguments for the function."""
 
 import enum
 import functools
@@ -38,7 +38,7 @@ class Point:
 
 
 def returns(annotation: Any, default: Any = ...) -> Callable[..., str]:
-    """A function with one parameter of a type, which says what it got."""
+    """Return a function with one parameter of a type, which returns its argument's representation."""
 
     def tool(value: Any) -> str:
         """Say what was given."""
@@ -55,7 +55,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
     "float": (float, {"type": "number"}, [(1, 1.0), ("2.5", 2.5)], ["x", None]),
     "bool": (bool, {"type": "boolean"}, [(True, True), ("true", True)], ["perhaps", 7]),
     "str": (str, {"type": "string"}, [("x", "x")], [5, None, ["x"]]),
-    "Optional": (Optional[str], {"type": "string"}, [("x", "x"), (None, None)], [5]),  # noqa: UP045 - what is tested
+    "Optional": (Optional[str], {"type": "string"}, [("x", "x"), (None, None)], [5]),  # noqa: UP045 - under test
     "or None": (int | None, {"type": "integer"}, [(1, 1), (None, None)], ["x"]),
     "Literal": (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, [("a", "a")], ["c", None]),
     "one Literal": (Literal["a"], {"type": "string", "enum": ["a"]}, [("a", "a")], ["b"]),
@@ -70,7 +70,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
     "set": (set[int], {"type": "array", "items": {"type": "integer"}}, [([1, 1], {1})], [5]),
     "dict": (dict[str, int], {"type": "object"}, [({"a": 1}, {"a": 1})], [{"a": "x"}, []]),
     "union": (
-        Union[int, str],  # noqa: UP007 - what is tested
+        Union[int, str],  # noqa: UP007 - under test
         {"anyOf": [{"type": "integer"}, {"type": "string"}]},
         [(1, 1), ("x", "x")],
         [None, []],
@@ -207,7 +207,7 @@ def test_docstrings_of_every_style_describe_the_parameters(function: Callable[..
         (list[str], "list[str]"),
         (dict[str, list[int]], "dict[str, list[int]]"),
         (int | None, "int | None"),
-        (Optional[str], "str | None"),  # noqa: UP045 - what is tested
+        (Optional[str], "str | None"),  # noqa: UP045 - under test
         (Literal["a", 1], "Literal['a', 1]"),
         (Annotated[float, Field(ge=0)], "float"),
         (tuple[int, ...], "tuple[int, ...]"),
@@ -222,12 +222,12 @@ def without_docstring(a: int) -> str:
     return str(a)
 
 
-def without_hint(a) -> str:  # type: ignore[no-untyped-def]  # what is tested
+def without_hint(a) -> str:  # type: ignore[no-untyped-def]  # under test
     """Do."""
     return str(a)
 
 
-def without_result(a: int):  # type: ignore[no-untyped-def]  # what is tested
+def without_result(a: int):  # type: ignore[no-untyped-def]  # under test
     """Do."""
 
 
@@ -241,7 +241,7 @@ def with_anything(**things: int) -> str:
     return str(things)
 
 
-def with_a_socket(a: "socket.socket") -> str:  # type: ignore[name-defined]  # noqa: F821 - what is tested
+def with_a_socket(a: "socket.socket") -> str:  # type: ignore[name-defined]  # noqa: F821 - under test
     """Do."""
     return str(a)
 

@@ -1,4 +1,4 @@
-"""Threads of tools that never return: replaced up to a bound, and reported when none is left."""
+"""Threads of hung tools: replaced up to a limit, and calls are refused beyond it."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ TIMEOUT = 0.1
 
 
 class Tools:
-    """A tool that hangs until released, and tools that return at once."""
+    """Tool that hangs until released, and tools that return at once."""
 
     def __init__(self, timeout: float) -> None:
         self.metrics = Metrics()
@@ -26,12 +26,12 @@ class Tools:
             timeout=timeout, on_lost=self.metrics.lost_threads.inc, on_refused=self.metrics.refused_calls.inc
         )
         self.released = threading.Event()
-        self.begun: list[int] = []
+        self.started: list[int] = []
         self._begins = threading.Semaphore(0)
 
     def hang(self) -> str:
         """Hang."""
-        self.begun.append(1)
+        self.started.append(1)
         self._begins.release()
         self.released.wait(20)
         return "late"
@@ -51,75 +51,75 @@ class Tools:
     async def hang_all(self, count: int) -> list[ToolExecutionResult]:
         return await asyncio.gather(*(self.execute("hang") for _ in range(count)))
 
-    async def until_begun(self, count: int) -> None:
-        """Wait until that many more calls have begun to hang."""
+    async def wait_until_hanging(self, count: int) -> None:
+        """Wait until `count` more calls have started to hang."""
         begins = [asyncio.to_thread(self._begins.acquire, timeout=5) for _ in range(count)]
         assert all(await asyncio.gather(*begins))
 
-    def counted(self, name: str) -> float:
+    def counter(self, name: str) -> float:
         return self.metrics.registry.get_sample_value(f"mochi_{name}_total") or 0.0
 
 
 @asynccontextmanager
 async def tools(tool_timeout: float = TIMEOUT) -> AsyncIterator[Tools]:
-    made = Tools(tool_timeout)
+    service = Tools(tool_timeout)
     try:
-        yield made
+        yield service
     finally:
-        made.released.set()
+        service.released.set()
 
 
-async def test_calls_run_after_as_many_hung_as_may_work() -> None:
-    async with tools() as made:
-        hung = await made.hang_all(THREADS)
+async def test_calls_run_after_all_threads_have_hung() -> None:
+    async with tools() as service:
+        hung = await service.hang_all(THREADS)
         assert not any(result.success for result in hung)
-        result = await made.execute("add", a=1)
+        result = await service.execute("add", a=1)
     assert (result.success, result.result) == (True, "1")
-    assert made.counted("tool_threads_lost") == THREADS
-    assert made.counted("tool_calls_refused") == 0
+    assert service.counter("tool_threads_lost") == THREADS
+    assert service.counter("tool_calls_refused") == 0
 
 
-async def test_no_more_than_the_limit_work_at_a_time() -> None:
-    async with tools(tool_timeout=20) as made:
-        hanging = asyncio.ensure_future(made.hang_all(2 * THREADS))
-        await made.until_begun(THREADS)
-        assert len(made.begun) == THREADS
-        made.released.set()
+async def test_concurrent_calls_are_limited() -> None:
+    async with tools(tool_timeout=20) as service:
+        hanging = asyncio.ensure_future(service.hang_all(2 * THREADS))
+        await service.wait_until_hanging(THREADS)
+        assert len(service.started) == THREADS
+        service.released.set()
         await hanging
-        assert len(made.begun) == 2 * THREADS
+        assert len(service.started) == 2 * THREADS
 
 
-async def test_with_every_thread_lost_a_call_is_refused_and_says_so() -> None:
-    async with tools() as made:
-        await made.hang_all(MAX_THREADS)
-        assert len(made.begun) == MAX_THREADS
-        refused = await made.execute("add", a=1)
-        unread = await made.execute("later")
+async def test_call_is_refused_if_every_thread_is_lost() -> None:
+    async with tools() as service:
+        await service.hang_all(MAX_THREADS)
+        assert len(service.started) == MAX_THREADS
+        refused = await service.execute("add", a=1)
+        unread = await service.execute("later")
     assert not refused.success
     assert "did not start" in str(refused.error_message)
     assert f"all {MAX_THREADS} threads" in str(refused.error_message)
     assert "took longer" not in str(refused.error_message)
     assert "its result could not be read" in str(unread.error_message)
-    assert made.counted("tool_calls_refused") == 2
-    assert made.counted("tool_threads_lost") == MAX_THREADS
+    assert service.counter("tool_calls_refused") == 2
+    assert service.counter("tool_threads_lost") == MAX_THREADS
 
 
-async def test_a_thread_that_returns_late_can_be_used_again() -> None:
-    async with tools() as made:
-        await made.hang_all(MAX_THREADS)
-        made.released.set()
+async def test_thread_that_returns_late_is_reused() -> None:
+    async with tools() as service:
+        await service.hang_all(MAX_THREADS)
+        service.released.set()
         with anyio.fail_after(5):
-            while not (result := await made.execute("add", a=2)).success:
+            while not (result := await service.execute("add", a=2)).success:
                 await checkpoint()
     assert result.result == "2"
 
 
-async def test_a_call_that_is_cancelled_leaves_a_slot_free() -> None:
-    async with tools() as made:
-        running = [asyncio.ensure_future(made.execute("hang")) for _ in range(THREADS)]
-        await made.until_begun(THREADS)
+async def test_cancelled_call_frees_its_slot() -> None:
+    async with tools() as service:
+        running = [asyncio.ensure_future(service.execute("hang")) for _ in range(THREADS)]
+        await service.wait_until_hanging(THREADS)
         for task in running:
             task.cancel()
         await asyncio.wait(running)
-        assert (await made.execute("add", a=3)).result == "3"
-        assert made.counted("tool_threads_lost") == THREADS
+        assert (await service.execute("add", a=3)).result == "3"
+        assert service.counter("tool_threads_lost") == THREADS

@@ -1,4 +1,4 @@
-"""A window set by hand takes effect only after it is stored."""
+"""A manual window takes effect only after it is stored."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ MODEL = "mochi"
 
 
 class FailingStore(MemorySessionStore):
-    """A store whose disk is full for changes of metadata."""
+    """Store that has no disk space for metadata."""
 
     full = False
 
@@ -35,7 +35,7 @@ def services(private_stub: StubServer, tmp_path: Path) -> Services:
 
 
 async def prepared(services: Services) -> tuple[SessionService, FailingStore, WindowRegistry, str]:
-    """The service over a failing store, and a session."""
+    """Return the service over a failing store, and a session."""
     store, windows = FailingStore(), WindowRegistry()
     sessions = SessionService(store, services.client, windows, services.prompts, services.tools)
     session = await sessions.create(SessionCreationOptions(model=MODEL))

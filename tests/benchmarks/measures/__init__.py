@@ -1,7 +1,7 @@
-"""One file for each thing that is measured.
+"""Measurements, one module each.
 
-``TITLE`` names it, the docstring says what is done and how to read it, ``Workload`` is what can be adjusted, and
-``measure`` does it. What is aimed at stands beside what was found.
+`TITLE` is the name, the module docstring describes the procedure and how to read the figures, `Workload` has the
+options, and `measure` runs it. Targets are shown beside the results.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from typing import Any, Protocol
 from tests.benchmarks.relays import Relay
 
 Row = dict[str, str | float]
-"""What was found of one thing: figures by their names, which carry the units. The name "" has what it is of."""
+"""Figures by name; names include the unit. The name "" has the label of the row."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """A figure and the limit it shall keep to. The figure is None where it could not be measured."""
+    """Target for a figure. The figure is None if it could not be measured."""
 
     what: str
     value: float | None
@@ -26,20 +26,20 @@ class Aim:
 
     @property
     def met(self) -> bool | None:
-        """Whether the limit is kept."""
+        """Return whether the figure is within the limit."""
         if self.value is None:
             return None
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     @property
     def missed_by(self) -> float:
-        """How far beyond its limit the figure is, as a part of the limit."""
+        """Return by how much the figure exceeds its limit, as a fraction of the limit."""
         return 0 if self.value is None or self.met else abs(self.value - self.limit) / self.limit
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a measure has found."""
+    """Results of a measurement."""
 
     rows: Sequence[Row]
     aims: Sequence[Aim]
@@ -47,21 +47,21 @@ class Findings:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all measures share: figures are medians of so many rounds, the peer takes part if there is one."""
+    """Options of all measurements. Figures are medians of `rounds`; the peer is included if there is one."""
 
     rounds: int
     peer: Relay | None = None
 
     def with_peer(self, *relays: Relay) -> list[Relay]:
-        """These relays, and the peer behind them."""
+        """Return these relays, followed by the peer."""
         return [*relays, *([self.peer] if self.peer else [])]
 
 
 class Measure(Protocol):
-    """A module of this package."""
+    """Interface of a measurement module."""
 
     TITLE: str
     Workload: type[Any]
 
     def measure(self, work: Any, setting: Setting) -> Findings:
-        """Measure it."""
+        """Run the measurement."""

@@ -22,7 +22,7 @@ _CUT = 3
 
 @dataclass(frozen=True)
 class Workload:
-    """Streams that begin evenly and are then all under way."""
+    """Streams that start evenly and then all run at the same time."""
 
     streams: int = adjustable(300, "streams at the same time")
     rate: int = adjustable(20, "tokens per second of each stream")
@@ -31,7 +31,7 @@ class Workload:
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """A row for each relay: medians over the rounds."""
+    """Return one row per relay with medians over the rounds."""
     relays = [MOCHI, AIOHTTP, RAW]
     model = f"paced:{work.rate}x{round(work.rate * work.seconds)}"
     window = (work.spread, max(work.seconds, work.spread + 0.1))
@@ -44,7 +44,7 @@ def measure(work: Workload, setting: Setting) -> Findings:
 
 
 def _apart() -> tuple[set[int], set[int]]:
-    """A core for the relays, another one for the rest, as far as there are two."""
+    """Return a core for the relays and another for everything else, if there are two."""
     there = sorted(os.sched_getaffinity(0))
     return {there[-1]}, {there[0]}
 

@@ -28,12 +28,12 @@ _SHORT_RATE, _SHORT_TOKENS = 200, 2
 _LIMITS = {50: 2.0, 99: 20.0}
 _PEER, _LEAST_MS = 3, 0.1
 _CUT = 10
-"""Seconds after which streams of a relay that cannot keep up are cut off."""
+"""Seconds after which the streams of a relay that cannot keep up are closed."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Streams of a model that thinks for a while."""
+    """Streams of a model with a delay before its first token."""
 
     delay: int = adjustable(50, "milliseconds until the upstream's first token")
     rate: int = adjustable(20, "tokens per second of each stream")
@@ -43,7 +43,7 @@ class Workload:
     alone: int = adjustable(20, "streams, one at a time")
 
     def loads(self) -> dict[str, Load]:
-        """By their names."""
+        """Return the loads by name."""
         short = f"paced:{_SHORT_RATE}x{_SHORT_TOKENS}+{self.delay}"
         long = f"paced:{self.rate}x{max(1, round(self.rate * self.length))}+{self.delay}"
         begun = round(self.streams * self.seconds / (self.length + self.delay / 1000))
@@ -55,7 +55,7 @@ class Workload:
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """A row for each relay: medians over the rounds."""
+    """Return one row per relay with medians over the rounds."""
     relays = setting.with_peer(MOCHI, DIRECT, AIOHTTP, RAW)
     loads = work.loads()
     results = compare(relays, loads, setting.rounds, replace(loads["one at a time"], spread=0.5))
@@ -68,7 +68,7 @@ def _first(percent: int) -> Callable[[Result], float]:
 
 
 def _added(results: Results, direct: Results) -> dict[tuple[str, int], float]:
-    """Milliseconds over direct, by load and percentile."""
+    """Return the milliseconds added to a direct request, by load and percentile."""
     return {
         (name, percent): median(results[name], _first(percent)) - median(direct[name], _first(percent))
         for name in results

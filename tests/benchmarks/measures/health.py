@@ -21,14 +21,14 @@ _PATH, _P99 = "/api/v1/health", "p99, ms"
 
 @dataclass(frozen=True)
 class Workload:
-    """Bursts."""
+    """Streams that send bursts."""
 
     streams: int = adjustable(100, "unpaced streams at the same time")
     burst: int = adjustable(4000, "events of each stream")
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """A row for this server: medians over the rounds."""
+    """Return a row for this server with medians over the rounds."""
     load = Load(f"burst:{work.burst}", work.streams, 0)
     with ExitStack() as stack:
         upstream = stack.enter_context(running(python("tests.benchmarks.upstream", load.model)))
@@ -48,7 +48,7 @@ def measure(work: Workload, setting: Setting) -> Findings:
 
 @dataclass(frozen=True)
 class _Round:
-    """Milliseconds of each check that began while streams were under way, and what these brought."""
+    """Milliseconds of each check that began while streams were running, and the number of events meanwhile."""
 
     checks: list[float]
     events_per_second: float

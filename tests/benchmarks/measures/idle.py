@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from tests.benchmarks.driving import Load, begun
+from tests.benchmarks.driving import Load, running_job
 from tests.benchmarks.figures import median
 from tests.benchmarks.load import Job
 from tests.benchmarks.measures import Aim, Findings, Row, Setting
@@ -21,21 +21,21 @@ from tests.benchmarks.workload import adjustable
 
 TITLE = "Memory of an idle open stream"
 _OPENING = 2
-"""Seconds in which the streams are opened."""
+"""Seconds during which the streams are opened."""
 _WARM_UP, _SHORT = 20, "burst:20"
 _PER_STREAM, _BEFORE = "KiB per open stream", "MiB without streams"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Streams that wait."""
+    """Streams that wait for their first token."""
 
     streams: int = adjustable(500, "waiting streams")
     seconds: float = adjustable(4.0, "seconds from the first stream to the measurement")
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """A row for each relay: medians over the rounds, each with servers that have just been started."""
+    """Return one row per relay with medians over the rounds. Each round starts new servers."""
     relays = [MOCHI, AIOHTTP, RAW]
     rounds = [_round(relays, work) for _ in range(setting.rounds)]
     rows = {relay: _row(relay, [of[relay] for of in rounds], work.streams) for relay in relays}
@@ -44,7 +44,7 @@ def measure(work: Workload, setting: Setting) -> Findings:
 
 
 def _round(relays: list[Relay], work: Workload) -> dict[Relay, tuple[int, int]]:
-    """Bytes held before and with all streams open."""
+    """Return the bytes in use before, and with all streams open."""
     model = f"paced:1000x1+{1000 * (work.seconds + _OPENING):.0f}"
     with ExitStack() as stack:
         upstream = stack.enter_context(running(python("tests.benchmarks.upstream", model, _SHORT)))
@@ -52,7 +52,7 @@ def _round(relays: list[Relay], work: Workload) -> dict[Relay, tuple[int, int]]:
         jobs = [_prepared(relay, server, model, work) for relay, server in servers.items()]
         before = [resident_bytes(server) for server in servers.values()]
         for job in jobs:
-            stack.enter_context(begun(job))
+            stack.enter_context(running_job(job))
         time.sleep(work.seconds)
         held = map(resident_bytes, servers.values())
         return dict(zip(relays, zip(before, held, strict=True), strict=True))

@@ -35,7 +35,7 @@ _ROWS = ("first list", "warm list", "first search", "warm search")
 
 @dataclass(frozen=True)
 class Workload:
-    """A directory and who asks for it."""
+    """Directory and clients."""
 
     sessions: int = adjustable(5000, "stored sessions")
     lists: int = adjustable(10, "warm lists and warm searches in each round")
@@ -43,14 +43,14 @@ class Workload:
 
 @dataclass(frozen=True)
 class _Listed:
-    """Milliseconds of lists, and of what else was asked for meanwhile."""
+    """Milliseconds of the lists, and of the other requests during them."""
 
     lists: list[float]
     others: list[float]
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """A row each for the first list, those after it, the first search, those after it: medians over the rounds."""
+    """Return rows for the first list, later lists, the first search and later searches: medians over the rounds."""
     with ExitStack() as stack:
         data = Path(stack.enter_context(TemporaryDirectory(prefix="mochi-benchmark-")))
         some = _fill(data, work.sessions)
@@ -61,28 +61,28 @@ def measure(work: Workload, setting: Setting) -> Findings:
 
 
 def _fill(data: Path, count: int) -> str:
-    """Store sessions as the library does; the id of one."""
+    """Store sessions through the library and return the id of one."""
     directory = SessionDirectory(data / "chat_sessions")
     with ThreadPoolExecutor(_WRITERS) as writers:
         return [session.session_id for session in writers.map(directory.create, map(_session, range(count)))][-1]
 
 
 def _session(number: int) -> ChatSession:
-    said: list[Message] = [
+    messages: list[Message] = [
         {"role": "user", "content": f"Is this number {number}?"},
         {"role": "assistant", "content": "There are a few of them.", "model": "burst:1"},
     ]
     session = ChatSession.create(SessionCreationOptions(model="burst:1"))
-    session.messages.extend(said)
+    session.messages.extend(messages)
     return session
 
 
 def _round(upstream: Server, data: Path, another: str, lists: int) -> list[_Listed]:
-    """The first list of a server without an index and those that follow, and the same of searches."""
+    """Return lists and searches of a server without an index: the first and later ones of each."""
     for file in (data / "chat_sessions").glob(".index.sqlite*"):
         file.unlink()
     with mochi.serving(upstream, data) as server:
-        with probing(server, another, _HEALTH):  # so that nothing but the list is for the first time
+        with probing(server, another, _HEALTH):  # so that only the list runs for the first time
             time.sleep(_WARM_UP_SECONDS)
         asked = [(_LIST, 1), (_LIST, lists), (_SEARCH, 1), (_SEARCH, lists)]
         return [_listed(server, path, another, count) for path, count in asked]
@@ -95,7 +95,7 @@ def _listed(server: Server, path: str, another: str, count: int) -> _Listed:
 
 
 def _list(server: Server, path: str) -> tuple[float, float]:
-    """When the list was asked for, and milliseconds until all of it was there."""
+    """Return the start time of a list request and the milliseconds to the end of its response."""
     connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
     asked = time.monotonic()
     connection.request("GET", path)
@@ -107,7 +107,7 @@ def _list(server: Server, path: str) -> tuple[float, float]:
 
 
 def _meanwhile(others: Answers, lists: Answers) -> list[float]:
-    """Milliseconds of those that were under way when a list was."""
+    """Return the milliseconds of the requests that ran at the same time as a list."""
     return [
         took
         for asked, took in others

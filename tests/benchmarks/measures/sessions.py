@@ -39,7 +39,7 @@ class Workload:
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """A row for each session: medians over the rounds of the medians of their turns."""
+    """Return one row per session: medians over the rounds of the medians of its turns."""
     lengths = (0, work.long, work.very_long)
     results: dict[int, list[Result]] = {length: [] for length in lengths}
     with ExitStack() as stack:
@@ -58,7 +58,7 @@ def measure(work: Workload, setting: Setting) -> Findings:
 
 
 def _session(data: Path, length: int, characters: int) -> str:
-    """A stored session of so many messages, as the library makes it; its id."""
+    """Store a session with `count` messages through the library and return its id."""
     manager = SessionManager(data / "chat_sessions")
     session_id = manager.create_session(SessionCreationOptions(model=_MODEL)).session_id
     content = (_WORDS * (characters // len(_WORDS) + 1))[:characters]

@@ -31,7 +31,7 @@ class Workload:
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """A row for each: all starts of all rounds."""
+    """Return one row per command with all starts of all rounds."""
     times = range(work.times * setting.rounds)
     peer = setting.peer
     with ExitStack() as stack:

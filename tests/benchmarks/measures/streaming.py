@@ -22,9 +22,9 @@ from tests.benchmarks.workload import adjustable
 
 TITLE = "CPU per streamed event"
 _SPREAD = 1 / 6
-"""The part of the paced workload's time over which its streams begin."""
+"""Fraction of the paced workload's duration in which its streams begin."""
 _CUT = 1.5
-"""Times the planned length after which streams of a relay that cannot keep up are cut off."""
+"""Multiple of the planned duration after which the streams of a relay that cannot keep up are closed."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Workload:
     bursts: int = adjustable(2, "bursts in each round, one after the other")
 
     def loads(self) -> dict[str, Load]:
-        """By their names."""
+        """Return the loads by name."""
         spread = self.seconds * _SPREAD
         margin = (self.seconds - spread) / 10
         window = (spread + margin, self.seconds - margin)
@@ -48,7 +48,7 @@ class Workload:
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """A row for each relay: medians over the rounds."""
+    """Return one row per relay with medians over the rounds."""
     relays = setting.with_peer(MOCHI, DIRECT, AIOHTTP, RAW)
     results = compare(relays, work.loads(), setting.rounds, Load(f"burst:{work.burst}", 1))
     rows = {relay: _row(relay, results[relay]) for relay in relays}
@@ -106,6 +106,6 @@ def _steady_us(result: Result) -> float:
 
 
 def _opening_ms(result: Result) -> float:
-    """What a stream costs besides its events: to begin it and to end it."""
+    """Return the cost of beginning and ending a stream, in milliseconds."""
     events_cost = result.events * _steady_us(result) / 1e6
     return 1e3 * (result.cpu_seconds - events_cost) / len(result.streams)

@@ -1,4 +1,4 @@
-"""What can be put between a client and Ollama, all driven alike: this server, and the relays it is compared with."""
+"""Relays between a client and Ollama with one interface: this server and the programs it is compared with."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,10 +12,10 @@ Request = tuple[str, str]
 
 @dataclass(frozen=True)
 class Relay:
-    """Something to measure."""
+    """Relay under measurement."""
 
     name: str
     running: Callable[[Server], AbstractContextManager[Server]]
-    """Runs it in front of an Ollama."""
+    """Starts the relay in front of an Ollama."""
     requests: Callable[[Server, str, int], list[Request]]
-    """So many requests for answers of a model, with whatever they need prepared."""
+    """Returns requests for answers of a model and prepares what they need."""

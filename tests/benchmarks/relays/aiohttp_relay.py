@@ -1,4 +1,4 @@
-"""A relay that does nothing but relay, on aiohttp's client: the cost of a comfortable HTTP client and little else."""
+"""Minimal relay with aiohttp's client: the cost of a full HTTP client without further work."""
 
 import asyncio
 import sys
@@ -12,14 +12,14 @@ from tests.benchmarks.relays.listening import Requests, Sse, chat_body, listen
 
 
 class Relay:
-    """Answers from one pool of connections to one Ollama."""
+    """Relay with one pool of connections to one Ollama."""
 
     def __init__(self, url: str, pool: aiohttp.ClientSession) -> None:
         self._url = url
         self._pool = pool
 
     def answer(self, model: str, sse: Sse) -> Callable[[], object]:
-        """Begin an answer; returns what cancels it."""
+        """Start an answer and return a function that cancels it."""
         return asyncio.get_running_loop().create_task(self._relay(model, sse)).cancel
 
     async def _relay(self, model: str, sse: Sse) -> None:

@@ -1,4 +1,4 @@
-"""What is kept here for comparison: the relays, whose paths name their models, and no relay at all."""
+"""Baselines for comparison: minimal relays, whose paths contain the model, and direct requests."""
 
 from contextlib import nullcontext
 
@@ -22,4 +22,4 @@ def _direct(_: Server, model: str, count: int) -> list[Request]:
 AIOHTTP = _relay("aiohttp relay", "aiohttp_relay")
 RAW = _relay("raw relay", "raw_relay")
 DIRECT = Relay("direct", nullcontext, _direct)
-"""The load straight on the upstream. The CPU time of its process is the upstream's."""
+"""Direct load on the upstream. The CPU time is that of the upstream's process."""

@@ -1,4 +1,4 @@
-"""The least of a server: a port, requests read by httptools, and answers of NDJSON turned into server-sent events."""
+"""Minimal server: requests are parsed by httptools, and NDJSON becomes server-sent events."""
 
 import asyncio
 import signal
@@ -17,11 +17,11 @@ _HEAD = (
 )
 
 Answer = Callable[[str, "Sse"], Callable[[], object]]
-"""Begins the answer of a model (the path says which) and returns what cancels it."""
+"""Starts the answer of the model in the path and returns a function that cancels it."""
 
 
 class Sse:
-    """A stream to one client: takes NDJSON in any pieces, sends an event for each line."""
+    """Event stream to one client: takes NDJSON in chunks of any size and sends one event per line."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -47,7 +47,7 @@ class Sse:
 
 
 class Requests(asyncio.Protocol):
-    """One client, one request: ``POST /api/v1/chat/<model>/stream``."""
+    """Connection with one request: `POST /api/v1/chat/<model>/stream`."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -73,17 +73,17 @@ class Requests(asyncio.Protocol):
 
 
 def chunked(data: bytes) -> bytes:
-    """A chunk of an HTTP body; the empty one ends it."""
+    """Return a chunk of an HTTP body; an empty one ends it."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def chat_body(model: str) -> bytes:
-    """The request to Ollama."""
+    """Return the body of the request to Ollama."""
     return orjson.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}], "stream": True})
 
 
 async def listen(protocol: Callable[[], asyncio.Protocol], name: str) -> None:
-    """Serve on a free port, say which, and leave on SIGTERM."""
+    """Listen on a free port, print its number and stop on SIGTERM."""
     loop = asyncio.get_running_loop()
     leave = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""This server as people run it: its own process, its own command, a session of its own for every stream."""
+"""This server as users run it: its own process and command, and one session per stream."""
 
 import json
 from collections.abc import Iterator
@@ -8,29 +8,29 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.benchmarks.processes import Server, python, running
-from tests.benchmarks.profiling import looked_at
+from tests.benchmarks.profiling import profiled
 from tests.benchmarks.relays import Relay, Request
 
 ENVIRONMENT = {"MOCHI_SUMMARIZATION_ENABLED": "false"}
-"""A summary would be one more answer of the upstream, at a time of its own."""
+"""Summaries are off because they would be additional requests to the upstream at any time."""
 
 _HEADERS = {"Content-Type": "application/json"}
 
 
 def command(upstream: Server, data: Path, port: int = 0) -> list[str]:
-    """The command that serves a data directory."""
+    """Return the command that serves a data directory."""
     return python("mochi_server", "--port", str(port), "--ollama-host", upstream.url, "--data-dir", str(data))
 
 
 @contextmanager
 def serving(upstream: Server, data: Path) -> Iterator[Server]:
-    """Run it on a data directory."""
-    with running(command(upstream, data), ENVIRONMENT) as server, looked_at(server):
+    """Run the server on a data directory."""
+    with running(command(upstream, data), ENVIRONMENT) as server, profiled(server):
         yield server
 
 
 def stream(session_id: str) -> Request:
-    """The request for an answer in a session."""
+    """Return the request for an answer in a session."""
     return f"/api/v1/chat/{session_id}/stream", '{"message":"Hello"}'
 
 

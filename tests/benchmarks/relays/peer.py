@@ -1,7 +1,7 @@
-"""What people would put in front of Ollama instead: LiteLLM's proxy, as its documentation says to run it.
+"""LiteLLM's proxy, a common alternative in front of Ollama, configured as its documentation recommends.
 
-It is installed into a virtual environment of its own, in the user's cache directory, and is no dependency of this
-project. It speaks OpenAI's wire to its clients, an event for each of Ollama's lines all the same. It has no sessions.
+It is installed into its own virtual environment in the user's cache directory and is not a dependency of this project.
+It uses OpenAI's API, with one event for each line of Ollama. It has no sessions.
 """
 
 import json
@@ -22,15 +22,15 @@ ALIVE = "/health/liveliness"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 _HOME = _CACHE / "mochi-server-benchmarks" / f"litellm-{VERSION}"
 _ENVIRONMENT = {
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # nothing is fetched at start
-    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # no key on loopback, as here
-    "REPEATED_STREAMING_CHUNK_LIMIT": "1000000000",  # the lines of a burst are alike
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # no download at startup
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # no key on loopback, as in this server
+    "REPEATED_STREAMING_CHUNK_LIMIT": "1000000000",  # the lines of a burst are identical
     "NO_PROXY": "127.0.0.1",
 }
 
 
 def installed() -> bool:
-    """Install it, unless it is there; False where that cannot be done."""
+    """Install the proxy if necessary. Return False if that is impossible."""
     fresh = ["uv", "venv", "--quiet", "--python", sys.executable, str(_HOME)]
     package = ["uv", "pip", "install", "--quiet", "--python", str(_python()), f"litellm[proxy]=={VERSION}"]
     try:

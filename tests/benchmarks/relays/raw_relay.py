@@ -1,4 +1,4 @@
-"""A relay on bare protocols and httptools: about the least that Python can do for an event."""
+"""Relay with raw protocols and httptools: about the minimum cost of an event in Python."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ _REQUEST = b"POST /api/chat HTTP/1.1\r\nHost: %s\r\nContent-Type: application/js
 
 
 class Upstream(asyncio.Protocol):
-    """One request to Ollama; what it answers goes to the client once for each read of the socket."""
+    """One request to Ollama, whose answer is forwarded once for each read of the socket."""
 
     def __init__(self, request: bytes, sse: Sse) -> None:
         self._request = request
@@ -47,7 +47,7 @@ class Upstream(asyncio.Protocol):
 
 
 def answer(netloc: str, model: str, sse: Sse) -> Callable[[], object]:
-    """Begin an answer; returns what cancels it."""
+    """Start an answer and return a function that cancels it."""
     body = chat_body(model)
     request = _REQUEST % (netloc.encode(), len(body), body)
     return asyncio.get_running_loop().create_task(_relay(netloc, request, sse)).cancel

@@ -1,1 +1,1 @@
-"""mochi-stub and aimock under the same load: ``python -m tests.benchmarks.stub``."""
+"""Comparison of mochi-stub and aimock under the same load: `python -m tests.benchmarks.stub`."""

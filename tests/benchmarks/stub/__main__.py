@@ -1,4 +1,4 @@
-"""The command: loads each server in turn, prints a table with the ratios, and saves the figures where it is told to."""
+"""Command that loads each server in turn, prints a table with the ratios and saves the figures on request."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ from tests.benchmarks.stub.load import NUMBER, Job, Result
 from tests.benchmarks.stub.servers import CHUNKS, PACED_SECONDS, aimock, missing, mochi, resident
 
 Figures = dict[str, float]
-"""What was measured, with its unit, and how much."""
+"""Values by name; names include the unit."""
 
 _CONNECTIONS = (1, 16, 64)
 _AT_ONCE = 8
@@ -29,7 +29,7 @@ _PATIENCE_SECONDS = 60
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     arguments = _parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on exit
     reason = missing()
     starters = {"mochi-stub": mochi} if reason else {"mochi-stub": mochi, "aimock": aimock}
     with TemporaryDirectory() as name, ExitStack() as stack:
@@ -49,13 +49,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def memory(server: Server) -> Figures:
-    """What a new server holds when it has given eight long replies at once."""
+    """Return the memory of a new server after eight concurrent long replies."""
     _streams(server, _AT_ONCE, 0)
     return {f"MB after {_AT_ONCE} replies": resident(server)}
 
 
 def speeds(server: Server, seconds: float) -> Figures:
-    """How many short replies, and how fast a long one."""
+    """Return the rate of short replies and the speed of a long one."""
     figures = {}
     for connections in _CONNECTIONS:
         result = _load(server, connections, seconds)
@@ -69,7 +69,7 @@ def speeds(server: Server, seconds: float) -> Figures:
 
 
 def pacing(server: Server) -> Figures:
-    """By how much of its planned time a reply took longer or shorter."""
+    """Return by how much the duration of a reply differs from its planned time."""
     took = _load(server, 1, 0, model="paced", stream=True).whole
     return {"pacing error %": abs(took / PACED_SECONDS - 1) * 100}
 
@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _table(table: dict[str, Figures]) -> str:
-    """A line for each figure, a column for each server and, where there are two, one for the first by the second."""
+    """Return a table with one line per figure, one column per server and, for two servers, their ratio."""
     lines = [["", *table, *(["ratio"] if len(table) > 1 else [])]]
     for figure in table["mochi-stub"]:
         values = [figures[figure] for figures in table.values() if figure in figures]

@@ -1,4 +1,4 @@
-// aimock with the replies of the file that is given, on a free port. Its journal is as long as mochi-stub's.
+// aimock on a free port, with replies from a file. Its journal has the length of mochi-stub's.
 
 import { readFileSync } from "node:fs";
 import { LLMock } from "@copilotkit/aimock";

@@ -1,6 +1,6 @@
-"""The load, a process of its own: asks one thing over and over on kept connections, and reads every reply to its end.
+"""Load generator in a separate process: repeats one request on persistent connections and reads each reply to its end.
 
-Takes a ``Job`` as JSON from standard input and prints a ``Result`` as JSON. It does not know who answers.
+Reads a `Job` as JSON from standard input and prints a `Result` as JSON. It works with any server.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ _REQUEST = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/js
 
 @dataclass(frozen=True)
 class Job:
-    """What to ask, on so many connections at a time; each asks until so many seconds are over, and at least once.
+    """Request to repeat on each of several connections until the time is over, at least once.
 
-    `fresh`: no request is like another; each has its number in place of the ``NUMBER`` in the body.
+    `fresh`: make each request unique by replacing `NUMBER` in the body with a counter.
     """
 
     port: int
@@ -38,20 +38,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a job. Times are seconds; those of a reply count from its request, and are medians."""
+    """Result of a job. Times are seconds; those of a reply are medians and count from its request."""
 
     replies: int
     seconds: float
     chunks: int
-    """Server-sent events of all replies."""
+    """Number of server-sent events in all replies."""
     first: float
-    """To the first byte of the body."""
+    """Time to the first byte of the body."""
     whole: float
 
 
 @dataclass
 class Replies:
-    """What all connections together have received, times as in ``Result``."""
+    """Replies of all connections, with times as in `Result`."""
 
     chunks: int = 0
     first: list[float] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Replies:
 
 
 class Connection(asyncio.Protocol):
-    """Asks again when it has been answered, until the deadline."""
+    """Connection that repeats its request until the deadline."""
 
     def __init__(self, requests: Iterator[bytes], deadline: float, replies: Replies) -> None:
         self._requests = requests
@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
 
 
 async def perform(job: Job) -> Result:
-    """Ask on every connection until the time is over."""
+    """Send requests on all connections until the time is over."""
     body = job.body.encode()
     request = _REQUEST % (job.path.encode(), len(body), body)
     requests = (request.replace(NUMBER, b"%d" % number) for number in count(FIRST)) if job.fresh else repeat(request)

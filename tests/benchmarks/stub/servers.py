@@ -1,4 +1,4 @@
-"""The servers that are measured: told the same replies, cut into the same chunks, without pacing."""
+"""Servers under measurement: configured with the same replies and chunks, without pacing."""
 
 import json
 import shutil
@@ -10,19 +10,19 @@ from tests.benchmarks.processes import Server, python, resident_bytes, running
 
 SHORT = "Hi there! How can I help you today?"
 CHUNK = 20
-"""Characters."""
+"""Characters per chunk."""
 CHUNKS = 5000
 LONG = "lorem ipsum dolor s " * CHUNKS
 
 PACED_RATE = 100
-"""Tokens of four characters per second."""
+"""Tokens per second, with four characters per token."""
 PACED_SECONDS = 3
 
 _HERE = Path(__file__).parent
 
 
 def mochi(folder: Path, speed: float = 0) -> AbstractContextManager[Server]:
-    """Run mochi-stub. ``folder`` is where its configuration is written."""
+    """Run mochi-stub. Its configuration is written into `folder`."""
     config = folder / "config.yaml"
     pieces = [LONG[at : at + CHUNK] for at in range(0, len(LONG), CHUNK)]
     paced = LONG[: PACED_SECONDS * PACED_RATE * 4]
@@ -35,7 +35,7 @@ def mochi(folder: Path, speed: float = 0) -> AbstractContextManager[Server]:
 
 
 def missing() -> str | None:
-    """Why aimock cannot be measured here; installs it where it can and is not yet."""
+    """Return why aimock cannot be measured here, if so. Install it if necessary."""
     if not shutil.which("node") or not shutil.which("npm"):
         return "Node and npm are needed for aimock; only mochi-stub is measured."
     install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"]
@@ -45,12 +45,12 @@ def missing() -> str | None:
 
 
 def aimock(folder: Path) -> AbstractContextManager[Server]:
-    """Run aimock. ``folder`` is where its replies are written."""
+    """Run aimock. Its replies are written into `folder`."""
     replies = folder / "replies.json"
     replies.write_text(json.dumps({"replies": {"short": SHORT, "long": LONG}, "chunk": CHUNK}), encoding="utf-8")
     return running(["node", str(_HERE / "aimock.mjs"), str(replies)])
 
 
 def resident(server: Server) -> float:
-    """Megabytes of memory that the server's process holds."""
+    """Return the resident memory of the server in megabytes."""
     return resident_bytes(server) / 1e6

@@ -1,5 +1,5 @@
-// The types of the API, made of its OpenAPI document: `uv run npm run generate` in this folder writes them, `--check`
-// compares. `mochi-server` must be on the PATH.
+// Generator of the API's TypeScript types from the OpenAPI document: run `uv run npm run generate` in this folder.
+// `--check` compares. `mochi-server` must be on the PATH.
 
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -8,9 +8,9 @@ import openapiTS, { astToString } from "openapi-typescript";
 import ts from "typescript";
 
 const FILE = fileURLToPath(new URL("../../../docs/examples/mochi-server.d.ts", import.meta.url));
-const HEAD = `// The types of mochi-server's API, made of its OpenAPI document. \`data\` of events is typed as what its JSON holds.\n\n`;
+const HEAD = `// Types of mochi-server's API, generated from its OpenAPI document. \`data\` of an event has the type of its parsed JSON.\n\n`;
 
-// The types of the events' \`data\`: of the JSON in it, not of the text that it is.
+X
 function transform(schema) {
   if (schema.contentSchema === undefined) return undefined;
   return typeOf(schema.contentSchema);
@@ -27,9 +27,9 @@ function reference([root, ...path]) {
 }
 
 const document = execFileSync("mochi-server", ["openapi"], { encoding: "utf8", maxBuffer: 1 << 26 });
-const made = HEAD + astToString(await openapiTS(JSON.parse(document), { transform, defaultNonNullable: false }));
-if (!process.argv.includes("--check")) writeFileSync(FILE, made);
-else if (readFileSync(FILE, "utf8") !== made) {
-  console.error("docs/examples/mochi-server.d.ts is not what the document says: `uv run npm run generate` writes it.");
+const types = HEAD + astToString(await openapiTS(JSON.parse(document), { transform, defaultNonNullable: false }));
+if (!process.argv.includes("--check")) writeFileSync(FILE, types);
+else if (readFileSync(FILE, "utf8") !== types) {
+  console.error("docs/examples/mochi-server.d.ts is outdated. Run `uv run npm run generate` in tests/contract/ts.");
   process.exit(1);
 }

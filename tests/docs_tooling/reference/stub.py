@@ -91,8 +91,8 @@ def _groups() -> Iterator[str]:
 
 
 def _model() -> dict[str, str]:
-    said = _attributes(Model)
-    return {name: said[name] for name in MODEL}
+    attributes = _attributes(Model)
+    return {name: attributes[name] for name in MODEL}
 
 
 def _default(made: object, name: str) -> str:

@@ -1,16 +1,16 @@
-// Anthropic's messages.
+// Anthropic's Messages API.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";
 import { startStub } from "./stub.mjs";
-import { speaks } from "./wire.mjs";
+import { testApi } from "./wire.mjs";
 
 const client = new Anthropic({ baseURL: await startStub(), apiKey: "sk-secret", maxRetries: 0 });
 const CLOCK = { name: "clock", input_schema: { type: "object" } };
 
-async function hear(text, { stream, tools, model = "mochi" }) {
-  const asked = {
+async function sendMessage(text, { stream, tools, model = "mochi" }) {
+  const request = {
     model,
     max_tokens: 1000,
     messages: [{ role: "user", content: text }],
@@ -18,8 +18,8 @@ async function hear(text, { stream, tools, model = "mochi" }) {
   };
   let chunks = 0;
   const message = stream
-    ? await client.messages.stream(asked).on("streamEvent", () => (chunks += 1)).finalMessage()
-    : await client.messages.create(asked);
+    ? await client.messages.stream(request).on("streamEvent", () => (chunks += 1)).finalMessage()
+    : await client.messages.create(request);
   const all = (type) => message.content.filter((block) => block.type === type);
   return {
     text: all("text").map((block) => block.text).join(""),
@@ -31,14 +31,14 @@ async function hear(text, { stream, tools, model = "mochi" }) {
   };
 }
 
-speaks("messages", {
-  hear,
+testApi("messages", {
+  sendMessage,
   finishes: { stop: "end_turn", tools: "tool_use", length: "max_tokens" },
   status: (error) => error.status,
 });
 
-test("a refusal is of the client's own class and says when to come again", async () => {
-  await assert.rejects(hear("refuse", { stream: false }), (error) => {
+test("a rate limit error has the client's class and Retry-After", async () => {
+  await assert.rejects(sendMessage("refuse", { stream: false }), (error) => {
     assert.ok(error instanceof Anthropic.RateLimitError);
     assert.equal(error.headers.get("retry-after"), "2");
     assert.equal(error.error.error.type, "rate_limit_error");
@@ -47,11 +47,11 @@ test("a refusal is of the client's own class and says when to come again", async
 });
 
 test("a tool's result is answered without another call", async () => {
-  const asked = [{ role: "user", content: "call" }];
-  const first = await client.messages.create({ model: "mochi", max_tokens: 1000, tools: [CLOCK], messages: asked });
+  const request = [{ role: "user", content: "call" }];
+  const first = await client.messages.create({ model: "mochi", max_tokens: 1000, tools: [CLOCK], messages: request });
   const { id } = first.content.find(({ type }) => type === "tool_use");
   const result = { type: "tool_result", tool_use_id: id, content: "12:00" };
-  const messages = [...asked, { role: "assistant", content: first.content }, { role: "user", content: [result] }];
+  const messages = [...request, { role: "assistant", content: first.content }, { role: "user", content: [result] }];
   const second = await client.messages.create({ model: "mochi", max_tokens: 1000, tools: [CLOCK], messages });
   assert.equal(second.stop_reason, "end_turn");
 });
@@ -62,7 +62,7 @@ test("tokens are counted, and models listed", async () => {
   assert.deepEqual((await client.models.list()).data.map(({ id }) => id), ["mochi"]);
 });
 
-test("max_tokens must be there", async () => {
-  const asked = { model: "mochi", messages: [{ role: "user", content: "hello" }] };
-  await assert.rejects(client.messages.create(asked), Anthropic.BadRequestError);
+test("max_tokens is required", async () => {
+  const request = { model: "mochi", messages: [{ role: "user", content: "hello" }] };
+  await assert.rejects(client.messages.create(request), Anthropic.BadRequestError);
 });

@@ -1,41 +1,41 @@
-// Gemini, with the client's own defaults.
+// Gemini's API with the client's defaults.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ApiError, GoogleGenAI } from "@google/genai";
 import { startStub } from "./stub.mjs";
-import { speaks } from "./wire.mjs";
+import { testApi } from "./wire.mjs";
 
 const client = new GoogleGenAI({ apiKey: "secret", httpOptions: { baseUrl: await startStub() } });
 const CLOCK = { name: "clock", parametersJsonSchema: { type: "object" } };
 
-async function hear(text, { stream, tools, model = "mochi" }) {
+async function sendMessage(text, { stream, tools, model = "mochi" }) {
   const config = {
     thinkingConfig: { includeThoughts: true },
     ...(tools && { tools: [{ functionDeclarations: [CLOCK] }] }),
   };
-  const asked = { model, contents: text, config };
-  const answer = stream ? await client.models.generateContentStream(asked) : await client.models.generateContent(asked);
-  const heard = { text: "", reasoning: "", calls: [], chunks: 0 };
+  const request = { model, contents: text, config };
+  const answer = stream ? await client.models.generateContentStream(request) : await client.models.generateContent(request);
+  const received = { text: "", reasoning: "", calls: [], chunks: 0 };
   for await (const { candidates: [candidate], usageMetadata } of stream ? answer : [answer]) {
-    heard.chunks += 1;
+    received.chunks += 1;
     for (const part of candidate.content?.parts ?? []) {
-      if (part.functionCall) heard.calls.push({ name: part.functionCall.name, args: part.functionCall.args });
-      else heard[part.thought ? "reasoning" : "text"] += part.text;
+      if (part.functionCall) received.calls.push({ name: part.functionCall.name, args: part.functionCall.args });
+      else received[part.thought ? "reasoning" : "text"] += part.text;
     }
-    heard.finish = candidate.finishReason;
-    heard.usage = [usageMetadata?.promptTokenCount, usageMetadata?.candidatesTokenCount];
+    received.finish = candidate.finishReason;
+    received.usage = [usageMetadata?.promptTokenCount, usageMetadata?.candidatesTokenCount];
   }
-  return heard;
+  return received;
 }
 
-speaks("generateContent", {
-  hear,
+testApi("generateContent", {
+  sendMessage,
   finishes: { stop: "STOP", tools: "STOP", length: "MAX_TOKENS" },
   status: (error) => (error instanceof ApiError ? error.status : undefined),
 });
 
-test("a chat remembers what was said", async () => {
+test("a chat sends its history", async () => {
   const chat = client.chats.create({ model: "mochi" });
   assert.equal((await chat.sendMessage({ message: "hello" })).text, "Hi there, how are you?");
   assert.equal((await chat.sendMessage({ message: "and you?" })).text, "and you?");

@@ -1,4 +1,4 @@
-// mochi-server's own door for OpenAI's client: sessions of five turns with tools, of the client and of the server.
+// OpenAI-compatible API of mochi-server: sessions of five turns with tools of the client and of the server.
 
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -26,7 +26,7 @@ const url = await start("mochi-server", options);
 after(() => rmSync(data, { recursive: true }));
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "any", maxRetries: 0 });
 
-// A message that tells the model to call a tool, then to say two words between labels.
+// Return a message that instructs the model to call a tool and then to send two words between labels.
 function calling(name, args, label) {
   const messages = [{ tool_call: [{ name, args }] }, { text_message: { length: 2 } }];
   return `<|instruction_start|>${JSON.stringify({ id_message: label, messages })}<|instruction_end|>`;
@@ -44,10 +44,10 @@ async function rolesOf(session) {
 }
 
 async function ask(messages, { stream, headers, ...asks }) {
-  const asked = { model: "mochi", messages, ...asks };
+  const request = { model: "mochi", messages, ...asks };
   const answer = stream
-    ? await client.chat.completions.stream(asked, { headers }).finalChatCompletion()
-    : await client.chat.completions.create(asked, { headers });
+    ? await client.chat.completions.stream(request, { headers }).finalChatCompletion()
+    : await client.chat.completions.create(request, { headers });
   return answer.choices[0];
 }
 
@@ -79,8 +79,8 @@ for (const stream of [false, true]) {
       headers: { "Content-Type": "application/json" },
     });
     for (let turn = 0; turn < 5; turn++) {
-      const said = [{ role: "user", content: calling("add", { a: turn, b: 1 }, `T${turn}`) }];
-      const { message } = await ask(said, { stream, metadata: { session_id: session } });
+      const messages = [{ role: "user", content: calling("add", { a: turn, b: 1 }, `T${turn}`) }];
+      const { message } = await ask(messages, { stream, metadata: { session_id: session } });
       assert.match(message.content, new RegExp(`^T${turn} .* T${turn}$`));
     }
     assert.equal((await rolesOf(session)).length, 20);
@@ -97,7 +97,7 @@ test("without a session nothing is stored", async () => {
   assert.equal(await sessions(), before);
 });
 
-test("errors are of the client's own classes", async () => {
+test("errors have the classes of the client", async () => {
   const hello = [{ role: "user", content: "Hello!" }];
   await assert.rejects(ask(hello, { headers: { "X-Mochi-Session": "0123456789" } }), OpenAI.NotFoundError);
   await assert.rejects(ask(hello, { n: 2 }), (error) => error instanceof OpenAI.BadRequestError && error.param === "n");

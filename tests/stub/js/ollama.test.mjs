@@ -1,31 +1,31 @@
-// Ollama's own wire.
+// Ollama's API.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Ollama } from "ollama";
 import { startStub } from "./stub.mjs";
-import { speaks } from "./wire.mjs";
+import { testApi } from "./wire.mjs";
 
 const client = new Ollama({ host: await startStub() });
 const CLOCK = { type: "function", function: { name: "clock", description: "", parameters: { type: "object" } } };
 
-async function hear(text, { stream, tools, model = "mochi" }) {
-  const asked = { model, messages: [{ role: "user", content: text }], stream, ...(tools && { tools: [CLOCK] }) };
-  const answer = await client.chat(asked);
-  const heard = { text: "", reasoning: "", calls: [], chunks: 0 };
+async function sendMessage(text, { stream, tools, model = "mochi" }) {
+  const request = { model, messages: [{ role: "user", content: text }], stream, ...(tools && { tools: [CLOCK] }) };
+  const answer = await client.chat(request);
+  const received = { text: "", reasoning: "", calls: [], chunks: 0 };
   for await (const { message, ...rest } of stream ? answer : [answer]) {
-    heard.chunks += 1;
-    heard.text += message.content;
-    heard.reasoning += message.thinking ?? "";
-    heard.calls.push(...(message.tool_calls ?? []).map((call) => ({ name: call.function.name, args: call.function.arguments })));
-    heard.finish = rest.done_reason;
-    heard.usage = [rest.prompt_eval_count, rest.eval_count];
+    received.chunks += 1;
+    received.text += message.content;
+    received.reasoning += message.thinking ?? "";
+    received.calls.push(...(message.tool_calls ?? []).map((call) => ({ name: call.function.name, args: call.function.arguments })));
+    received.finish = rest.done_reason;
+    received.usage = [rest.prompt_eval_count, rest.eval_count];
   }
-  return heard;
+  return received;
 }
 
-speaks("chat", {
-  hear,
+testApi("chat", {
+  sendMessage,
   finishes: { stop: "stop", tools: "stop", length: "length" },
   status: (error) => error.status_code,
 });
@@ -41,7 +41,7 @@ test("generate streams and ends", async () => {
   assert.equal(last.done, true);
 });
 
-test("texts are embedded, and models listed, shown and seen loaded", async () => {
+test("texts are embedded, and models are listed, shown and loaded", async () => {
   const { embeddings } = await client.embed({ model: "mochi", input: ["one", "two"] });
   assert.deepEqual(embeddings.map((vector) => vector.length), [768, 768]);
   assert.deepEqual((await client.list()).models.map(({ model }) => model), ["mochi:latest"]);

@@ -1,10 +1,10 @@
-// OpenAI's chat completions, responses, completions, embeddings and models.
+// OpenAI's API: chat completions, responses, text completions, embeddings and models.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import OpenAI from "openai";
 import { startStub } from "./stub.mjs";
-import { speaks } from "./wire.mjs";
+import { testApi } from "./wire.mjs";
 
 const client = new OpenAI({ baseURL: `${await startStub()}/v1`, apiKey: "sk-secret", maxRetries: 0 });
 const CLOCK = { name: "clock", description: "", parameters: { type: "object" } };
@@ -14,8 +14,8 @@ function read({ name, arguments: args }) {
   return { name, args: JSON.parse(args) };
 }
 
-async function hearWholeChat(asked) {
-  const { choices: [{ message, finish_reason }], usage } = await client.chat.completions.create(asked);
+async function sendWholeChat(request) {
+  const { choices: [{ message, finish_reason }], usage } = await client.chat.completions.create(request);
   return {
     text: message.content ?? "",
     reasoning: message.reasoning ?? "",
@@ -25,36 +25,36 @@ async function hearWholeChat(asked) {
   };
 }
 
-async function hearChat(text, { stream, tools, model = "mochi" }) {
-  const asked = {
+async function sendChat(text, { stream, tools, model = "mochi" }) {
+  const request = {
     model,
     messages: [{ role: "user", content: text }],
     ...(tools && { tools: [{ type: "function", function: CLOCK }] }),
   };
-  if (!stream) return hearWholeChat(asked);
-  const heard = { text: "", reasoning: "", chunks: 0 };
+  if (!stream) return sendWholeChat(request);
+  const received = { text: "", reasoning: "", chunks: 0 };
   const calls = [];
   for await (const chunk of await client.chat.completions.create({
-    ...asked,
+    ...request,
     stream: true,
     stream_options: { include_usage: true },
   })) {
-    heard.chunks += 1;
-    if (chunk.usage) heard.usage = [chunk.usage.prompt_tokens, chunk.usage.completion_tokens];
+    received.chunks += 1;
+    if (chunk.usage) received.usage = [chunk.usage.prompt_tokens, chunk.usage.completion_tokens];
     for (const { delta, finish_reason } of chunk.choices) {
-      heard.text += delta.content ?? "";
-      heard.reasoning += delta.reasoning ?? "";
-      heard.finish = finish_reason;
+      received.text += delta.content ?? "";
+      received.reasoning += delta.reasoning ?? "";
+      received.finish = finish_reason;
       for (const call of delta.tool_calls ?? []) {
         calls[call.index] ??= { name: call.function.name, arguments: "" };
         calls[call.index].arguments += call.function.arguments;
       }
     }
   }
-  return { ...heard, calls: calls.map(read) };
+  return { ...received, calls: calls.map(read) };
 }
 
-function put({ output, output_text, usage, status, incomplete_details }) {
+function parse({ output, output_text, usage, status, incomplete_details }) {
   const summaries = output.filter(({ type }) => type === "reasoning").flatMap(({ summary }) => summary);
   return {
     text: output_text,
@@ -65,38 +65,38 @@ function put({ output, output_text, usage, status, incomplete_details }) {
   };
 }
 
-async function hearResponse(text, { stream, tools, model = "mochi" }) {
-  const asked = { model, input: text, ...(tools && { tools: [{ type: "function", ...CLOCK }] }) };
-  if (!stream) return put(await client.responses.create(asked));
-  const heard = { text: "", reasoning: "", chunks: 0 };
-  for await (const event of await client.responses.create({ ...asked, stream: true })) {
-    heard.chunks += 1;
-    if (event.type === "response.output_text.delta") heard.text += event.delta;
-    if (event.type === "response.reasoning_summary_text.delta") heard.reasoning += event.delta;
+async function sendResponse(text, { stream, tools, model = "mochi" }) {
+  const request = { model, input: text, ...(tools && { tools: [{ type: "function", ...CLOCK }] }) };
+  if (!stream) return parse(await client.responses.create(request));
+  const received = { text: "", reasoning: "", chunks: 0 };
+  for await (const event of await client.responses.create({ ...request, stream: true })) {
+    received.chunks += 1;
+    if (event.type === "response.output_text.delta") received.text += event.delta;
+    if (event.type === "response.reasoning_summary_text.delta") received.reasoning += event.delta;
     if (event.type === "response.failed") throw new Error(event.response.error.message);
     if (event.response?.usage) {
       const texts = event.response.output.flatMap(({ type, content }) => (type === "message" ? content : []));
-      heard.end = put({ output_text: texts.map(({ text }) => text).join(""), ...event.response });
+      received.end = parse({ output_text: texts.map(({ text }) => text).join(""), ...event.response });
     }
   }
-  assert.deepEqual([heard.end.text, heard.end.reasoning], [heard.text, heard.reasoning]);
-  return { ...heard.end, chunks: heard.chunks };
+  assert.deepEqual([received.end.text, received.end.reasoning], [received.text, received.reasoning]);
+  return { ...received.end, chunks: received.chunks };
 }
 
-speaks("chat completions", {
-  hear: hearChat,
+testApi("chat completions", {
+  sendMessage: sendChat,
   finishes: { stop: "stop", tools: "tool_calls", length: "length" },
   status,
 });
 
-speaks("responses", {
-  hear: hearResponse,
+testApi("responses", {
+  sendMessage: sendResponse,
   finishes: { stop: "completed", tools: "completed", length: "max_output_tokens" },
   status,
 });
 
-test("a refusal says when to come again", async () => {
-  await assert.rejects(hearChat("refuse", { stream: false }), (error) => {
+test("a rate limit error has the header Retry-After", async () => {
+  await assert.rejects(sendChat("refuse", { stream: false }), (error) => {
     assert.ok(error instanceof OpenAI.RateLimitError);
     assert.equal(error.headers.get("retry-after"), "2");
     return true;

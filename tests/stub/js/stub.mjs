@@ -1,4 +1,4 @@
-// A mochi-stub of its own for each suite: on a free port, with the configuration beside this file, and without waiting.
+// One mochi-stub for each suite: on a free port, with `config.yaml` and without pacing.
 // `mochi-stub` must be on the PATH: `uv run npm test` in this folder.
 
 import { spawn } from "node:child_process";
@@ -9,13 +9,13 @@ import { after } from "node:test";
 
 const CONFIG = fileURLToPath(new URL("config.yaml", import.meta.url));
 
-// The URL of a stub that ends with the suite.
+// Start a stub that ends with the suite, and return its URL.
 export function startStub() {
   const options = ["--port", "0", "--speed", "0", "--config", CONFIG, "--log-level", "warning"];
   return start("mochi-stub", ["run", ...options]);
 }
 
-// The URL that a command prints when it serves; it ends with the suite.
+// Start a command that ends with the suite, and return the URL that it prints.
 export async function start(command, options) {
   const process = spawn(command, options, { stdio: ["ignore", "pipe", "inherit"] });
   after(async () => {

@@ -1,4 +1,4 @@
-"""Importing tools does not get in the way of what else the process imports at the same moment."""
+"""The import of tools does not affect other imports of the process at the same time."""
 
 import sys
 import threading

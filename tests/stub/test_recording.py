@@ -1,4 +1,4 @@
-"""Recording from a server (here another stub) and replaying what was recorded."""
+"""Recording of another server (here a stub) and replay of the recordings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def recording(upstream: StubServer, folder: Path) -> Iterator[StubServer]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Recordings of all the requests. Tests only read them."""
+    """The directory with recordings of all requests. Tests only read it."""
     made = tmp_path_factory.mktemp("recordings") / "made"
     with StubServer(speed=0) as upstream, recording(upstream, made) as recorder:
         for method, path, body in REQUESTS:
@@ -72,8 +72,8 @@ def replaying(folder: Path) -> StubServer:
     return StubServer(config=folder / "config.yaml", speed=0)
 
 
-def meaning(answer: RawResponse) -> Any:
-    """What the bytes say, whatever their blanks."""
+def parsed_content(answer: RawResponse) -> Any:
+    """Return the parsed content of an answer, regardless of whitespace."""
     text = answer.body.decode()
     if answer.headers.get("content-type", "").startswith("text/event-stream"):
         data = [line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith("data:")]
@@ -89,7 +89,7 @@ def test_recording_is_replayed_without_loss(folder: Path, private_stub: StubServ
         for method, path, body in REQUESTS:
             again, direct = send_request(replay, method, path, body), send_request(private_stub, method, path, body)
             assert again.status == direct.status, path
-            assert meaning(again) == meaning(direct), path
+            assert parsed_content(again) == parsed_content(direct), path
             assert again.headers["content-type"].partition(";")[0] == direct.headers["content-type"].partition(";")[0]
             if path.startswith("/api"):
                 assert again.body == direct.body
@@ -338,6 +338,6 @@ def test_path_prefix_and_key_order_are_not_compared() -> None:
     assert replace(one, stream=False).digest == whole.digest
 
 
-def test_miss_without_any_recording_says_so() -> None:
+def test_miss_without_recordings_is_reported() -> None:
     wanted = request_key("POST", "/api/chat", "", b"{}")
     assert describe_nearest(wanted, []) == "there is no recording of any POST request"

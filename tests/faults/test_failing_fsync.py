@@ -1,4 +1,4 @@
-"""A disk whose fsync fails: no change is acknowledged that is not durable."""
+"""A disk whose fsync fails: a change is acknowledged only if it is durable."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_failing_fsync_fails_changes_and_keeps_stored_state(stub: StubServer, tm
     arguments = ["--port", "0", "--ollama-host", stub.url]
     with Command("mochi_server", *arguments, cwd=tmp_path, **ENVIRONMENT) as command, command.api() as api:
         client = Client(api)
-        before = client.seen()
+        before = client.stored_state()
     files = contents_of(tmp_path)
 
     with (
@@ -28,14 +28,14 @@ def test_failing_fsync_fails_changes_and_keeps_stored_state(stub: StubServer, tm
         command.api() as client.api,
     ):
         assert client.outcomes(CHANGES) == dict.fromkeys(CHANGES, FAILED)
-        assert client.seen() == before
+        assert client.stored_state() == before
     assert contents_of(tmp_path) == files
 
     with (
         Command("mochi_server", *arguments, cwd=tmp_path, **ENVIRONMENT) as command,
         command.api() as client.api,
     ):
-        assert client.seen() == before
+        assert client.stored_state() == before
         assert FAILED not in client.outcomes(CHANGES).values()
 
 
