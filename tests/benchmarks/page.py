@@ -93,7 +93,7 @@ def _overview(measures: Mapping[str, Saved]) -> list[str]:
     measured = sum(aim.met is not None for _, aim in aims)
     lines = [[title, aim.what, *report.judged(aim)] for title, aim in aims]
     table = _table(["measurement", "aim", "measured", "limit", "result"], lines)
-    return ["## Aims", "", f"{met} of {measured} measured aims are met.", "", *table, ""]
+    return ["## Aims", "", f"mochi-server meets {met} of the {measured} aims that were measured.", "", *table, ""]
 
 
 def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[str]:
