@@ -1,4 +1,4 @@
-"""Measurement of the time until the command prints its version, and until it is ready.
+"""Measurement of the time until the command prints its version, and of the time until the server is ready.
 
 The server is ready when its health route answers with 200. Each start is a new process. For comparison, the benchmark
 also starts the Python interpreter alone, because no program in Python can start faster. The very first start of the
