@@ -24,11 +24,11 @@ REASONS = Path(__file__).parent / "reasons.yaml"
 
 _HEAD = f"""# Performance
 
-After reading this page you know how much CPU time and memory mochi-server needs, how fast it responds, and which aims
-it misses. The server is compared with minimal relays and with another proxy.
+After reading this page you know how much CPU time and memory mochi-server needs, how fast it responds, and which of
+its aims it misses. The page compares the server with minimal relays and with another proxy.
 
-The figures come from the saved run `docs/performance.json`. To measure again, use an idle Linux machine with at least
-two cores:
+The figures come from the saved run `docs/performance.json`. To measure again, run these commands on an idle Linux
+machine with at least two cores:
 
 <!-- not run: it takes minutes and needs an idle machine -->
 ```bash
@@ -39,32 +39,36 @@ uv run python -m tests.benchmarks.page
 | Option | Effect |
 |---|---|
 | `--only NAME` | runs one measurement |
-| `--rounds N` | repeats each measurement N times; figures are medians of the rounds |
-| `--no-peer` | neither installs nor measures the peer |
-| `--profile` | runs one more round with the profiler py-spy |
+| `--rounds N` | repeats each measurement N times; each figure is then the median of N rounds |
+| `--no-peer` | neither installs nor measures the other proxy (the peer) |
+| `--profile` | runs one more round of each measurement with the profiler py-spy |
 
-`--help` lists all options.
+The option `--help` lists all options.
 
 ## What is compared
 
-Everything runs on one machine. The [upstream](glossary.md#upstream), the server and the load generator are separate
-processes. The upstream sends the lines of Ollama as plain bytes. Each round measures the servers in a different order.
+A measurement uses three programs on one machine. The load generator sends requests to a server. The server sends its
+own requests to the [upstream](glossary.md#upstream), a program in place of Ollama that sends the same bytes as Ollama.
+Each program is a separate process. The table lists the servers that are compared. Each round measures them in a
+different order.
 
-| Name | Program between the load generator and the upstream |
+| Name in the tables | Server between the load generator and the upstream |
 |---|---|
 | mochi-server | this server |
-| raw relay | about the minimum for Python: asyncio protocols and httptools; no sessions, files, limits or resuming |
-| aiohttp relay | about the minimum with aiohttp's HTTP client; none of these features either |
-| peer | {PEER.name}, an installable proxy |
-| direct | none |
+| raw relay | forwards bytes with asyncio protocols and httptools, which is about the minimum work in Python |
+| aiohttp relay | forwards bytes with aiohttp, which is about the minimum work with aiohttp's HTTP client |
+| peer | {PEER.name}, a proxy that anyone can install |
+| direct | no server: the load generator sends its requests to the upstream |
 
-- CPU time is the user and system time of the server's process, including all threads.
-- `p50` is the median and `p99` the 99th percentile.
-- *Peer relative to this server* is the figure of the peer divided by the figure of mochi-server.
-- The profiles show in which modules and functions the server spends its time. py-spy samples the threads that hold
-  Python's global interpreter lock. Time in C code counts for the calling function. The event loop therefore includes
-  waking up and reading from sockets, and `send` includes writing to them.
-  *Python's own* is the standard library.
+- The two relays have no sessions, files, limits or resuming.
+- The CPU time of a server is the user and system time of its process, including all threads.
+- `p50` is the median, and `p99` is the 99th percentile.
+- *Peer relative to this server* is a ratio: the figure of the peer divided by the figure of mochi-server.
+- The profiles show in which modules and functions mochi-server spends its time. The profiler py-spy samples the threads
+  that hold Python's global interpreter lock. If a function calls C code, the profile adds the time of the C code to
+  this function. Therefore the share of the event loop includes the time for waking up and reading from sockets. The
+  share of `send` includes the time for writing to sockets.
+- In a profile, *Python's own* is the standard library.
 """
 _NO_REASON = "The reason is not known yet."
 
@@ -89,7 +93,7 @@ def _overview(measures: Mapping[str, Saved]) -> list[str]:
     measured = sum(aim.met is not None for _, aim in aims)
     lines = [[title, aim.what, *report.judged(aim)] for title, aim in aims]
     table = _table(["measurement", "aim", "measured", "limit", "result"], lines)
-    return ["## Aims", "", f"{met} of {measured} measured aims are met.", "", *table, ""]
+    return ["## Aims", "", f"mochi-server meets {met} of the {measured} aims that were measured.", "", *table, ""]
 
 
 def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[str]:

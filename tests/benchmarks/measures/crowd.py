@@ -1,8 +1,8 @@
 """Measurement of many streams on a server that has one CPU core for itself.
 
-The clients and the upstream use another core. The streams have the speed of a model. The figures show how long
-clients wait for the first token, and how long they wait for a token in the middle of an answer. The second figure is
-the longest such wait in any stream. It includes the regular time between two tokens.
+The clients and the upstream use another core. The upstream sends the tokens of each stream at the speed of a model.
+*First token* is the time that a client waits for the first token of its answer. *Longest wait* is the longest time
+between two tokens in the middle of an answer. It includes the regular time between two tokens of the upstream.
 """
 
 import os

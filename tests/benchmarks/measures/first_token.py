@@ -1,13 +1,15 @@
 """Measurement of the time that a server adds before the first token.
 
-The added time is the difference to a request that goes directly to the upstream. The upstream sends its first token
-after a fixed delay, and the other tokens at the speed of a model. There are three loads:
+The benchmark also sends requests directly to the upstream. The added time is the time to the first token through the
+server, minus the time to the first token of a direct request. The upstream sends its first token after a fixed delay,
+and its other tokens at the speed of a model. There are three loads:
 
-- one stream at a time
-- concurrent streams, which start one after another until the given number is running
-- the same number of streams, all started at once, so that the last one waits for the start of all others
+- *One at a time*: each stream starts when the previous stream has ended.
+- *Concurrent*: streams start one after another, until the number in the table is running.
+- *Started at once*: the same number of streams, all requested at the same moment. The last stream to start waits until
+  all others have started.
 
-Each stream has its own session, which was created before the measurement.
+Each stream has its own session, which the benchmark creates before the measurement.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Measurement of the response time of health checks while many answers stream.
 
-The answers stream as fast as the upstream can send them. The checks come from a separate process, one after another
-on one connection.
+The upstream sends the tokens of the answers as fast as it can. A separate process sends the health checks one after
+another over one connection.
 """
 
 from contextlib import ExitStack

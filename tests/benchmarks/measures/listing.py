@@ -1,10 +1,14 @@
 """Measurement of the session list and the search in a directory with many sessions.
 
-For the first list there is no index, and the server reads every file. The warm lists follow. The first search adds
-the text of every session to the index, and the warm searches follow. Meanwhile, other clients request a session and
-the server's health, one request after another. The last row shows the longest wait of these requests.
+- *First list*: there is no index yet, so the server reads every file.
+- *Warm list*: a list after the first one, which uses the index.
+- *First search*: the server adds the text of every session to the index.
+- *Warm search*: a search after the first one, which uses the texts in the index.
 
-The library created the sessions. Each has one turn.
+During these lists and searches, other clients request a session and the server's health, one request after another. The
+last row of the table of figures shows the longest time that such a request takes.
+
+The benchmark creates the sessions with the library, not over HTTP. Each session has one turn.
 """
 
 import time

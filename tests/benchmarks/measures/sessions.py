@@ -1,11 +1,12 @@
 """Measurement of the cost of a turn on a session that already has many messages.
 
-The time is from the request to the end of the stream, with one turn at a time.
+The time of a turn begins with the request and ends with the end of the stream. Only one turn runs at a time.
 
-The upstream answers at once and does not read its prompt. Its models have such a large context window that nothing is
-shortened or compacted. The server therefore reads, sends and stores the whole history. The figures show the work for
-the session and for the transfer of the prompt. The library created the sessions, and all messages have the same
-length.
+The upstream answers at once and does not read its prompt. Its models have a very large context window, so that the
+server never shortens or compacts a prompt. The server therefore reads, sends and stores the whole history in each turn.
+The figures show the work of the server for the session and for the transfer of the prompt.
+
+The benchmark creates the sessions with the library, not over HTTP. All messages have the same length.
 """
 
 from contextlib import ExitStack

@@ -1,8 +1,8 @@
-"""Measurement of the time until the command prints its version, and until it is ready.
+"""Measurement of the time until the command prints its version, and of the time until the server is ready.
 
-The server is ready when a GET of its health route returns 200. Each start is a new process. The Python interpreter
-alone is the lower bound. The very first start is not measured, because it compiles the modules that later starts
-import.
+The server is ready when its health route answers with 200. Each start is a new process. For comparison, the benchmark
+also starts the Python interpreter alone, because no program in Python can start faster. The very first start of the
+server is not measured, because it compiles the modules that later starts import.
 """
 
 import subprocess

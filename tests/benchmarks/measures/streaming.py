@@ -1,11 +1,14 @@
 """Measurement of the CPU time that the server needs for one event of a stream.
 
-There are two loads. First, streams deliver events at the speed of a model, so that each event wakes the server. Then
-long answers arrive as bursts, as fast as the upstream can send them.
+There are two loads. In the first load, the upstream sends the events of each stream at the speed of a model, so that
+each event wakes the server. In the second load, the upstream sends long answers as bursts, as fast as it can.
 
-The column *direct* shows the load without a server in between. The delay of an event is the time from the upstream's
-write to the client's read. A server that cannot keep up with the load is measured at its own maximum. An event then
-costs less CPU time than at a normal load. The streams of such a server are cut off at the end of the planned time.
+The column *direct* shows the figures without a server between the client and the upstream. The *delay* of an event is
+the time between the write in the upstream and the read in the client.
+
+If a server is too slow for the load, the benchmark measures it at its own maximum speed. At its maximum, a server uses
+less CPU time for each event than at a normal load. The benchmark ends the streams of such a server when the planned
+time is over.
 """
 
 from dataclasses import dataclass
