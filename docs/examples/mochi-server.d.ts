@@ -1037,7 +1037,7 @@ export interface components {
         };
         /**
          * AgentSettings
-         * @description Which agents a session may call.
+         * @description Agents that a session may call.
          */
         AgentSettings: {
             /** Enabled Agents */
@@ -1375,7 +1375,7 @@ export interface components {
             type: "function";
             function: components["schemas"]["FunctionTool"];
         };
-        /** @description The whole response; times in milliseconds, tokens as Ollama counted them. */
+        /** @description Complete response. Times are in milliseconds; tokens are Ollama's counts. */
         CompareAnswered: {
             modelId: string;
             response: string;
@@ -1385,7 +1385,7 @@ export interface components {
             totalMs: number;
             tokensPerSecond: number | null;
         };
-        /** @description `done`: The whole response; times in milliseconds, tokens as Ollama counted them. */
+        /** @description `done`: Complete response. Times are in milliseconds; tokens are Ollama's counts. */
         CompareAnsweredEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1394,12 +1394,12 @@ export interface components {
             event: "done";
             data: components["schemas"]["CompareAnswered"];
         };
-        /** @description A piece of the answer, or of the thinking before it. */
+        /** @description Part of the response, or of the thinking before it. */
         CompareChunk: {
             modelId: string;
             delta: string;
         };
-        /** @description `chunk`: A piece of the answer, or of the thinking before it. */
+        /** @description `chunk`: Part of the response, or of the thinking before it. */
         CompareChunkEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1408,11 +1408,11 @@ export interface components {
             event: "chunk";
             data: components["schemas"]["CompareThinkingChunk"] | components["schemas"]["CompareChunk"];
         };
-        /** @description All models have had their turn. */
+        /** @description All models have completed or failed. */
         CompareComplete: {
             message: string;
         };
-        /** @description `complete`: All models have had their turn. */
+        /** @description `complete`: All models have completed or failed. */
         CompareCompleteEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1421,11 +1421,11 @@ export interface components {
             event: "complete";
             data: components["schemas"]["CompareComplete"];
         };
-        /** @description The model has finished. */
+        /** @description The model has completed its response. */
         CompareEnd: {
             modelId: string;
         };
-        /** @description `end`: The model has finished. */
+        /** @description `end`: The model has completed its response. */
         CompareEndEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1434,12 +1434,12 @@ export interface components {
             event: "end";
             data: components["schemas"]["CompareEnd"];
         };
-        /** @description The model has failed; nothing more of it comes. */
+        /** @description The model has failed. It has no further events. */
         CompareFailed: {
             modelId: string;
             error: string;
         };
-        /** @description `error`: The model has failed; nothing more of it comes. */
+        /** @description `error`: The model has failed. It has no further events. */
         CompareFailedEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1448,13 +1448,13 @@ export interface components {
             event: "error";
             data: components["schemas"]["CompareFailed"];
         };
-        /** @description A model's turn begins. */
+        /** @description Name and provider of the next model. */
         CompareMetadata: {
             modelId: string;
             modelName: string;
             provider: string;
         };
-        /** @description `metadata`: A model's turn begins. */
+        /** @description `metadata`: Name and provider of the next model. */
         CompareMetadataEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1520,11 +1520,11 @@ export interface components {
                 stop?: string[] | null;
             } | null;
         };
-        /** @description The model is asked. */
+        /** @description The request is sent to the model. */
         CompareStart: {
             modelId: string;
         };
-        /** @description `start`: The model is asked. */
+        /** @description `start`: The request is sent to the model. */
         CompareStartEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1535,7 +1535,7 @@ export interface components {
         };
         /** @description Event of a comparison. `data` is JSON. */
         CompareStreamEvent: components["schemas"]["CompareMetadataEvent"] | components["schemas"]["CompareStartEvent"] | components["schemas"]["CompareChunkEvent"] | components["schemas"]["CompareEndEvent"] | components["schemas"]["CompareAnsweredEvent"] | components["schemas"]["CompareFailedEvent"] | components["schemas"]["CompareCompleteEvent"];
-        /** @description A piece of thinking; it is no part of the response. */
+        /** @description Part of the thinking, which is not part of the response. */
         CompareThinkingChunk: {
             modelId: string;
             delta: string;
@@ -1843,10 +1843,7 @@ export interface components {
             /** Mean Seconds */
             mean_seconds: number;
         };
-        /**
-         * FileCall
-         * @description A tool call as Ollama writes it.
-         */
+        /** FileCall */
         FileCall: {
             /** Id */
             id: string;
@@ -1854,10 +1851,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /**
-         * FileCallFunction
-         * @description What is called, with what.
-         */
+        /** FileCallFunction */
         FileCallFunction: {
             /** Name */
             name: string;
@@ -1868,10 +1862,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /**
-         * FileMessage
-         * @description A message of a session file.
-         */
+        /** FileMessage */
         FileMessage: {
             /**
              * Role
@@ -1898,10 +1889,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /**
-         * FileMetadata
-         * @description The head of a session file.
-         */
+        /** FileMetadata */
         FileMetadata: {
             /** Model */
             model: string;
@@ -2169,7 +2157,7 @@ export interface components {
         };
         /**
          * OpenWebUIBareChat
-         * @description A chat as old exports have it, with nothing beside it.
+         * @description Chat of an old export, without surrounding metadata.
          */
         OpenWebUIBareChat: {
             /**
@@ -2205,7 +2193,7 @@ export interface components {
         };
         /**
          * OpenWebUIChat
-         * @description A chat of an Open WebUI export. Times are in seconds since 1970.
+         * @description Chat of an Open WebUI export. Times are in Unix seconds.
          */
         OpenWebUIChat: {
             chat: components["schemas"]["OpenWebUIContent"];
@@ -2229,9 +2217,7 @@ export interface components {
         };
         /**
          * OpenWebUIContent
-         * @description What the chat consists of: ``history``, or, before there were trees, ``messages`` alone.
-         *
-         *     ``timestamp`` is in milliseconds.
+         * @description Content of a chat: ``history``, or ``messages`` in old exports. ``timestamp`` is in Unix milliseconds.
          */
         OpenWebUIContent: {
             /**
@@ -2268,7 +2254,7 @@ export interface components {
         };
         /**
          * OpenWebUIHistory
-         * @description The tree; ``currentId`` is the last message of the branch that is shown.
+         * @description Tree of messages. ``currentId`` is the last message of the current branch.
          */
         OpenWebUIHistory: {
             /** Messages */
@@ -2285,7 +2271,7 @@ export interface components {
         };
         /**
          * OpenWebUIMessage
-         * @description A message and where it hangs. ``timestamp`` is in seconds since 1970. One without a role was never shown.
+         * @description Message and its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored.
          */
         OpenWebUIMessage: {
             /**
@@ -2323,10 +2309,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /**
-         * OpenWebUIParams
-         * @description The chat's own settings.
-         */
+        /** OpenWebUIParams */
         OpenWebUIParams: {
             /**
              * System
@@ -2627,9 +2610,7 @@ export interface components {
         };
         /**
          * SessionFile
-         * @description A session as it is stored and exported: `metadata`, which is what lists show of it, and its `messages`.
-         *
-         *     In exports, `blobs` are the images that messages name: base64 of their bytes, by their SHA-256 in hex.
+         * @description Session file. In exports, `blobs` has the images of the messages as base64, by their SHA-256 in hex.
          */
         SessionFile: {
             metadata: components["schemas"]["FileMetadata"];
@@ -3273,7 +3254,7 @@ export interface components {
         };
         /**
          * ToolExecutionPolicy
-         * @description When a tool call needs a human's approval.
+         * @description Policy that determines which tool calls need approval.
          * @enum {string}
          */
         ToolExecutionPolicy: "always_confirm" | "never_confirm" | "confirm_destructive";
@@ -3353,7 +3334,7 @@ export interface components {
         };
         /**
          * ToolSettings
-         * @description Which tools a session may use; ``tools`` and ``tool_group`` together mean the union.
+         * @description Tools that a session may use: the union of ``tools`` and the tools of ``tool_group``.
          */
         ToolSettings: {
             /** Tools */
@@ -3625,7 +3606,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3705,7 +3686,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3815,7 +3796,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3864,7 +3845,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3913,7 +3894,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -3962,7 +3943,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4042,7 +4023,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4089,7 +4070,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4167,7 +4148,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4227,7 +4208,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4276,7 +4257,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4332,7 +4313,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4412,7 +4393,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4492,7 +4473,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4545,7 +4526,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4594,7 +4575,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4657,7 +4638,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4747,7 +4728,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4827,7 +4808,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4901,7 +4882,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4990,7 +4971,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5030,7 +5011,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5070,7 +5051,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5146,7 +5127,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5184,7 +5165,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5233,7 +5214,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5262,7 +5243,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolList"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5291,7 +5272,7 @@ export interface operations {
                     "application/json": components["schemas"]["ExecutionList"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5320,7 +5301,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolList"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5360,7 +5341,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5389,7 +5370,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5418,7 +5399,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5447,7 +5428,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentChatList"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5487,7 +5468,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5536,7 +5517,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5565,7 +5546,7 @@ export interface operations {
                     "application/json": components["schemas"]["PromptList"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5625,7 +5606,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5665,7 +5646,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5727,7 +5708,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5774,7 +5755,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5803,7 +5784,7 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5832,7 +5813,7 @@ export interface operations {
                     "application/json": components["schemas"]["Alive"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5870,7 +5851,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5899,7 +5880,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5937,7 +5918,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5995,7 +5976,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6092,7 +6073,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error, including those before routing: 400, 401, 403, 408, 413, 431. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;

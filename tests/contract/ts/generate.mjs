@@ -10,7 +10,7 @@ import ts from "typescript";
 const FILE = fileURLToPath(new URL("../../../docs/examples/mochi-server.d.ts", import.meta.url));
 const HEAD = `// Types of mochi-server's API, generated from its OpenAPI document. \`data\` of an event has the type of its parsed JSON.\n\n`;
 
-X
+// Type of an event's `data`: that of the JSON in it.
 function transform(schema) {
   if (schema.contentSchema === undefined) return undefined;
   return typeOf(schema.contentSchema);
