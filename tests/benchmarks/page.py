@@ -16,7 +16,7 @@ from tests.benchmarks.__main__ import MEASURES
 from tests.benchmarks.measures import Aim
 from tests.benchmarks.profiling import Profile
 from tests.benchmarks.relays.peer import PEER
-from tests.benchmarks.results import Saved, restored
+from tests.benchmarks.results import Saved, from_json
 
 DOCS = Path(__file__).parents[2] / "docs"
 PATH, RESULTS = DOCS / "performance.md", DOCS / "performance.json"
@@ -84,16 +84,16 @@ def written_reasons() -> dict[str, dict[str, str]]:
 
 
 def _overview(measures: Mapping[str, Saved]) -> list[str]:
-    aims = [(MEASURES[name].TITLE, aim) for name, measure in measures.items() for aim in restored(measure).aims]
+    aims = [(MEASURES[name].TITLE, aim) for name, measure in measures.items() for aim in from_json(measure).aims]
     met = sum(aim.met is True for _, aim in aims)
     measured = sum(aim.met is not None for _, aim in aims)
-    lines = [[title, aim.what, *report.judged(aim)] for title, aim in aims]
+    lines = [[title, aim.what, *report.target_cells(aim)] for title, aim in aims]
     table = _table(["measurement", "aim", "measured", "limit", "result"], lines)
     return ["## Aims", "", f"{met} of {measured} measured aims are met.", "", *table, ""]
 
 
 def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[str]:
-    findings = restored(measure)
+    findings = from_json(measure)
     yield from (f"## {MEASURES[name].TITLE}", "", str(MEASURES[name].__doc__).strip(), "")
     workload = [(text, report.number(value)) for text, value in measure["workload"].items()]
     yield from (*_table([f"workload (`--only {name}`)", "value"], workload), "")

@@ -23,7 +23,7 @@ def read(arguments: Namespace, measure: str, workload: type[Any]) -> Any:
     return workload(**{name: getattr(arguments, option) for name, option in names.items()})
 
 
-def described(work: Any) -> dict[str, float]:
+def values_by_text(work: Any) -> dict[str, float]:
     """Return each value by its text."""
     values = asdict(work)
     return {one.metadata["text"]: values[one.name] for one in fields(work)}

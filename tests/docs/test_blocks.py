@@ -49,7 +49,7 @@ def run(block: Block, world: World) -> None:
         world.write(block.title, block.text)
     elif block.language == "python":
         # Blank lines in front, so that a traceback names the line of the page.
-        code = compile("\n" * block.line + world.addressed(block.text), str(block.page), "exec")
+        code = compile("\n" * block.line + world.with_running_addresses(block.text), str(block.page), "exec")
         exec(code, world.names)  # noqa: S102 - the code is a page of this repository
     else:
         print(world.bash(block.text))
