@@ -40,7 +40,6 @@ _SAVED = Path("benchmarks.json")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
     arguments = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on exit
     if arguments.profile and not profiling.available():

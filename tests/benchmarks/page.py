@@ -70,7 +70,6 @@ _NO_REASON = "The reason is not known yet."
 
 
 def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the text of the page."""
     measures = {name: saved["measures"][name] for name in MEASURES if name in saved["measures"]}
     sections = [_section(name, measure, reasons.get(name) or {}) for name, measure in measures.items()]
     machine = ["## Machine", "", *_table(["property", "value"], saved["machine"].items()), ""]
@@ -128,7 +127,6 @@ def _table(head: Sequence[str], lines: Any) -> list[str]:
 
 
 def main() -> None:
-    """Write the page."""
     saved = json.loads(RESULTS.read_text(encoding="utf-8"))
     PATH.write_text(page(saved, written_reasons()), encoding="utf-8")
 

@@ -7,7 +7,6 @@ from tests.benchmarks.profiling import Profile
 
 
 def text(title: str, findings: Findings) -> str:
-    """Return the tables of a measurement."""
     aims = [["aim", "found", "limit", ""], *([aim.what, *target_cells(aim)] for aim in findings.aims)]
     return f"{title}\n{_aligned(transposed(findings.rows))}\n\n{_aligned(aims)}\n"
 

@@ -25,7 +25,6 @@ def send_message(page: Page, text: str) -> None:
 
 
 def wait_for_answer(page: Page) -> None:
-    """Wait until the answer is complete."""
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
 
 

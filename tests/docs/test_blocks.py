@@ -44,7 +44,6 @@ def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def run(block: Block, world: World) -> None:
-    """Run one block."""
     if block.title:
         world.write(block.title, block.text)
     elif block.language == "python":

@@ -74,7 +74,6 @@ class World:
         return self._shell.run(self.with_running_addresses(script))
 
     def write(self, name: str, text: str) -> None:
-        """Write a file into the clone."""
         path = self.clone / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.with_running_addresses(text))

@@ -35,7 +35,6 @@ class RawClient:
         self.send(data[: int(len(data) * share)])
 
     def set_timeout(self, seconds: float) -> None:
-        """Set the timeout of each later call."""
         self._socket.settimeout(seconds)
 
     def close(self) -> None:
@@ -76,7 +75,6 @@ class RawClient:
 
 
 def request(path: str, body: dict[str, Any]) -> bytes:
-    """Return the bytes of a request."""
     content = json.dumps(body).encode()
     head = (
         f"POST /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -25,7 +25,6 @@ def hold_lock(sessions_dir: Path, session_id: str) -> AbstractContextManager[Non
 
 
 def other_session(api: Api, session_id: str) -> str:
-    """A session with another lock."""
     while True:
         other: str = api.create_session("mochi")["session_id"]
         if int(other, 16) % SLOTS != int(session_id, 16) % SLOTS:

@@ -54,7 +54,6 @@ def _round(chance: random.Random) -> list[Message]:
 
 
 def sent(prompt: Prompt) -> Any:
-    """Return the messages in Ollama's format."""
     return orjson.loads(orjson.dumps(chat_payload("m", prompt.messages)["messages"]))
 
 
