@@ -67,7 +67,7 @@ def event_types(events: list[Event]) -> list[str]:
     return [kind for kind, _ in groupby(event.type for event in events)]
 
 
-def only(events: list[Event], kind: str) -> list[dict[str, Any]]:
+def data_of_type(events: list[Event], kind: str) -> list[dict[str, Any]]:
     return [event.data for event in events if event.type == kind]
 
 
@@ -99,7 +99,7 @@ def test_event_sequence_follows_specification(api: Api, data_dir: Path) -> None:
 
     assert event_types(events) == [kind for i, kind in enumerate(ACTING) if i not in (1, 2)]
     (start,), (called,), (result,), (complete,) = (
-        only(events, f"agent_{kind}") for kind in ("start", "tool_call", "tool_result", "complete")
+        data_of_type(events, f"agent_{kind}") for kind in ("start", "tool_call", "tool_result", "complete")
     )
     chat_id, call_id = start["agent_session_id"], api.messages(session_id)[1]["tool_calls"][0]["id"]
     ours = {"agent_name": "helper", "agent_session_id": chat_id, "parent_call_id": call_id}
@@ -122,7 +122,7 @@ def test_plan_and_announcement_come_before_tool_calls(api: Api) -> None:
 def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
-    complete = only(events, "agent_complete")[0]
+    complete = data_of_type(events, "agent_complete")[0]
 
     user, asking, result, answer = api.messages(session_id)
     assert [m["role"] for m in (user, asking, result, answer)] == ["user", "assistant", "tool", "assistant"]
@@ -136,9 +136,9 @@ def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -
     assert roles(chat["messages"]) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
     assert (system["content"], instruction["content"]) == (
         "You are helper.",
-        only(events, "agent_start")[0]["instruction"],
+        data_of_type(events, "agent_start")[0]["instruction"],
     )
-    assert "".join(e["content"] for e in only(events, "agent_planning")) == plan["content"]
+    assert "".join(e["content"] for e in data_of_type(events, "agent_planning")) == plan["content"]
     assert "tool_calls" not in plan
     assert (acting["tool_calls"][0]["id"], looked["content"]) == (looked["tool_call_id"], "Nothing to see.")
     assert complete["output"].endswith(end["content"])
@@ -173,29 +173,29 @@ def test_collected_turn_lists_agent_call_once(api: Api) -> None:
 def test_agent_without_tool_call_gets_one_more_request(api: Api) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
-    chat = agent_chat(api, only(events, "agent_complete")[0]["session_id"])
+    chat = agent_chat(api, data_of_type(events, "agent_complete")[0]["session_id"])
     assert roles(chat) == ["system", "user", "assistant", "assistant", "assistant"]
 
 
 def test_agent_that_calls_tools_at_once_needs_no_plan(api: Api) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(calls("look"), words(2)), words(2)))
-    chat = agent_chat(api, only(events, "agent_complete")[0]["session_id"])
+    chat = agent_chat(api, data_of_type(events, "agent_complete")[0]["session_id"])
     assert roles(chat) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
 
 
 def test_next_turn_of_each_session_works(api: Api, data_dir: Path) -> None:
     session_id = session_with(api)
     first = api.stream_message(session_id, nested(delegate(calls("note", text="one"), words(2)), words(2)))
-    chat_id = only(first, "agent_complete")[0]["session_id"]
+    chat_id = data_of_type(first, "agent_complete")[0]["session_id"]
     assert api.send_message(session_id, "And now?")["message"]["content"]
 
     again = delegate(calls("note", text="two"), words(2), session_id=chat_id)
     second = api.stream_message(session_id, nested(again, words(2)))
 
-    assert only(second, "agent_start")[0]["agent_session_id"] == chat_id
+    assert data_of_type(second, "agent_start")[0]["agent_session_id"] == chat_id
     assert roles(agent_chat(api, chat_id)) == ["system", *["user", "assistant", "assistant", "tool", "assistant"] * 2]
-    output = only(second, "agent_complete")[0]["output"]
+    output = data_of_type(second, "agent_complete")[0]["output"]
     assert output.count("Calls note") == 1
     assert notes(data_dir) == ["one", "two"]
     assert agent_session_ids(api, session_id) == {chat_id}
@@ -209,7 +209,7 @@ def decide(api: Api, session_id: str, event: Event, **decision: Any) -> None:
 def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, data_dir: Path) -> None:
     session_id, other = session_with(api, "always_confirm"), server.api()
     begun = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
-    chat_id = only(begun, "agent_complete")[0]["session_id"]
+    chat_id = data_of_type(begun, "agent_complete")[0]["session_id"]
     message = nested(
         delegate(calls("note", text="yes"), words(2), session_id=chat_id),
         delegate(calls("note", text="no"), words(2), session_id=chat_id),
@@ -238,7 +238,7 @@ def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, d
         "message_complete",
         "done",
     ]
-    assert [r["error_code"] for r in only(events, "agent_tool_result")] == [None, "TOOL_EXECUTION_DENIED"]
+    assert [r["error_code"] for r in data_of_type(events, "agent_tool_result")] == [None, "TOOL_EXECUTION_DENIED"]
     assert notes(data_dir) == ["yes"]
     tools = [m for m in agent_chat(api, chat_id) if m["role"] == "tool"]
     assert [(m["success"], m["decided_by"]) for m in tools] == [(True, "user"), (False, "user")]
@@ -297,7 +297,7 @@ def test_event_has_full_output_and_model_gets_shortened_one(stub: StubServer, tm
         session_id = session_with(api)
         doing = delegate(calls("much"), calls("much"), words(2))
         events = api.stream_message(session_id, nested(doing, words(2)))
-        output = only(events, "agent_complete")[0]["output"]
+        output = data_of_type(events, "agent_complete")[0]["output"]
         result = api.messages(session_id)[2]["content"]
     assert len(output) > 2000
     assert len(result) <= 1000
@@ -323,7 +323,7 @@ def test_stop_stores_partial_work_of_agent(tmp_path: Path, phase: str) -> None:
                     other.ok(other.http.post(f"/chat/{session_id}/stop"))
         assert event_types(events)[-1] == "done"
         assert "agent_complete" not in event_types(events)
-        chat_id = only(events, "agent_start")[0]["agent_session_id"]
+        chat_id = data_of_type(events, "agent_start")[0]["agent_session_id"]
         chat, main = agent_chat(api, chat_id), api.messages(session_id)
     assert roles(main) == ["user", "assistant", "tool"]
     assert "interrupted" in main[2]["content"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.web.http_protocol import StrictHttpProtocol
-from tests.faults.rude_clients import RudeClient, request
+from tests.faults.raw_client import RawClient, request
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
@@ -33,15 +33,15 @@ def address(server: RunningServer) -> tuple[str, int]:
 @pytest.mark.parametrize("sent", [HALF_A_HEAD, HALF_A_BODY], ids=["half a head", "half a body"])
 @pytest.mark.parametrize("before", [b"", WHOLE], ids=["first", "second on its connection"])
 def test_incomplete_request_times_out(server: RunningServer, before: bytes, sent: bytes) -> None:
-    with RudeClient(address(server)) as client:
+    with RawClient(address(server)) as client:
         if before:
-            client.sends(before)
-            client.reads_until(b'{"status":"alive"}')
-        client.sends(sent)
-        answer = client.reads_until(b"}}")
+            client.send(before)
+            client.read_until(b'{"status":"alive"}')
+        client.send(sent)
+        answer = client.read_until(b"}}")
         assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
         assert b'"REQUEST_TIMED_OUT"' in answer
-        assert client.reads(1) == b""
+        assert client.read(1) == b""
 
 
 def test_idle_connection_is_closed(server: RunningServer) -> None:

@@ -31,7 +31,7 @@ def sent_images(stub: StubServer) -> list[Any]:
     return [message.get("images") for message in bodies[-1]["messages"]]
 
 
-def codes(events: list[Any]) -> list[str]:
+def warning_codes(events: list[Any]) -> list[str]:
     return [event.data["code"] for event in events if event.type == "warning"]
 
 
@@ -186,11 +186,11 @@ def test_model_without_vision_answers_with_warning(api: Api, stub: StubServer) -
 
     events = api.stream_message(session_id, "What was it?")
 
-    assert codes(events) == ["IMAGES_NOT_SUPPORTED"]
+    assert warning_codes(events) == ["IMAGES_NOT_SUPPORTED"]
     assert events[-2].type == "message_complete"
     assert sent_images(stub) == [None, None, None]
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": VISION_MODEL}))
-    assert codes(api.stream_message(session_id, "And now?")) == []
+    assert warning_codes(api.stream_message(session_id, "And now?")) == []
     assert sent_images(stub)[0] == [base64_image(PNG)]
 
 
@@ -201,7 +201,7 @@ def test_missing_image_file_causes_warning(
     session_id = session_with_images(private_api, PNG, GIF)
     (private_server.settings.resolved_sessions_dir / "blobs" / sha256_of(PNG)).unlink()
 
-    assert codes(private_api.stream_message(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
+    assert warning_codes(private_api.stream_message(session_id, "And now?")) == ["IMAGE_NOT_FOUND"]
 
     assert sent_images(private_stub)[0] == [base64_image(GIF)]
     missing = private_api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(PNG)}")
@@ -381,7 +381,7 @@ def test_fork_keeps_images_of_deleted_origin(
     assert blobs(private_server) == set()
 
 
-def exported(api: Api, session_id: str) -> Any:
+def export_session(api: Api, session_id: str) -> Any:
     return api.ok(api.http.get(f"/sessions/{session_id}/export"))
 
 
@@ -396,14 +396,14 @@ def test_export_transfers_images_to_another_server(tmp_path: Path, stub: StubSer
         here, there = one.api(), other.api()
         session_id = session_with_images(here, PNG, GIF)
         here.send_message(session_id, "Again!", images=[base64_image(PNG)])
-        file = exported(here, session_id)
+        file = export_session(here, session_id)
         assert file["blobs"] == {sha256_of(image): base64_image(image) for image in (PNG, GIF)}
 
         (imported,) = there.ok(there.http.post("/sessions/import", json=file), 201)["sessions"]
         for image in (PNG, GIF):
             answer = there.http.get(f"/sessions/{imported['session_id']}/blobs/{sha256_of(image)}")
             assert (answer.status_code, answer.content) == (200, image)
-        again = exported(there, imported["session_id"])
+        again = export_session(there, imported["session_id"])
         for each in (file, again):
             del each["metadata"]["session_id"]
         assert again == file
@@ -412,12 +412,12 @@ def test_export_transfers_images_to_another_server(tmp_path: Path, stub: StubSer
 @pytest.mark.one_process("checks the server's files")
 def test_export_without_image_bytes_is_imported(private_api: Api, private_server: RunningServer) -> None:
     session_id = session_with_images(private_api, PNG, GIF)
-    file = exported(private_api, session_id)
+    file = export_session(private_api, session_id)
     del file["blobs"]
     assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
     (imported,) = private_api.ok(private_api.http.post("/sessions/import", json=file), 201)["sessions"]
     assert blobs(private_server) == set()
-    again = exported(private_api, imported["session_id"])
+    again = export_session(private_api, imported["session_id"])
     assert (again["messages"], again["blobs"]) == (file["messages"], {})
 
 
@@ -435,7 +435,7 @@ WRONG_BLOBS: dict[str, Any] = {
 def test_wrong_image_bytes_in_import_are_refused(api: Api, server: RunningServer, case: str) -> None:
     before = blobs(server)
     session_id = session_with_images(api, UNSTORED_IMAGE)
-    file = exported(api, session_id)
+    file = export_session(api, session_id)
     assert api.http.delete(f"/sessions/{session_id}").status_code == 204
     listed = api.http.get("/sessions").json()
     wrong, reason = WRONG_BLOBS[case]
@@ -449,7 +449,7 @@ def test_wrong_image_bytes_in_import_are_refused(api: Api, server: RunningServer
 
 @pytest.mark.one_process("checks the server's files")
 def test_unreferenced_image_bytes_are_not_stored(private_api: Api, private_server: RunningServer) -> None:
-    file = exported(private_api, session_with_images(private_api, PNG))
+    file = export_session(private_api, session_with_images(private_api, PNG))
     file["blobs"][sha256_of(GIF)] = base64_image(GIF)
     private_api.ok(private_api.http.post("/sessions/import", json=file), 201)
     assert blobs(private_server) == {sha256_of(PNG)}

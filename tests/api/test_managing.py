@@ -33,7 +33,6 @@ def shared_stub() -> Iterator[StubServer]:
 
 @pytest.fixture(scope="module")
 def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with the tool `add`."""
     data_dir = tmp_path_factory.mktemp("managing")
     write_tools(data_dir, ADD)
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
@@ -53,7 +52,6 @@ def session_with_messages(api: Api, *messages: str, **fields: Any) -> str:
 
 
 def session_files(server: RunningServer) -> dict[str, bytes]:
-    """Return the contents of all session files."""
     return {file.name: file.read_bytes() for file in server.settings.resolved_sessions_dir.glob("*.json")}
 
 

@@ -30,18 +30,18 @@ TOOLS = """
 """
 
 
-class Reading(dict[str, float]):
+class Samples(dict[str, float]):
     """Samples as `name{label=value,...}`. A missing sample is 0."""
 
     def __missing__(self, key: str) -> float:
         return 0.0
 
 
-def read(api: Api, path: str = "/metrics") -> Reading:
+def read(api: Api, path: str = "/metrics") -> Samples:
     response = api.http.get(path)
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    return Reading(
+    return Samples(
         (f"{s.name}{{{','.join(f'{k}={v}' for k, v in sorted(s.labels.items()))}}}", s.value)
         for family in text_string_to_metric_families(response.text)
         for s in family.samples

@@ -11,8 +11,8 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from mochi_server.web.http_protocol import StrictHttpProtocol
-from tests.faults.rude_clients import RudeClient
-from tests.faults.rude_clients import request as post
+from tests.faults.raw_client import RawClient
+from tests.faults.raw_client import request as post
 from tests.sessions.processes import DEADLINE
 from tests.support.holding import GatedStub
 from tests.support.process import Command
@@ -37,8 +37,8 @@ def session_id(server: RunningServer) -> str:
 
 
 @pytest.fixture
-def client(server: RunningServer) -> Iterator[RudeClient]:
-    with RudeClient(address(server.url)) as client:
+def client(server: RunningServer) -> Iterator[RawClient]:
+    with RawClient(address(server.url)) as client:
         yield client
 
 
@@ -47,31 +47,31 @@ def address(url: str) -> tuple[str, int]:
     return parts.host, parts.port or 0
 
 
-def send_until_blocked(client: RudeClient, data: bytes) -> None:
+def send_until_blocked(client: RawClient, data: bytes) -> None:
     """Send until the server has read nothing for 0.2 s."""
-    client.deadline(0.2)
+    client.set_timeout(0.2)
     with suppress(TimeoutError):
-        client.sends(data)
-    client.deadline(DEADLINE)
+        client.send(data)
+    client.set_timeout(DEADLINE)
 
 
-def read_to_end(client: RudeClient) -> bytes:
+def read_to_end(client: RawClient) -> bytes:
     data = b""
-    while more := client.reads(65536):
+    while more := client.read(65536):
         data += more
     return data
 
 
-def read_count(client: RudeClient, text: bytes, count: int) -> bytes:
+def read_count(client: RawClient, text: bytes, count: int) -> bytes:
     """Read until a text has arrived `count` times."""
     data = b""
     while data.count(text) < count:
-        data += (more := client.reads(65536))
+        data += (more := client.read(65536))
         assert more, data[-1000:]
     return data
 
 
-def cycles() -> int:
+def count_open_requests() -> int:
     """Return the number of requests that uvicorn holds in this process."""
     gc.collect()
     return sum(type(each) is RequestResponseCycle for each in gc.get_objects())
@@ -95,20 +95,20 @@ def held_request(request: pytest.FixtureRequest, session_id: str) -> bytes:
     return chunked(path, json.dumps(body).encode()) if request.param == "chunked" else post(path, body)
 
 
-def test_waiting_requests_take_bounded_memory(client: RudeClient, held_request: bytes, holding: GatedStub) -> None:
-    before = cycles()
+def test_waiting_requests_take_bounded_memory(client: RawClient, held_request: bytes, holding: GatedStub) -> None:
+    before = count_open_requests()
     send_until_blocked(client, held_request + LIVE * 5_000)
-    client.reads_until(b"three ")
-    assert cycles() - before <= 17
+    client.read_until(b"three ")
+    assert count_open_requests() - before <= 17
     assert sum(len(each._unread) for each in connections()) < 1_000_000
     holding.gate.open()
 
 
 def test_pipelined_requests_are_answered_in_order(
-    client: RudeClient, held_request: bytes, session_id: str, holding: GatedStub
+    client: RawClient, held_request: bytes, session_id: str, holding: GatedStub
 ) -> None:
-    client.sends(held_request + LIVE * 200 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 200)
-    client.reads_until(b"three ")
+    client.send(held_request + LIVE * 200 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 200)
+    client.read_until(b"three ")
     holding.gate.open()
     data = read_count(client, ALIVE, 400)
     stream, _, rest = data.partition(b"event: done")
@@ -119,10 +119,10 @@ def test_pipelined_requests_are_answered_in_order(
 
 
 def test_answer_is_complete_if_garbage_follows_its_request(
-    client: RudeClient, session_id: str, holding: GatedStub
+    client: RawClient, session_id: str, holding: GatedStub
 ) -> None:
-    client.sends(post(f"/chat/{session_id}/stream", {"message": "hold"}) + LIVE + b"\0\0\0\0")
-    client.reads_until(b"three ")
+    client.send(post(f"/chat/{session_id}/stream", {"message": "hold"}) + LIVE + b"\0\0\0\0")
+    client.read_until(b"three ")
     holding.gate.open()
     data = read_to_end(client)
     stream, _, rest = data.partition(b"event: done")
@@ -133,29 +133,29 @@ def test_answer_is_complete_if_garbage_follows_its_request(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_requests_can_be_split_anywhere(client: RudeClient, session_id: str, size: int) -> None:
+def test_requests_can_be_split_anywhere(client: RawClient, session_id: str, size: int) -> None:
     body = post("/sessions", {"model": "mochi", "system_prompt": "\r\n\r\n" * 5})
     data = LIVE + body + chunked(f"/sessions/{session_id}/fork", b"{}") + b"\r\n" + LIVE
     for start in range(0, len(data), size):
-        client.sends(data[start : start + size])
+        client.send(data[start : start + size])
     answers = read_count(client, ALIVE, 2)
     assert answers.count(b"HTTP/1.1 201 Created") == 2
 
 
-def test_bodies_full_of_blank_lines_are_complete(client: RudeClient) -> None:
+def test_bodies_full_of_blank_lines_are_complete(client: RawClient) -> None:
     body = b'{"model": "mochi"' + b"\r\n\r\n" * 500_000 + b"}"
     head = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     declared = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
     for sent in (declared, chunked("/sessions", body)):
-        client.sends(sent + LIVE)
+        client.send(sent + LIVE)
         assert read_count(client, ALIVE, 1).startswith(b"HTTP/1.1 201 Created")
 
 
 def test_disconnect_is_noticed_while_requests_wait(
-    client: RudeClient, server: RunningServer, held_request: bytes, session_id: str
+    client: RawClient, server: RunningServer, held_request: bytes, session_id: str
 ) -> None:
-    client.sends(held_request + LIVE * 100)
-    client.reads_until(b"three ")
+    client.send(held_request + LIVE * 100)
+    client.read_until(b"three ")
     client.close()
     api = server.api()
     until(lambda: api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "cancelled")
@@ -168,7 +168,7 @@ def test_client_that_never_reads_costs_little_memory(tmp_path: Path) -> None:
         api = command.api()
         api.ok(api.http.get("/health/live"))
         before = resident_bytes(command.process.pid)
-        with RudeClient(address(str(api.http.base_url))) as client:
+        with RawClient(address(str(api.http.base_url))) as client:
             send_until_blocked(client, LIVE * 240_000)
             assert resident_bytes(command.process.pid) - before < 50_000_000
         api.ok(api.http.get("/health/live"))

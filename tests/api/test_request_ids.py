@@ -112,7 +112,7 @@ def test_preflight_and_exposed_headers_have_request_id(api: Api) -> None:
 
 def test_unexpected_error_has_request_id(private_server: RunningServer, private_api: Api, lines: RequestLog) -> None:
     @private_server.app.get("/breaks")
-    async def breaks() -> None:
+    async def fail() -> None:
         raise RuntimeError("a defect")
 
     response = private_api.http.get(private_server.url + "/breaks", headers={HEADER: "mine"})
@@ -125,7 +125,7 @@ def test_unexpected_error_has_request_id(private_server: RunningServer, private_
 
 def test_traceback_of_unexpected_error_has_request_id(private_server: RunningServer, private_api: Api) -> None:
     @private_server.app.get("/breaks")
-    async def breaks() -> None:
+    async def fail() -> None:
         raise RuntimeError("a defect")
 
     with logged_by("uvicorn.error") as tracebacks:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mochi_stub import StubServer
-from tests.faults.rude_clients import RudeClient
+from tests.faults.raw_client import RawClient
 from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 
@@ -43,9 +43,9 @@ def test_trailers_are_ignored(server: RunningServer, trailer: bytes) -> None:
 
 
 def test_next_request_after_trailers_is_answered(server: RunningServer) -> None:
-    with RudeClient(address(server)) as client:
-        client.sends(chunked(trailers=b"X-Sum: 1\r\n" * 100) + LIVE)
-        answers = client.reads_until(b'{"status":"alive"}')
+    with RawClient(address(server)) as client:
+        client.send(chunked(trailers=b"X-Sum: 1\r\n" * 100) + LIVE)
+        answers = client.read_until(b'{"status":"alive"}')
     assert b"HTTP/1.1 201 Created" in answers
 
 
@@ -61,18 +61,18 @@ def test_next_request_after_trailers_is_answered(server: RunningServer) -> None:
     ids=["many", "long value", "long name", "extension of the last chunk", "extension of a chunk"],
 )
 def test_endless_trailers_are_431(server: RunningServer, start: bytes, more: bytes) -> None:
-    with RudeClient(address(server)) as client:
-        client.sends(f"{HEAD}\r\n\r\n".encode() + start)
-        answer = client.sends_until_answered(more, at_most=2_000_000)
+    with RawClient(address(server)) as client:
+        client.send(f"{HEAD}\r\n\r\n".encode() + start)
+        answer = client.send_until_answered(more, at_most=2_000_000)
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert b"65536 bytes" in answer
 
 
 def test_endless_trailers_close_an_answered_connection(stub: StubServer, tmp_path: Path) -> None:
-    with RunningServer(tmp_path, stub.url, api_keys=(KEY,)) as server, RudeClient(address(server)) as client:
-        client.sends(f"{HEAD}\r\n\r\n".encode() + CHUNK + b"0\r\n")
-        assert client.reads_until(b"}}").startswith(b"HTTP/1.1 401 ")
-        assert client.sends_until_answered(b"X-Sum: 1\r\n" * 100, at_most=2_000_000) == b""
+    with RunningServer(tmp_path, stub.url, api_keys=(KEY,)) as server, RawClient(address(server)) as client:
+        client.send(f"{HEAD}\r\n\r\n".encode() + CHUNK + b"0\r\n")
+        assert client.read_until(b"}}").startswith(b"HTTP/1.1 401 ")
+        assert client.send_until_answered(b"X-Sum: 1\r\n" * 100, at_most=2_000_000) == b""
 
 
 def address(server: RunningServer) -> tuple[str, int]:

@@ -16,7 +16,7 @@ SLOW = Model("slow", capabilities=("completion", "tools"), load_time=2.5)
 QUICK = Model("quick", capabilities=("completion", "tools"))
 
 
-def states(events: Sequence[Event]) -> list[str]:
+def status_states(events: Sequence[Event]) -> list[str]:
     return [event.data["state"] for event in events if event.type == "status"]
 
 
@@ -28,10 +28,10 @@ def test_slow_model_load_emits_loading_status(tmp_path: Path) -> None:
         api = server.api()
         session_id = api.create_session("slow")["session_id"]
         first, second = api.stream_message(session_id, "Hi"), api.stream_message(session_id, "Again")
-    assert set(states(first)) == {"loading_model"}
+    assert set(status_states(first)) == {"loading_model"}
     assert first[0].type == "status"
     assert 1 <= first[0].data["elapsed"] < 2.5
-    assert states(second) == []
+    assert status_states(second) == []
 
 
 def test_slow_loaded_model_emits_processing_status(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_request_waiting_for_unload_emits_queued_status(tmp_path: Path) -> None:
 
 
 def test_quick_answer_needs_no_status(api: Api) -> None:
-    assert states(api.stream_message(api.create_session("mochi")["session_id"], "Hi")) == []
+    assert status_states(api.stream_message(api.create_session("mochi")["session_id"], "Hi")) == []
 
 
 @pytest.mark.slow

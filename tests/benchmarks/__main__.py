@@ -24,7 +24,7 @@ from tests.benchmarks.measures import (
 )
 from tests.benchmarks.relays import peer
 from tests.benchmarks.report import profile_text, text
-from tests.benchmarks.results import machine, saved, write
+from tests.benchmarks.results import machine, to_json, write
 
 MEASURES: dict[str, Measure] = {
     "streaming": streaming,
@@ -40,7 +40,6 @@ _SAVED = Path("benchmarks.json")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
     arguments = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on exit
     if arguments.profile and not profiling.available():
@@ -52,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         findings = _measured(MEASURES[name], work, setting)
         profile = _profile(MEASURES[name], work) if arguments.profile else {}
         version = f"{peer.PEER.name} {peer.VERSION}" if with_peer else None
-        described = workload.described(work) | {"rounds": arguments.rounds}
-        write(arguments.save, version, {name: saved(findings, described, profile)})
+        described = workload.values_by_text(work) | {"rounds": arguments.rounds}
+        write(arguments.save, version, {name: to_json(findings, described, profile)})
     sys.stdout.write("".join(f"{name}: {value}\n" for name, value in machine().items()))
     if not with_peer:
         reason = "it cannot be installed here" if arguments.peer else "--no-peer"

@@ -98,7 +98,6 @@ def _write(line: str) -> None:
 
 
 def main() -> None:
-    """Print a table."""
     postgres.begin_run()
     try:
         _write("| messages | | rows read | rows written | ms |\n| --- | --- | --- | --- | --- |")

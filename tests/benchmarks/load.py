@@ -79,7 +79,6 @@ class Result:
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "Result":
-        """Return a result from its JSON."""
         return cls(**data | {"streams": [Outcome(**stream) for stream in data["streams"]]})
 
 

@@ -16,7 +16,7 @@ from tests.benchmarks.__main__ import MEASURES
 from tests.benchmarks.measures import Aim
 from tests.benchmarks.profiling import Profile
 from tests.benchmarks.relays.peer import PEER
-from tests.benchmarks.results import Saved, restored
+from tests.benchmarks.results import Saved, from_json
 
 DOCS = Path(__file__).parents[2] / "docs"
 PATH, RESULTS = DOCS / "performance.md", DOCS / "performance.json"
@@ -74,7 +74,6 @@ _NO_REASON = "The reason is not known yet."
 
 
 def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the text of the page."""
     measures = {name: saved["measures"][name] for name in MEASURES if name in saved["measures"]}
     sections = [_section(name, measure, reasons.get(name) or {}) for name, measure in measures.items()]
     machine = ["## Machine", "", *_table(["property", "value"], saved["machine"].items()), ""]
@@ -88,16 +87,16 @@ def written_reasons() -> dict[str, dict[str, str]]:
 
 
 def _overview(measures: Mapping[str, Saved]) -> list[str]:
-    aims = [(MEASURES[name].TITLE, aim) for name, measure in measures.items() for aim in restored(measure).aims]
+    aims = [(MEASURES[name].TITLE, aim) for name, measure in measures.items() for aim in from_json(measure).aims]
     met = sum(aim.met is True for _, aim in aims)
     measured = sum(aim.met is not None for _, aim in aims)
-    lines = [[title, aim.what, *report.judged(aim)] for title, aim in aims]
+    lines = [[title, aim.what, *report.target_cells(aim)] for title, aim in aims]
     table = _table(["measurement", "aim", "measured", "limit", "result"], lines)
     return ["## Aims", "", f"mochi-server meets {met} of the {measured} aims that were measured.", "", *table, ""]
 
 
 def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[str]:
-    findings = restored(measure)
+    findings = from_json(measure)
     yield from (f"## {MEASURES[name].TITLE}", "", str(MEASURES[name].__doc__).strip(), "")
     workload = [(text, report.number(value)) for text, value in measure["workload"].items()]
     yield from (*_table([f"workload (`--only {name}`)", "value"], workload), "")
@@ -132,7 +131,6 @@ def _table(head: Sequence[str], lines: Any) -> list[str]:
 
 
 def main() -> None:
-    """Write the page."""
     saved = json.loads(RESULTS.read_text(encoding="utf-8"))
     PATH.write_text(page(saved, written_reasons()), encoding="utf-8")
 

@@ -7,8 +7,7 @@ from tests.benchmarks.profiling import Profile
 
 
 def text(title: str, findings: Findings) -> str:
-    """Return the tables of a measurement."""
-    aims = [["aim", "found", "limit", ""], *([aim.what, *judged(aim)] for aim in findings.aims)]
+    aims = [["aim", "found", "limit", ""], *([aim.what, *target_cells(aim)] for aim in findings.aims)]
     return f"{title}\n{_aligned(transposed(findings.rows))}\n\n{_aligned(aims)}\n"
 
 
@@ -24,7 +23,7 @@ def transposed(rows: Sequence[Row]) -> list[list[str]]:
     return [[name, *(number(row.get(name, "")) for row in rows)] for name in names]
 
 
-def judged(aim: Aim) -> list[str]:
+def target_cells(aim: Aim) -> list[str]:
     """Return figure, limit, and whether the limit is met or by how much it is missed."""
     limit = f"{'>=' if aim.at_least else '<='} {number(aim.limit)} {aim.unit}".rstrip()
     if aim.value is None:

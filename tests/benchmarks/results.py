@@ -26,15 +26,13 @@ def machine() -> dict[str, str]:
     }
 
 
-def saved(findings: Findings, workload: dict[str, float], profile: Profile) -> Saved:
-    """Return one measurement in the saved form."""
+def to_json(findings: Findings, workload: dict[str, float], profile: Profile) -> Saved:
     aims = [asdict(aim) | {"met": aim.met, "missed_by": aim.missed_by} for aim in findings.aims]
     measure: Saved = {"workload": workload, "rows": list(findings.rows), "aims": aims}
     return measure | ({"profile": profile} if profile else {})
 
 
-def restored(measure: Saved) -> Findings:
-    """Return the results of a saved measurement."""
+def from_json(measure: Saved) -> Findings:
     names = {field.name for field in fields(Aim)}
     aims = [Aim(**{name: value for name, value in aim.items() if name in names}) for aim in measure["aims"]]
     return Findings(measure["rows"], aims)

@@ -18,13 +18,11 @@ def add_arguments(parser: ArgumentParser, measure: str, workload: type[Any]) -> 
 
 
 def read(arguments: Namespace, measure: str, workload: type[Any]) -> Any:
-    """Return the workload that the options describe."""
     names = {one.name: _option(measure, one.name).lstrip("-").replace("-", "_") for one in fields(workload)}
     return workload(**{name: getattr(arguments, option) for name, option in names.items()})
 
 
-def described(work: Any) -> dict[str, float]:
-    """Return each value by its text."""
+def values_by_text(work: Any) -> dict[str, float]:
     values = asdict(work)
     return {one.metadata["text"]: values[one.name] for one in fields(work)}
 

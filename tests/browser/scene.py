@@ -27,7 +27,6 @@ class Scene:
         self.gate = Gate()
 
     def reply(self, prompt: Prompt) -> Reply | None:
-        """Return the next reply."""
         if any("You are librarian" in message.content for message in prompt.messages[:1]):
             return self._librarian(prompt)
         results = [message.content for message in prompt.messages[prompt.last_user :] if message.role == "tool"]

@@ -24,8 +24,7 @@ def send_message(page: Page, text: str) -> None:
     page.keyboard.press("Enter")
 
 
-def ready(page: Page) -> None:
-    """Wait until the answer is complete."""
+def wait_for_answer(page: Page) -> None:
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
 
 
@@ -43,7 +42,7 @@ def asked_for_dice(page: Page) -> None:
 def test_answer_and_thinking_stream_and_fill_the_gauge(page: Page) -> None:
     page.get_by_label("think").check()
     send_message(page, "Why is the sky blue?")
-    ready(page)
+    wait_for_answer(page)
     assert answers(page) == [WHY["qwen3:14b"]]
     expect(page.locator("details .thought")).to_have_text("Rayleigh, in plain words.")
     expect(page.locator("#gauge-text")).to_contain_text("of 8.2k tokens")
@@ -51,26 +50,26 @@ def test_answer_and_thinking_stream_and_fill_the_gauge(page: Page) -> None:
 
 def test_call_waits_for_approval(page: Page) -> None:
     send_message(page, "Why is the sky blue?")
-    ready(page)
+    wait_for_answer(page)
     asked_for_dice(page)
     page.screenshot(path=IMAGES / "chat.png")
     page.get_by_role("button", name="Approve").click()
-    ready(page)
+    wait_for_answer(page)
     assert "roll_dice(sides=6, count=2)" in page.locator(".card").inner_text()
     assert "Rolled" in page.locator(".card pre.good").inner_text()
     assert "a good throw" in answers(page)[-1]
 
 
 def test_result_before_the_approval_response_is_kept(page: Page) -> None:
-    def late(route: Route) -> None:
+    def delay_response(route: Route) -> None:
         response = route.fetch()
         expect(page.locator(".card pre.good")).to_be_visible()
         route.fulfill(response=response)
 
-    page.route("**/confirm-tool", late)
+    page.route("**/confirm-tool", delay_response)
     asked_for_dice(page)
     page.get_by_role("button", name="Approve").click()
-    ready(page)
+    wait_for_answer(page)
     expect(page.locator(".card code")).to_contain_text("roll_dice(")
     expect(page.locator(".card pre.good")).to_be_visible()
 
@@ -82,7 +81,7 @@ def test_arguments_are_edited_by_keyboard_alone(page: Page, server: RunningServe
     page.keyboard.type('{"sides": 2, "count": 1}')
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    ready(page)
+    wait_for_answer(page)
     assert "roll_dice(sides=2, count=1)" in page.locator(".card").inner_text()
     session = server.api().http.get("/sessions").json()["sessions"][0]["session_id"]
     assert server.api().messages(session)[2]["arguments"] == {"sides": 2, "count": 1}
@@ -95,7 +94,7 @@ def test_invalid_json_is_shown_and_a_denial_reaches_the_model(page: Page) -> Non
     expect(page.locator(".ask .bad")).to_contain_text("JSON")
     page.get_by_label("Arguments").fill("{}")
     page.get_by_role("button", name="Deny").click()
-    ready(page)
+    wait_for_answer(page)
     expect(page.locator(".card pre.bad")).to_be_visible()
 
 
@@ -104,7 +103,7 @@ def test_agent_card_shows_its_plan_calls_and_report(page: Page) -> None:
     send_message(page, "Ask the librarian for three books.")
     expect(page.get_by_text("The agent librarian wants to call a tool")).to_be_visible()
     page.get_by_role("button", name="Approve").click()
-    ready(page)
+    wait_for_answer(page)
     card = page.locator(".card.agent")
     for text in ("Agent librarian", "Choose three books", "note(text=", "Noted.", "I have noted", "done"):
         expect(card).to_contain_text(text)
@@ -116,7 +115,7 @@ def test_each_run_of_an_agent_has_calls_of_its_own(page: Page) -> None:
     send_message(page, "Ask the librarian for three books, twice.")
     page.get_by_label("for the whole conversation").check()
     page.get_by_role("button", name="Approve").click()
-    ready(page)
+    wait_for_answer(page)
     expect(page.locator(".card.agent")).to_have_count(2)
     for card in page.locator(".card.agent").all():
         expect(card).to_contain_text("note(text=")
@@ -127,7 +126,7 @@ def test_escape_stops_and_keeps_the_partial_answer(page: Page) -> None:
     send_message(page, "hold")
     expect(page.locator(".said")).to_have_text("One, two, three,")
     page.keyboard.press("Escape")
-    ready(page)
+    wait_for_answer(page)
     assert answers(page) == ["One, two, three, "] or answers(page) == ["One, two, three,"]
     page.reload()
     expect(page.get_by_text("(interrupted)")).to_be_visible()
@@ -140,7 +139,7 @@ def test_reload_during_an_answer_resumes_it(page: Page, scene: Scene) -> None:
     expect(page.locator(".said")).to_have_text("One, two, three,")
     assert page.evaluate("localStorage.lastEvent").rpartition(":")[2] == "3"
     scene.gate.open()
-    ready(page)
+    wait_for_answer(page)
     assert answers(page) == ["One, two, three, four."]
     page.reload()
     expect(page.locator(".said")).to_have_text("One, two, three, four.")
@@ -152,7 +151,7 @@ def test_reload_shows_a_pending_approval_again(page: Page) -> None:
     page.reload()
     expect(page.locator(".user")).to_have_count(1)
     page.get_by_role("button", name="Approve").click()
-    ready(page)
+    wait_for_answer(page)
     assert "a good throw" in answers(page)[-1]
     page.reload()
     expect(page.locator(".card pre")).to_contain_text("Rolled")
@@ -166,7 +165,7 @@ def test_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningSer
         expect(page.locator(".said")).to_have_text("One, two, three,")
         relay.cut()
         scene.gate.open()
-        ready(page)
+        wait_for_answer(page)
         assert answers(page) == ["One, two, three, four."]
         expect(page.locator(".user")).to_have_count(1)
         page.goto("about:blank")
@@ -174,7 +173,7 @@ def test_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningSer
 
 def test_earlier_conversation_is_opened_again(page: Page) -> None:
     send_message(page, "Why is the sky blue?")
-    ready(page)
+    wait_for_answer(page)
     page.get_by_role("button", name="New").click()
     expect(page.get_by_text("A new conversation")).to_be_visible()
     page.get_by_label("Conversation").select_option(label="Why is the sky blue?")
@@ -199,7 +198,7 @@ def test_test_mode_serves_the_page_as_well(context: BrowserContext, origin: str,
         page.goto(f"{origin}/chat.html?server={str(api.http.base_url).partition('/api')[0]}")
         expect(page.get_by_label("Model", exact=True)).to_have_value("mochi:latest")
         send_message(page, instruct(words(30)))
-        ready(page)
+        wait_for_answer(page)
         assert len(answers(page)[0].split()) >= 30
         page.close()
 
@@ -212,7 +211,7 @@ def test_message_waits_until_the_page_is_connected(page: Page) -> None:
     send_message(page, instruct(words(30)))
     held[0].continue_()
     expect(page.locator(".turn > .said")).to_have_count(1)
-    ready(page)
+    wait_for_answer(page)
     assert len(answers(page)[0].split()) >= 30
 
 

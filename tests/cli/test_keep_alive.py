@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from mochi_server import MochiServerSettings
 from mochi_server.cli.server import uvicorn_config
-from tests.faults.rude_clients import RudeClient
+from tests.faults.raw_client import RawClient
 from tests.support.process import Command, run
 
 LIVE = b"GET /api/v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -29,10 +29,10 @@ def test_command_honours_the_setting(tmp_path: Path) -> None:
     settings = {"MOCHI_KEEP_ALIVE_SECONDS": "1"}
     with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path, **settings) as command:
         url = httpx.URL(str(command.api().http.base_url))
-        with RudeClient((url.host, url.port or 0)) as client:
-            client.sends(LIVE)
-            client.reads_until(b'{"status":"alive"}')
+        with RawClient((url.host, url.port or 0)) as client:
+            client.send(LIVE)
+            client.read_until(b'{"status":"alive"}')
             idle_since = time.monotonic()
-            client.sends(b"\r\n")  # no request
-            assert client.reads(1) == b""
+            client.send(b"\r\n")  # no request
+            assert client.read(1) == b""
             assert 0.9 < time.monotonic() - idle_since < 4

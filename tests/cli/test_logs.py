@@ -39,7 +39,7 @@ TOOLS = """
 
 
 @contextmanager
-def serving(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -> Iterator[tuple[Command, Api]]:
+def run_server(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -> Iterator[tuple[Command, Api]]:
     """A server with the tools above, and a client."""
     write_tools(cwd, TOOLS)
     environment |= {"MOCHI_API_KEYS": f"{KEY},{OTHER_KEY}", "MOCHI_SUMMARIZATION_INTERVAL_SECONDS": "0"}
@@ -73,7 +73,7 @@ def objects(command: Command) -> list[dict[str, Any]]:
 )
 def test_json_log_has_one_object_a_line_with_tracebacks(tmp_path: Path, stub: StubServer, how: dict[str, Any]) -> None:
     environment = {"MOCHI_OLLAMA_HOST": stub.url} | how.get("environment", {})
-    with serving(tmp_path, *how.get("arguments", []), **environment) as (command, api):
+    with run_server(tmp_path, *how.get("arguments", []), **environment) as (command, api):
         call_tool(api, "tell", "this\nand that")
         api.http.get("/nothing?what=secret")
     logged = objects(command)
@@ -90,7 +90,7 @@ def test_json_log_has_one_object_a_line_with_tracebacks(tmp_path: Path, stub: St
 
 
 def test_text_log_escapes_text_that_imitates_a_line(tmp_path: Path, stub: StubServer) -> None:
-    with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
+    with run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
         call_tool(api, "tell", "this\n2026-01-01 00:00:00,000 INFO mochi_server.web.request_log: GET /forged")
         api.http.get("/health")
     lines = [line for line in command.output if "mochi_server.web.request_log" in line]
@@ -115,7 +115,7 @@ def test_keys_and_passwords_are_masked_wherever_they_are_logged(
     environment |= {"MOCHI_LOG_LEVEL": level, "MOCHI_LOG_FORMAT": log_format}
     basic = b64encode(f"me:{PASSWORD}".encode()).decode()
     secrets = [KEY, OTHER_KEY, OLLAMA_KEY, PASSWORD, "pass%2Fword-4", basic]
-    with serving(tmp_path, key=OTHER_KEY, **environment) as (command, api):
+    with run_server(tmp_path, key=OTHER_KEY, **environment) as (command, api):
         assert "me:" not in api.http.get("/health").text
         call_tool(api, "tell", " ".join(secrets))
         api.http.get("/models", headers={"X-Request-ID": KEY})
@@ -127,7 +127,7 @@ def test_keys_and_passwords_are_masked_wherever_they_are_logged(
 
 def test_ollama_credentials_are_in_no_message(tmp_path: Path) -> None:
     host = f"http://me:{PASSWORD.replace('/', '%2F')}@127.0.0.1:9"
-    with serving(tmp_path, MOCHI_OLLAMA_HOST=host, OLLAMA_API_KEY=OLLAMA_KEY) as (command, api):
+    with run_server(tmp_path, MOCHI_OLLAMA_HOST=host, OLLAMA_API_KEY=OLLAMA_KEY) as (command, api):
         answers = [api.http.get(path).text for path in ("/health", "/models")]
         answers.append(api.http.post("/sessions", json={"model": "mochi"}).text)
     assert "http://127.0.0.1:9" in answers[0]
@@ -167,7 +167,7 @@ def test_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub: St
 
 def test_info_log_has_no_text_of_conversations(tmp_path: Path, stub: StubServer) -> None:
     texts = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
-    with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
+    with run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
         call_tool(api, "fail", texts["argument"], system_prompt=texts["prompt"])
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, texts["sentence"] + instruct({"text_message": {"content": texts["answer"]}}))
@@ -188,7 +188,7 @@ def test_info_log_has_no_text_of_damaged_session_files(tmp_path: Path, stub: Stu
     (folder / "0123456788.json").write_text('{"metadata": {"model": ["zebra"]}, "messages": [{"content": ["zebra"]}]}')
     for file in folder.iterdir():
         os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
-    with serving(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
+    with run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
         api.http.get("/sessions")
         for session_id in ("0123456789", "0123456788"):
             api.http.get(f"/sessions/{session_id}")

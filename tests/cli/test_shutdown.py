@@ -32,7 +32,7 @@ def environment(stub: StubServer, grace: float) -> dict[str, str]:
 
 
 @contextmanager
-def comparing(api: Api) -> Iterator[Iterator[str]]:
+def compare_models(api: Api) -> Iterator[Iterator[str]]:
     """Yield the event types of a comparison that the model holds back."""
     with api.http.stream("POST", "/models/test", json=COMPARISON) as response:
         yield (line.removeprefix("event: ") for line in response.iter_lines() if line.startswith("event: "))
@@ -52,7 +52,7 @@ def test_shutdown_completes_running_turns_and_refuses_new_ones(
         api = command.api()
         late = command.api()
         running, other = (api.create_session("mochi")["session_id"] for _ in range(2))
-        with api.open_stream(running, "hold") as events, comparing(command.api()) as compared:
+        with api.open_stream(running, "hold") as events, compare_models(command.api()) as compared:
             seen = [next(events) for _ in range(3)]
             next(kind for kind in compared if kind == "chunk")
             command.process.send_signal(signal.SIGTERM)
@@ -86,7 +86,7 @@ def test_second_signal_ends_running_turns(tmp_path: Path, stub: StubServer) -> N
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
         api = command.api()
         session_id = api.create_session("mochi")["session_id"]
-        with api.open_stream(session_id, "hold") as events, comparing(command.api()) as compared:
+        with api.open_stream(session_id, "hold") as events, compare_models(command.api()) as compared:
             seen = [next(events) for _ in range(3)]
             next(kind for kind in compared if kind == "chunk")
             command.process.send_signal(signal.SIGTERM)

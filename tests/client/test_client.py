@@ -30,7 +30,6 @@ ADDING = """
 
 @pytest.fixture(scope="module")
 def adding_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with the tool ``add``."""
     data_dir = tmp_path_factory.mktemp("adding")
     write_tools(data_dir, ADDING)
     with RunningServer(data_dir, shared_stub.url) as server:

@@ -25,7 +25,6 @@ READ = [
 
 @pytest.fixture(scope="module")
 def schemas(shared_server: RunningServer) -> dict[str, Any]:
-    """The schemas of the OpenAPI document."""
     document = shared_server.client.ok(
         shared_server.client.http.get(shared_server.client.http.base_url.join("/openapi.json"))
     )

@@ -30,7 +30,6 @@ Validator = Callable[[dict[str, Any]], "Draft202012Validator"]
 
 @pytest.fixture(scope="module")
 def document(shared_server: RunningServer) -> Document:
-    """The OpenAPI document that the server serves."""
     return shared_server.client.ok(
         shared_server.client.http.get(shared_server.client.http.base_url.join("/openapi.json"))
     )

@@ -44,12 +44,11 @@ def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def run(block: Block, world: World) -> None:
-    """Run one block."""
     if block.title:
         world.write(block.title, block.text)
     elif block.language == "python":
         # Blank lines in front, so that a traceback names the line of the page.
-        code = compile("\n" * block.line + world.addressed(block.text), str(block.page), "exec")
+        code = compile("\n" * block.line + world.with_running_addresses(block.text), str(block.page), "exec")
         exec(code, world.names)  # noqa: S102 - the code is a page of this repository
     else:
         print(world.bash(block.text))

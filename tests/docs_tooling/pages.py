@@ -50,7 +50,6 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def without_code(text: str) -> str:
-    """Return a page without its code blocks."""
     return _FENCE.sub("", text)
 
 

@@ -62,7 +62,7 @@ class World:
         self._shell.close()
         self._shell = self._new_shell()
 
-    def addressed(self, text: str) -> str:
+    def with_running_addresses(self, text: str) -> str:
         """Replace the documented addresses by those of the running servers."""
         for names, url in ((_SERVER, self._server.url), (_OLLAMA, self._stub.url)):
             for name in names:
@@ -71,13 +71,12 @@ class World:
 
     def bash(self, script: str) -> str:
         """Run a script and return its output. Fail if any of its commands fails."""
-        return self._shell.run(self.addressed(script))
+        return self._shell.run(self.with_running_addresses(script))
 
     def write(self, name: str, text: str) -> None:
-        """Write a file into the clone."""
         path = self.clone / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.addressed(text))
+        path.write_text(self.with_running_addresses(text))
 
     def _new_shell(self) -> Shell:
         return Shell(self._directory, self.clone, self._environment())

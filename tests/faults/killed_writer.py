@@ -39,7 +39,6 @@ Change = tuple[str, State | None] | None
 
 
 def write_until_killed(connection: Connection, directory: Path, known: dict[str, State], seed: int) -> None:
-    """Make changes of all kinds until killed."""
     asyncio.run(_Writer(connection, directory, known, random.Random(seed)).write())
 
 

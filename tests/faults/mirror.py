@@ -32,11 +32,9 @@ class Mirror:
         self._path = f"/sessions/{self.id}"
 
     def send_message(self, text: str) -> None:
-        """Run a turn without a stream."""
         self._assert_outcome(self._api.http.post(f"/chat/{self.id}", json={"message": text}), self._expect_turn(text))
 
     def stream_message(self, text: str) -> None:
-        """Run a turn with a stream."""
         if not self.exists:
             return self.send_message(text)
         worked = self._expect_turn(text) == 200
@@ -68,12 +66,10 @@ class Mirror:
         self._assert_outcome(self._api.http.patch(self._path, json={"title": title}), 200)
 
     def set_system_prompt(self, content: str) -> None:
-        """Set the system prompt."""
         self.entries[: self._has_prompt()] = [("system", content)]
         self._assert_outcome(self._api.http.put(f"{self._path}/system-prompt", json={"content": content}), 200)
 
     def remove_system_prompt(self) -> None:
-        """Remove the system prompt."""
         expected = 204 if self._has_prompt() else "PROMPT_NOT_FOUND"
         del self.entries[: self._has_prompt()]
         self._assert_outcome(self._api.http.delete(f"{self._path}/system-prompt"), expected)

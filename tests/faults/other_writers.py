@@ -64,12 +64,12 @@ def open_store(connection: Connection, directory: Path) -> None:
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]  # documented by logging
     logging.getLogger("mochi_server.storage").addHandler(handler)
 
-    async def opened(store: FileSessionStore) -> None:
+    async def run(store: FileSessionStore) -> None:
         await store.open()
         await store.list(SessionQuery())
         connection.send(lines)
 
-    _with_store(directory, opened)
+    _with_store(directory, run)
 
 
 def _with_store(directory: Path, work: Any) -> None:

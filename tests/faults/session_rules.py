@@ -81,7 +81,7 @@ def run_rules(client: Api, examples: int) -> None:
         suppress_health_check=list(HealthCheck),
     )
 
-    class Here(Sessions):
+    class Machine(Sessions):
         api = client
 
-    run_state_machine_as_test(Here, settings=bounds)
+    run_state_machine_as_test(Machine, settings=bounds)

@@ -79,9 +79,9 @@ def test_stream_on_full_disk_ends_with_error_and_done(stub: StubServer, disk: Sm
         before = client.stored_state()
         with disk.full():
             events = client.api.stream_message(client.session_id, "Hello again!")
-            assert codes(events) == [("error", FAILED), ("done", None)]
+            assert types_and_codes(events) == [("error", FAILED), ("done", None)]
             assert client.stored_state() == before
-        assert codes(client.api.stream_message(client.session_id, "Hello again!"))[-1] == ("done", None)
+        assert types_and_codes(client.api.stream_message(client.session_id, "Hello again!"))[-1] == ("done", None)
         assert len(client.api.messages(client.session_id)) == len(before[0]["messages"]) + 2
 
 
@@ -103,10 +103,10 @@ def test_disk_that_fills_during_a_turn_loses_only_the_answer(disk: SmallDisk) ->
                 gate.open()
                 events += coming
         assert text_of(events) == "one two three"
-        assert codes(events)[-2:] == [("error", FAILED), ("done", None)]
+        assert types_and_codes(events)[-2:] == [("error", FAILED), ("done", None)]
         assert [m["content"] for m in api.messages(session_id)] == ["speak"]
         assert api.send_message(session_id)["message"]["content"] == "one two three"
 
 
-def codes(events: list[Event]) -> list[tuple[str, str | None]]:
+def types_and_codes(events: list[Event]) -> list[tuple[str, str | None]]:
     return [(event.type, event.data.get("code")) for event in events]

@@ -16,7 +16,7 @@ SESSION = {"metadata": {"model": "mochi"}, "messages": [{"role": "user", "conten
 COUNT = 3000
 
 
-async def staged(sessions_dir: Path, response: "Future[httpx.Response]") -> None:
+async def wait_for_staged_files(sessions_dir: Path, response: "Future[httpx.Response]") -> None:
     """Wait until the import has begun to write files."""
     with anyio.fail_after(30):
         while not list(sessions_dir.glob(".import-*/*")) and not response.done():  # noqa: ASYNC110 - another process writes them
@@ -35,7 +35,7 @@ async def test_ended_server_has_imported_all_or_nothing(
             headers = {"Content-Type": "application/json"}
             api = command.api(timeout=60)
             response = threads.submit(api.http.post, "/sessions/import", content=content, headers=headers)
-            await staged(tmp_path / "chat_sessions", response)
+            await wait_for_staged_files(tmp_path / "chat_sessions", response)
             command.process.send_signal(sig)
             command.process.wait(30)
         if sig is signal.SIGTERM:

@@ -76,10 +76,10 @@ def test_killed_servers_leave_a_result_for_each_call(
     for _ in range(kills + 1):
         server = Member(str(tmp_path), stub.url, **settings)
         with Api(server.url) as api:
-            interrupted += sum(checked(api, session_id) for session_id in killed)
+            interrupted += sum(count_interrupted_results(api, session_id) for session_id in killed)
             for session_id in killed[:2]:
                 assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
-                checked(api, session_id)
+                count_interrupted_results(api, session_id)
             killed = [new_session(api, number) for number in range(STREAMS)]
             stream_until_killed(api, server, killed, chance.random() * 0.2)
     assert interrupted >= kills, "too few calls were interrupted: nothing was tried"
@@ -95,7 +95,7 @@ def new_session(api: Api, number: int) -> str:
     return session_id
 
 
-def checked(api: Api, session_id: str) -> int:
+def count_interrupted_results(api: Api, session_id: str) -> int:
     """Return the number of interrupted results of a session. Fails unless each call has exactly one result."""
     messages: Messages = api.messages(session_id)
     call_ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]

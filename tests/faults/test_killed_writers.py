@@ -21,8 +21,8 @@ Known = dict[str, State]
 def test_killed_writer_leaves_every_session_whole(manager: SessionManager, sessions_dir: Path, rounds: int) -> None:
     chance, known = random.Random(2026), Known()
     for number in range(rounds):
-        sent = killed_after(chance.randint(1, 40), chance.random() * 0.005, sessions_dir, known, number)
-        before, (session_id, after) = replayed(known, sent)
+        sent = run_and_kill(chance.randint(1, 40), chance.random() * 0.005, sessions_dir, known, number)
+        before, (session_id, after) = replay(known, sent)
 
         found = stored(manager, {*before, session_id})
         allowed = [state_of(before, session_id), after.after_crash() if after else None]
@@ -37,12 +37,12 @@ def test_killed_writer_leaves_every_session_whole(manager: SessionManager, sessi
         for name in named_images(manager, known):
             assert (sessions_dir / "blobs" / name).stat().st_size > 100_000, f"round {number}: an image is gone"
     assert not list(sessions_dir.glob("*.corrupt-*"))
-    assert_what_was_left_is_swept(sessions_dir)
+    assert_leftovers_are_swept(sessions_dir)
     SessionDirectory(sessions_dir).sweep()
     assert {path.name for path in (sessions_dir / "blobs").iterdir()} == named_images(manager, known)
 
 
-def killed_after(messages: int, seconds: float, directory: Path, known: Known, seed: int) -> list[Change]:
+def run_and_kill(messages: int, seconds: float, directory: Path, known: Known, seed: int) -> list[Change]:
     """Kill a writer `seconds` after so many messages. Return its messages; the last change may not be done."""
     with child(write_until_killed, directory, known, seed) as writer:
         sent: list[Change] = [writer.next() for _ in range(messages)]
@@ -51,21 +51,21 @@ def killed_after(messages: int, seconds: float, directory: Path, known: Known, s
         return sent + writer.rest()
 
 
-def replayed(known: Known, sent: list[Change]) -> tuple[Known, tuple[str, State | None]]:
+def replay(known: Known, sent: list[Change]) -> tuple[Known, tuple[str, State | None]]:
     """Return the acknowledged states and the last change that was started, whether done or not."""
-    states, begun = dict(known), sent[0]
+    states, started = dict(known), sent[0]
     for change in sent:
         if change is not None:
-            begun = change
+            started = change
             continue
-        assert begun is not None
-        session_id, after = begun
+        assert started is not None
+        session_id, after = started
         if after is None:
             del states[session_id]
         else:
             states[session_id] = after
-    assert begun is not None
-    return states, begun
+    assert started is not None
+    return states, started
 
 
 def state_of(known: Known, session_id: str) -> State | None:
@@ -87,7 +87,7 @@ def named_images(manager: SessionManager, known: Known) -> set[str]:
     return {name for session_id in known for name in images_in(manager.load_session(session_id).messages)}
 
 
-def assert_what_was_left_is_swept(sessions_dir: Path) -> None:
+def assert_leftovers_are_swept(sessions_dir: Path) -> None:
     for path in sessions_dir.glob(".*.tmp"):
         os.utime(path, (0, 0))  # only files older than an hour are swept
     SessionManager(sessions_dir).list_sessions()  # a new one scans the directory

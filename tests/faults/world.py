@@ -86,7 +86,6 @@ class World:
         return time.monotonic() - begun < HEALTHY_SECONDS
 
     def clear_journal(self) -> None:
-        """Empty the stub's journal of requests."""
         self.stub.clear_exchanges()
 
     def model_was_called(self) -> bool:

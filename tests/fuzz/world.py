@@ -74,7 +74,6 @@ def _with_image(api: Api) -> str:
 
 
 def _of_agent(api: Api) -> str:
-    """Create a session of an agent."""
     if not (chats := api.ok(api.http.get("/agents/chats"))["sessions"]):
         api.send_message(_fresh(api), MESSAGES[3])
         chats = api.ok(api.http.get("/agents/chats"))["sessions"]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mochi_server.mcp.tool_mapping import McpTool
 
 
-def described(**schema: Any) -> "McpTool":
+def mapped_tool(**schema: Any) -> "McpTool":
     from mcp_types import Tool
 
     from mochi_server.mcp.tool_mapping import map_tools
@@ -40,14 +40,14 @@ def described(**schema: Any) -> "McpTool":
     ],
 )
 def test_types_are_shown_as_python_writes_them(node: Any, name: str) -> None:
-    tool = described(
+    tool = mapped_tool(
         properties={"first": {"type": "string"}, "value": node}, **{"$defs": {"Place": {"type": "object"}}}
     )
     assert tool.schema.overview["value"] == {"type": name, "description": ""}
 
 
 def test_models_get_a_schema_with_references_in_place() -> None:
-    tool = described(
+    tool = mapped_tool(
         properties={"at": {"$ref": "#/definitions/Place", "description": "Where"}, "up": {"$ref": "#/properties/at"}},
         definitions={
             "Place": {"type": "object", "properties": {"in": {"$ref": "#/definitions/Place"}, "x": {"type": "integer"}}}
@@ -67,7 +67,7 @@ def test_models_get_a_schema_with_references_in_place() -> None:
 
 
 def test_arguments_are_checked_against_the_servers_schema() -> None:
-    tool = described(properties={"day": {"enum": ["today"]}}, required=["day"], additionalProperties=False)
+    tool = mapped_tool(properties={"day": {"enum": ["today"]}}, required=["day"], additionalProperties=False)
     assert tool.schema.bind({"day": "today"}).args == ({"day": "today"},)
     with pytest.raises(InvalidArguments, match="'day' is a required property"):
         tool.schema.bind({})
@@ -78,11 +78,11 @@ def test_arguments_are_checked_against_the_servers_schema() -> None:
 
 
 def test_patterns_and_references_cannot_stall_validation() -> None:
-    evil = described(properties={"a": {"type": "string", "pattern": "^(a+)+$"}})
+    evil = mapped_tool(properties={"a": {"type": "string", "pattern": "^(a+)+$"}})
     before = time.monotonic()
     evil.schema.bind({"a": "a" * 40 + "!"})
     assert time.monotonic() - before < 1
-    described(properties={"a": {"$ref": "http://127.0.0.1:9/a"}}).schema.bind({"a": 1})
+    mapped_tool(properties={"a": {"$ref": "http://127.0.0.1:9/a"}}).schema.bind({"a": 1})
 
 
 def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:

@@ -73,7 +73,6 @@ class Conversation:
 
 
 def message_of(completion: ChatCompletion) -> ChatCompletionMessage:
-    """Return the message of a completion."""
     return completion.choices[0].message
 
 

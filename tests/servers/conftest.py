@@ -23,7 +23,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def start(holding: GatedStub, database: str, tmp_path: Path) -> Iterator[Start]:
-    """Start another server."""
     with ExitStack() as stack:
 
         def started(ollama_host: str = holding.stub.url, **settings: Any) -> Member:

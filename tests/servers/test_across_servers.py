@@ -71,8 +71,8 @@ CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE sql AS 'INSERT INTO 
 def test_servers_work_without_notifications(start: Start, database: str, holding: GatedStub) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(LOSING)
-        deaf = f"{database},pg_catalog"  # what stands there comes second, else always first
-        with Api(start(store_url=deaf).url) as a, Api(start(store_url=deaf).url) as b, ThreadPoolExecutor(1) as pool:
+        url = f"{database},pg_catalog"  # pg_catalog is searched first unless the path names it
+        with Api(start(store_url=url).url) as a, Api(start(store_url=url).url) as b, ThreadPoolExecutor(1) as pool:
             session_id = a.create_session("mochi")["session_id"]
             with a.open_stream(session_id, "hold") as events, open_subscription(b, session_id) as others:
                 assert [next(events).id] == [next(others).id]

@@ -77,7 +77,7 @@ def test_server_without_the_lock_does_not_write_the_session(
 def test_server_without_database_is_not_ready(start: Start, relay_to: tuple[CuttingRelay, str]) -> None:
     relay, url = relay_to
     with relay, Api(start(store_url=url).url, timeout=40) as api:
-        ready(api)
+        wait_until_ready(api)
         relay.set_target("http://127.0.0.1:9")
         relay.cut()
         response = api.http.get("/health/ready")
@@ -90,7 +90,7 @@ def test_server_without_database_is_not_ready(start: Start, relay_to: tuple[Cutt
             assert {error_of(waiting.result()) for waiting in (creating, deciding)} == {(500, "STORAGE_FAILED")}
 
 
-def ready(api: Api) -> None:
+def wait_until_ready(api: Api) -> None:
     until(lambda: api.http.get("/health/ready").status_code == 200, 20)
 
 

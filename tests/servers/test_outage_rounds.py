@@ -64,7 +64,7 @@ def test_received_text_is_stored_or_reported_as_lost(
         for number in range(share(1)):
             until(lambda: api.http.get("/health/ready").status_code == 200, 30)
             over = threading.Event()
-            talking = [pool.submit(talk, api, over) for _ in range(CLIENTS)]
+            talking = [pool.submit(run_turns, api, over) for _ in range(CLIENTS)]
             time.sleep(random.uniform(0.5, 1) * IN_MID_TURN_SECONDS)
             cluster.stop("immediate" if number % 2 else "fast")
             time.sleep(seconds)
@@ -77,7 +77,7 @@ def test_received_text_is_stored_or_reported_as_lost(
     assert counts["whole"] > 0
 
 
-def talk(api: Api, over: threading.Event) -> list[Received]:
+def run_turns(api: Api, over: threading.Event) -> list[Received]:
     """Run turns in separate sessions until the outage is over and the last turn has ended."""
     turns: list[Received] = []
     while not over.is_set():
@@ -96,10 +96,10 @@ def turn(api: Api, session_id: str) -> Iterator[Received]:
         return
     assert events[-1].type == "done"
     error = next((event.data["code"] for event in events if event.type == "error"), None)
-    yield Received(session_id, text_of(events), error, is_whole(events))
+    yield Received(session_id, text_of(events), error, is_complete(events))
 
 
-def is_whole(events: list[Event]) -> bool:
+def is_complete(events: list[Event]) -> bool:
     return any(event.type == "message_complete" for event in events)
 
 

@@ -108,7 +108,6 @@ def patch_own_field(connection: Connection, directory: Path, ids: list[str], fie
 
 
 def append_own_messages(connection: Connection, directory: Path, session_id: str, name: str, rounds: int) -> None:
-    """Append messages one by one."""
     manager = SessionManager(directory)
     for number in range(rounds):
         manager.append_messages(session_id, [user(f"{name} {number}")])

@@ -76,7 +76,7 @@ def put(sessions_dir: Path, content: dict[str, Any] | str | bytes, session_id: s
     return path
 
 
-def rewritten(manager: SessionManager, path: Path) -> dict[str, Any]:
+def rewrite(manager: SessionManager, path: Path) -> dict[str, Any]:
     """Return the file after a change that rewrites it."""
     manager.update_session(ID, title="touched")
     stored: dict[str, Any] = json.loads(path.read_text())
@@ -88,7 +88,7 @@ def test_specified_example_survives_a_round_trip(manager: SessionManager, sessio
     path = put(sessions_dir, SPECIFIED)
     session = manager.load_session(ID)
     assert contents(session) == ["...", "Hello", "Hi!"]
-    stored, specified = rewritten(manager, path), json.loads(SPECIFIED)
+    stored, specified = rewrite(manager, path), json.loads(SPECIFIED)
     for changing in ("updated_at", "message_count"):
         del stored["metadata"][changing], specified["metadata"][changing]
     assert stored == specified
@@ -108,7 +108,7 @@ def test_older_files_are_written_as_the_current_version(
     session = manager.load_session(ID)
     assert session.metadata.tool_settings.execution_policy is ToolExecutionPolicy.ALWAYS_CONFIRM
     assert session.metadata.context_window_config["manual_override"] is False
-    stored = rewritten(manager, path)
+    stored = rewrite(manager, path)
     assert stored["metadata"]["format_version"] == "1.3"
     assert stored["metadata"]["created_at"] == "2024-05-01T10:00:00"
     assert stored["metadata"]["agent_settings"] == {"enabled_agents": [], "selection_metadata": None}
@@ -134,7 +134,7 @@ def test_unknown_keys_and_nulls_are_written_back(manager: SessionManager, sessio
         "also_mine": None,
     }
     path = put(sessions_dir, {"metadata": metadata, "messages": [A_MESSAGE | {"mine": unknown}], "mine": unknown})
-    stored = rewritten(manager, path)
+    stored = rewrite(manager, path)
     assert stored["mine"] == unknown
     assert stored["messages"] == [A_MESSAGE | {"mine": unknown}]
     assert stored["metadata"]["mine"] == unknown
@@ -151,7 +151,7 @@ def test_unknown_keys_and_nulls_are_written_back(manager: SessionManager, sessio
 
 def test_files_of_a_later_version_keep_their_version(manager: SessionManager, sessions_dir: Path) -> None:
     path = put(sessions_dir, {"metadata": OF_1_2 | {"format_version": "1.9"}, "messages": []})
-    assert rewritten(manager, path)["metadata"]["format_version"] == "1.9"
+    assert rewrite(manager, path)["metadata"]["format_version"] == "1.9"
 
 
 def test_copied_file_is_a_separate_session(manager: SessionManager, sessions_dir: Path) -> None:
@@ -175,7 +175,7 @@ def test_copied_file_is_a_separate_session(manager: SessionManager, sessions_dir
 def test_loosely_written_json_is_read(manager: SessionManager, sessions_dir: Path, content: bytes) -> None:
     path = put(sessions_dir, content)
     assert contents(manager.load_session(ID))[1] in ("Hello", "Hello\ufffd")
-    assert len(rewritten(manager, path)["messages"]) == 3
+    assert len(rewrite(manager, path)["messages"]) == 3
 
 
 def test_file_has_indented_metadata_and_one_message_per_line() -> None:

@@ -28,11 +28,11 @@ def ids(manager: SessionManager) -> list[str]:
     for text in ("apple", "pear"):
         made.append(manager.create_session(SessionCreationOptions(model="m")).session_id)
         manager.append_messages(made[-1], [user(f"{text} and fruit"), assistant("c++")])
-    found(manager, "fruit")
+    search(manager, "fruit")
     return made
 
 
-def found(manager: SessionManager, text: str) -> list[str]:
+def search(manager: SessionManager, text: str) -> list[str]:
     return [entry["session_id"] for entry in manager.list_sessions(text=text)]
 
 
@@ -40,10 +40,10 @@ def test_search_reads_only_changed_sessions(
     manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = read_count(monkeypatch)
-    assert found(manager, "apple") == found(SessionManager(sessions_dir), "apple") == ids[:1]
+    assert search(manager, "apple") == search(SessionManager(sessions_dir), "apple") == ids[:1]
     assert reads() == 0
     file_of(sessions_dir, ids[0]).touch()
-    assert found(manager, "apple") == ids[:1]
+    assert search(manager, "apple") == ids[:1]
     assert reads() == 2  # for the list entry and for the texts
 
 
@@ -61,7 +61,7 @@ def test_file_changed_by_hand_is_found_by_its_new_text(
 ) -> None:
     path = file_of(sessions_dir, ids[0])
     path.write_text(path.read_text().replace("apple", "quince"))
-    assert (found(manager, "apple"), found(manager, "quince")) == ([], ids[:1])
+    assert (search(manager, "apple"), search(manager, "quince")) == ([], ids[:1])
 
 
 @pytest.mark.parametrize(
@@ -80,20 +80,20 @@ def test_search_works_with_a_damaged_index(manager: SessionManager, ids: list[st
     with database:
         database.execute(damage)
     database.close()
-    assert found(manager, "pple fruit") == ids[:1]
-    assert found(manager, "c+ fruit") == ids[::-1]
+    assert search(manager, "pple fruit") == ids[:1]
+    assert search(manager, "c+ fruit") == ids[::-1]
 
 
 def test_deleted_index_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
     index.unlink()
-    assert found(manager, "apple") == ids[:1]
+    assert search(manager, "apple") == ids[:1]
     assert index.exists()
 
 
 def test_files_are_searched_without_an_index(manager: SessionManager, ids: list[str], index: Path) -> None:
     index.unlink()
     index.mkdir()
-    assert found(manager, "apple fruit") == ids[:1]
+    assert search(manager, "apple fruit") == ids[:1]
 
 
 def test_every_text_is_searched_without_trigrams(
@@ -101,9 +101,9 @@ def test_every_text_is_searched_without_trigrams(
 ) -> None:
     index.unlink()
     monkeypatch.setattr(session_index, "_TRIGRAMS", "CREATE VIRTUAL TABLE trigrams USING no_such_module (text)")
-    assert found(manager, "apple fruit") == ids[:1]
+    assert search(manager, "apple fruit") == ids[:1]
     manager.append_messages(ids[1], [user("apple")])
-    assert found(manager, "apple fruit") == ids[::-1]
+    assert search(manager, "apple fruit") == ids[::-1]
 
 
 def test_texts_are_indexed_in_steps(
@@ -111,7 +111,7 @@ def test_texts_are_indexed_in_steps(
 ) -> None:
     index.unlink()
     monkeypatch.setattr(session_index, "_STEP_SECONDS", 0)
-    assert found(manager, "fruit") == ids[::-1]
+    assert search(manager, "fruit") == ids[::-1]
 
 
 def test_list_removes_texts_of_deleted_sessions(manager: SessionManager, ids: list[str], index: Path) -> None:

@@ -99,14 +99,14 @@ def publish_until_killed(connection: Connection, directory: Path, count: int, ki
     """Import sessions, and kill the process after `moved` files have been published."""
     rename, moved = Path.rename, []
 
-    def counted(path: Path, target: Path) -> Path:
+    def count_and_rename(path: Path, target: Path) -> Path:
         if path.suffix == ".json":
             moved.append(path)
         if len(moved) > kill_after:
             signal.raise_signal(signal.SIGKILL)
         return rename(path, target)
 
-    Path.rename = counted  # type: ignore[method-assign, assignment]  # the process has no other purpose
+    Path.rename = count_and_rename  # type: ignore[method-assign, assignment]  # the process has no other purpose
     stored = SessionDirectory(directory).create_all(new_sessions(count), check=lambda: None)
     connection.send(len(stored))
 

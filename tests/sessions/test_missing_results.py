@@ -19,7 +19,6 @@ from tests.sessions.samples import assistant, file_of, stored_session, user
 
 
 def calling(*ids: str, handed_back: list[str] | None = None) -> Message:
-    """Return an answer with these calls."""
     message = assistant("")
     message["tool_calls"] = [
         {"id": name, "function": {"index": i, "name": "look", "arguments": {}}} for i, name in enumerate(ids)

@@ -19,7 +19,7 @@ from tests.sessions.samples import assistant, contents, new_session, stored_sess
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStores]:
+async def open_stores(url: str) -> AsyncIterator[PostgresStores]:
     stores = PostgresStores(url)
     await stores.open()
     try:
@@ -30,7 +30,7 @@ async def opened(url: str) -> AsyncIterator[PostgresStores]:
 
 @pytest.mark.slow
 async def test_history_changed_by_another_process_is_read_anew(database: str) -> None:
-    async with opened(database) as here, opened(database) as there:
+    async with open_stores(database) as here, open_stores(database) as there:
         session_id = (await stored_session(here.chats, user("a"), assistant("b"), user("c"))).session_id
         await there.chats.load(session_id)
         await here.chats.replace_tail(session_id, 1, [assistant("B")])
@@ -47,9 +47,9 @@ async def test_history_changed_by_another_process_is_read_anew(database: str) ->
 
 @pytest.mark.slow
 async def test_partial_answer_is_stored_after_its_process_ended(database: str) -> None:
-    async with opened(database) as here:
+    async with open_stores(database) as here:
         session = await stored_session(here.chats, user("a"))
-        async with opened(database) as there:
+        async with open_stores(database) as there:
             hold = there.chats.hold(session.session_id, run_id="r")
             await hold.__aenter__()
             await there.chats.checkpoint(session.session_id, assistant("so f"))
@@ -67,9 +67,9 @@ async def test_partial_answer_is_stored_after_its_process_ended(database: str) -
 async def test_open_tool_calls_get_results_after_process_ended(database: str) -> None:
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
     result: Message = {**user(""), "role": "tool", "tool_name": "wait", "tool_call_id": "call_1", "tool_calls": [later]}
-    async with opened(database) as here:
+    async with open_stores(database) as here:
         session = await stored_session(here.chats, user("a"))
-        async with opened(database) as there:
+        async with open_stores(database) as there:
             hold = there.chats.hold(session.session_id, run_id="r")
             await hold.__aenter__()
             await there.chats.checkpoint(session.session_id, result)
@@ -88,7 +88,7 @@ async def test_times_are_those_of_the_database(database: str, monkeypatch: pytes
     assert row is not None
     ahead = (datetime.now(timezone.utc) + timedelta(days=400)).isoformat()
     monkeypatch.setattr("mochi_server.sessions.session.now", lambda: ahead)
-    async with opened(database) as stores:
+    async with open_stores(database) as stores:
         session = await stores.chats.create(new_session())
         changed = await stores.chats.append(session.session_id, [user("a")])
     for moment in (session.metadata.created_at, changed.metadata.updated_at):
@@ -97,7 +97,7 @@ async def test_times_are_those_of_the_database(database: str, monkeypatch: pytes
 
 @pytest.mark.slow
 async def test_text_that_postgresql_cannot_store_is_kept(database: str) -> None:
-    async with opened(database) as stores:
+    async with open_stores(database) as stores:
         session = await stored_session(stores.chats, user("a\0b"), assistant("\0"))
         await stores.chats.patch(session.session_id, {"title": "\0t"})
         loaded = await stores.chats.load(session.session_id)
@@ -107,7 +107,7 @@ async def test_text_that_postgresql_cannot_store_is_kept(database: str) -> None:
 
 @pytest.mark.slow
 async def test_agent_chats_and_sessions_are_separate(database: str) -> None:
-    async with opened(database) as stores:
+    async with open_stores(database) as stores:
         session = await stores.agents.create(new_session())
         assert (await stores.chats.list(SessionQuery())).total == 0
         assert (await stores.agents.load(session.session_id)).session_id == session.session_id
@@ -147,7 +147,7 @@ async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, 
         moved = SessionManager(tmp_path / "there" / "chat_sessions").load_session(session_id)
         assert hash_of(moved) == hash_of(manager.load_session(session_id))
     assert SessionManager(tmp_path / "there" / "agents" / "agent_chats").load_session(agents)
-    async with opened(database) as stores:
+    async with open_stores(database) as stores:
         await stores.chats.patch(sessions[1], {"title": "newer"})
     assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).different == [sessions[1]]
 
@@ -160,7 +160,7 @@ async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str
     session_id = await _put(tmp_path / "chat_sessions", session)
     await _put(tmp_path / "chat_sessions", new_session())
     assert (await copy(str(tmp_path), database, lambda *_: None)).copied == 2
-    async with opened(database) as stores:
+    async with open_stores(database) as stores:
         assert (await stores.chats.load(session_id)).messages[0]["images"] == [lost]
 
 

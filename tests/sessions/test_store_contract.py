@@ -284,7 +284,6 @@ FOUND = {
 
 
 async def sessions_to_search(store: SessionStore) -> list[str]:
-    """Store three sessions and return their ids."""
     baking = await stored_session(store, user("Sourdough bread"), assistant("Take flour and water."))
     code = await stored_session(store, user('Is C++ "quoted"? It\'s 100% a_b*; Flour.'))
     await store.patch(code.session_id, {"title": "My PLAN"})

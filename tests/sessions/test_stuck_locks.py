@@ -19,13 +19,12 @@ from tests.support.images import PNG
 from tests.support.server import RunningServer
 
 
-def stuck(sessions_dir: Path, session_id: str) -> AbstractContextManager[None]:
+def hold_lock(sessions_dir: Path, session_id: str) -> AbstractContextManager[None]:
     """Hold the lock of a session as another process would."""
     return exclusive_lock(sessions_dir / ".locks" / f"{int(session_id, 16) % SLOTS:02d}.lock", 1)
 
 
 def other_session(api: Api, session_id: str) -> str:
-    """A session with another lock."""
     while True:
         other: str = api.create_session("mochi")["session_id"]
         if int(other, 16) % SLOTS != int(session_id, 16) % SLOTS:
@@ -37,7 +36,7 @@ def test_stuck_lock_delays_no_other_request(private_api: Api, tmp_path: Path) ->
     session_id = api.create_session("mochi")["session_id"]
     other = other_session(api, session_id)
     with ThreadPoolExecutor(8) as threads:
-        with stuck(tmp_path / "chat_sessions", session_id):
+        with hold_lock(tmp_path / "chat_sessions", session_id):
             waiting = [
                 threads.submit(api.http.patch, f"/sessions/{session_id}", json={"title": f"{n}"}) for n in range(8)
             ]
@@ -53,7 +52,7 @@ def test_stuck_lock_is_an_error_after_the_wait(private_stub: StubServer, tmp_pat
     with RunningServer(tmp_path, private_stub.url, storage_wait_seconds=0.1) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
-        with stuck(tmp_path / "chat_sessions", session_id):
+        with hold_lock(tmp_path / "chat_sessions", session_id):
             refused = api.http.patch(f"/sessions/{session_id}", json={"title": "stuck"})
         assert error_of(refused) == (503, "STORAGE_BUSY")
         assert "MOCHI_STORAGE_WAIT_SECONDS" in refused.json()["error"]["message"]
@@ -63,7 +62,7 @@ def test_stuck_lock_is_an_error_after_the_wait(private_stub: StubServer, tmp_pat
 async def test_write_waits_for_a_lock_that_is_released(tmp_path: Path) -> None:
     store = FileSessionStore(tmp_path)
     session_id = (await store.create(new_session())).session_id
-    with stuck(tmp_path, session_id):
+    with hold_lock(tmp_path, session_id):
         writing = asyncio.ensure_future(store.append(session_id, [user("Hello")]))
         reading = [store.load(session_id) for _ in range(8)]
         await asyncio.gather(*reading, store.list(SessionQuery()))
@@ -75,7 +74,7 @@ async def test_write_waits_for_a_lock_that_is_released(tmp_path: Path) -> None:
 async def test_cancelled_write_that_waits_for_a_lock_is_finished(tmp_path: Path) -> None:
     store = FileSessionStore(tmp_path)
     session_id = (await store.create(new_session())).session_id
-    with stuck(tmp_path, session_id):
+    with hold_lock(tmp_path, session_id):
         writing = asyncio.ensure_future(store.append(session_id, [user("Hello")]))
         await asyncio.sleep(0)
         writing.cancel()
@@ -90,7 +89,7 @@ async def test_new_session_avoids_a_stuck_lock(tmp_path: Path) -> None:
     store = FileSessionStore(tmp_path, wait_seconds=0)
     session = await store.create(new_session())
     session.metadata.session_id = f"{int(session.session_id, 16) ^ SLOTS:010x}"
-    with stuck(tmp_path, session.session_id):
+    with hold_lock(tmp_path, session.session_id):
         created = await store.create(session)
         with pytest.raises(StorageBusy):
             await store.put(session)
@@ -104,7 +103,7 @@ async def test_turn_that_cannot_end_stays_in_its_log(tmp_path: Path) -> None:
     async with store.hold(session_id, run_id="r"):
         await store.append(session_id, [user("Hello")])
         await store.append(session_id, [user("more")])
-        lock = stuck(tmp_path, session_id)
+        lock = hold_lock(tmp_path, session_id)
         lock.__enter__()
     lock.__exit__(None, None, None)
     async with store.hold(session_id, run_id="s"):

@@ -32,7 +32,7 @@ def crash(tmp_path: Path, sessions_dir: Path) -> Crash:
     return lambda: Path(shutil.copytree(sessions_dir, tmp_path / f"crash{next(numbers)}"))
 
 
-def loaded(directory: Path, session: ChatSession) -> ChatSession:
+def load(directory: Path, session: ChatSession) -> ChatSession:
     return SessionManager(directory).load_session(session.session_id)
 
 
@@ -73,11 +73,11 @@ async def test_crash_keeps_the_partial_answer(files: FileSessionStore, crash: Cr
         await files.checkpoint(session.session_id, assistant("so"))
         await files.checkpoint(session.session_id, assistant("so f"))
         directory = crash()
-        found = loaded(directory, session)
+        found = load(directory, session)
     assert contents(found) == ["a", "so f"]
     assert found.messages[-1]["interrupted"] is True
     assert found.metadata.message_count == 2
-    assert loaded(directory, session) == found
+    assert load(directory, session) == found
     assert SessionManager(directory).list_sessions()[0]["message_count"] == 2
 
 
@@ -95,12 +95,12 @@ async def test_tool_calls_interrupted_by_a_crash_have_results(files: FileSession
         await files.append(session.session_id, [assistant("")])
         await files.checkpoint(session.session_id, result)
         directory = crash()
-    found = loaded(directory, session)
+    found = load(directory, session)
     results = [(m["role"], m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in found.messages[2:]]
     assert results == [("tool", "wait", "call_1", True), ("tool", "add", "call_2", True)]
     assert len({message["message_id"] for message in found.messages}) == 4
     assert not any("tool_calls" in message for message in found.messages[2:])
-    assert loaded(directory, session) == found
+    assert load(directory, session) == found
 
 
 async def test_parallel_checkpoints_do_not_affect_each_other(files: FileSessionStore, crash: Crash) -> None:
@@ -118,7 +118,7 @@ async def test_parallel_checkpoints_do_not_affect_each_other(files: FileSessionS
         directory = crash()
     assert [type(failure) for failure in noted if failure] == [SessionNotFound]
     for session in sessions[:7] + sessions[8:]:
-        assert contents(loaded(directory, session)) == ["a", "so far"]
+        assert contents(load(directory, session)) == ["a", "so far"]
 
 
 async def test_log_deleted_during_a_turn_is_recreated(
@@ -130,10 +130,10 @@ async def test_log_deleted_during_a_turn_is_recreated(
         await files.checkpoint(session.session_id, assistant("so f"))
         log_of(sessions_dir, session.session_id).unlink()
         await files.checkpoint(session.session_id, assistant("so fa"))
-        assert contents(loaded(crash(), session)) == ["a", "so fa"]
+        assert contents(load(crash(), session)) == ["a", "so fa"]
         await files.checkpoint(session.session_id, assistant("so far"))
         directory = crash()
-    assert contents(loaded(directory, session)) == ["a", "so far"]
+    assert contents(load(directory, session)) == ["a", "so far"]
 
 
 async def test_checkpoint_replaced_by_a_later_message_is_ignored(files: FileSessionStore, crash: Crash) -> None:
@@ -142,7 +142,7 @@ async def test_checkpoint_replaced_by_a_later_message_is_ignored(files: FileSess
         await files.append(session.session_id, [user("a")])
         await files.checkpoint(session.session_id, assistant("so f"))
         await files.append(session.session_id, [assistant("so far")])
-        assert contents(loaded(crash(), session)) == ["a", "so far"]
+        assert contents(load(crash(), session)) == ["a", "so far"]
 
 
 async def test_crash_keeps_everything_acknowledged(files: FileSessionStore, crash: Crash) -> None:
@@ -150,11 +150,11 @@ async def test_crash_keeps_everything_acknowledged(files: FileSessionStore, cras
     async with files.hold(session.session_id, run_id="r"):
         for step in ("a", "b", "c"):
             acknowledged = await files.append(session.session_id, [user(step)])
-            assert loaded(crash(), session) == acknowledged
+            assert load(crash(), session) == acknowledged
         acknowledged = await files.patch(session.session_id, {"title": "t"})
-        assert loaded(crash(), session) == acknowledged
+        assert load(crash(), session) == acknowledged
         acknowledged = await files.replace_tail(session.session_id, 1, [user("B")])
-        assert loaded(crash(), session) == acknowledged
+        assert load(crash(), session) == acknowledged
 
 
 async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSession]:
@@ -171,25 +171,25 @@ async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSess
 
 async def test_next_history_change_recovers_a_crashed_turn(files: FileSessionStore, crash: Crash) -> None:
     directory, session = await crashed(files, crash)
-    found = loaded(directory, session)
+    found = load(directory, session)
     changed = SessionManager(directory).append_messages(session.session_id, [user("again")])
     assert contents(changed) == ["before", "a", "b", "so f", "again"]
     assert changed.messages[:-1] == found.messages
     assert not log_of(directory, session.session_id).exists()
-    assert loaded(directory, session) == changed
+    assert load(directory, session) == changed
     assert changed.metadata.title == "t"
 
 
 @pytest.mark.parametrize("run_id", ["r", None])
 async def test_next_lock_recovers_a_crashed_turn(files: FileSessionStore, crash: Crash, run_id: str | None) -> None:
     directory, session = await crashed(files, crash)
-    found = loaded(directory, session)
+    found = load(directory, session)
     store = FileSessionStore(directory)
     async with store.hold(session.session_id, run_id=run_id):
         assert not log_of(directory, session.session_id).exists()
         assert await store.load(session.session_id) == found
     await store.aclose()
-    assert loaded(directory, session) == found
+    assert load(directory, session) == found
 
 
 async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessionStore, sessions_dir: Path) -> None:
@@ -210,17 +210,17 @@ async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessio
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9, 1.0])
 async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash: Crash, fraction: float) -> None:
     directory, session = await crashed(files, crash)
-    log, found = log_of(directory, session.session_id), loaded(directory, session)
+    log, found = log_of(directory, session.session_id), load(directory, session)
     torn = tail_line(
         SessionRecord.of(found).with_tail(3, [], ""),
         3,
         SessionRecord.of(found).with_tail(3, [user("never acknowledged")], ""),
     ).rstrip(b"\n")
     log.write_bytes(log.read_bytes() + torn[: int(len(torn) * fraction)])
-    assert loaded(directory, session) == found
+    assert load(directory, session) == found
     patched = SessionManager(directory).update_session(session.session_id, title="after")
     assert patched.messages == found.messages
-    assert loaded(directory, session) == patched
+    assert load(directory, session) == patched
     assert patched.metadata.title == "after"
 
 
@@ -263,7 +263,7 @@ async def test_old_log_does_not_change_later_messages(files: FileSessionStore, c
     manager.append_messages(session.session_id, [user("later")])
     moved_on = manager.update_session(session.session_id, title="later")
     log.write_bytes(lines)
-    assert loaded(directory, session) == moved_on
+    assert load(directory, session) == moved_on
     assert manager.append_messages(session.session_id, []).messages == moved_on.messages
 
 
@@ -335,6 +335,6 @@ async def test_interrupted_answer_keeps_the_time_of_the_last_change(files: FileS
     partial: Message = assistant("so f")
     async with files.hold(session.session_id, run_id="r"):
         await files.checkpoint(session.session_id, partial)
-        found = loaded(crash(), session)
+        found = load(crash(), session)
     assert timestamp(found.metadata.updated_at) == timestamp(session.metadata.updated_at)
     assert found.messages[-1] == {**partial, "interrupted": True}

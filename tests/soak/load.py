@@ -45,8 +45,6 @@ class Job:
 
 @dataclass
 class Result:
-    """Result of a job."""
-
     turns: int = 0
     events: int = 0
     broken: int = 0

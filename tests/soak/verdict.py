@@ -64,7 +64,6 @@ def missed(measured: Measured) -> list[str]:
 
 
 def table(measured: Measured) -> str:
-    """Return the table of the figures."""
     rows: Sequence[tuple[str, str]] = [
         ("streams at the same time", f"{measured.streams:,}"),
         ("turns completed, whole and in order", f"{measured.turns:,}"),

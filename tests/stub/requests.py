@@ -59,7 +59,6 @@ def open_stream(stub: StubServer, path: str, body: Any) -> Iterator[HTTPResponse
 
 @contextmanager
 def raw_connection(stub: StubServer, data: bytes) -> Iterator[socket.socket]:
-    """Open a socket and send these bytes."""
     with socket.create_connection((stub.host, stub.port), timeout=10) as connection:
         connection.sendall(data)
         yield connection

@@ -115,10 +115,10 @@ def test_usage_is_counted_in_characters_on_every_api(wire: str, stream: bool) ->
     with stub_replying(Reply.of("0123456789", reasoning="abc")) as stub:
         received = WIRES[wire](stub, "hello", stream=stream)
     assert received.usage is not None
-    prompted, produced = received.usage
+    count_prompt_tokens, produced = received.usage
     assert produced == 13
     if wire != "ollama":  # these tests offer a tool, which counts
-        assert prompted == len("hello")
+        assert count_prompt_tokens == len("hello")
 
 
 COUNTS = ("prompt_eval_count", "prompt_tokens", "input_tokens", "promptTokenCount", "totalTokens")
@@ -136,7 +136,7 @@ COUNTING: dict[str, dict[str, Any]] = {
 }
 
 
-def prompted(stub: StubServer, path: str, body: dict[str, Any]) -> int:
+def count_prompt_tokens(stub: StubServer, path: str, body: dict[str, Any]) -> int:
     answer = send_request(stub, "POST", path, {"model": "mochi", **body}).json
     usage: dict[str, int] = {**answer, **answer.get("usage", {}), **answer.get("usageMetadata", {})}
     return next(usage[name] for name in COUNTS if name in usage)
@@ -144,7 +144,7 @@ def prompted(stub: StubServer, path: str, body: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("place", COUNTING)
 def test_prompt_tokens_are_those_of_its_text(stub: StubServer, place: str) -> None:
-    assert prompted(stub, place.removesuffix(" raw"), COUNTING[place]) == len("hello")
+    assert count_prompt_tokens(stub, place.removesuffix(" raw"), COUNTING[place]) == len("hello")
 
 
 def test_tool_calls_results_and_tools_count_as_tokens(stub: StubServer) -> None:
@@ -154,13 +154,13 @@ def test_tool_calls_results_and_tools_count_as_tokens(stub: StubServer) -> None:
     called = {"role": "assistant", "content": "so", "tool_calls": [call]}
     messages = [*question, called, {"role": "tool", "tool_call_id": "1", "content": "noon"}]
     expected_tokens = sum(map(len, ("be kind", "hello", "so", 'now{"at":1}', "noon")))
-    assert prompted(stub, "/v1/chat/completions", {"messages": messages}) == expected_tokens
+    assert count_prompt_tokens(stub, "/v1/chat/completions", {"messages": messages}) == expected_tokens
     offered = {"messages": messages, "tools": [tool]}
-    assert prompted(stub, "/v1/chat/completions", offered) == expected_tokens + len(
+    assert count_prompt_tokens(stub, "/v1/chat/completions", offered) == expected_tokens + len(
         json.dumps([tool], separators=(",", ":"))
     )
     call["function"]["arguments"] = {"at": 1}
-    assert prompted(stub, "/api/chat", {"messages": messages, "stream": False}) == expected_tokens
+    assert count_prompt_tokens(stub, "/api/chat", {"messages": messages, "stream": False}) == expected_tokens
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -28,12 +28,12 @@ else:
 PHRASE = "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM."
 
 
-def prompted(text: str, model: str = "mochi", **fields: Any) -> Prompt:
+def prompt_of(text: str, model: str = "mochi", **fields: Any) -> Prompt:
     return Prompt(model, messages=(Message("user", text),), **fields)
 
 
 def reply_to(text: str, model: str, **fields: Any) -> Reply:
-    return resolve(prompted(text, model, **fields), packaged_config())
+    return resolve(prompt_of(text, model, **fields), packaged_config())
 
 
 def test_plain_models_are_listed_before_special_models(stub: StubServer) -> None:
@@ -276,7 +276,7 @@ def test_summary_of_a_conversation_in_one_message() -> None:
 
 
 def test_summary_schema_without_conversation_is_filled() -> None:
-    reply = resolve(prompted("hello", format=SUMMARY))
+    reply = resolve(prompt_of("hello", format=SUMMARY))
     assert problems(SUMMARY, json.loads(reply.text), SUMMARY) == []
 
 
@@ -309,14 +309,14 @@ def test_autocomplete_task_completes_the_text(stub: StubServer) -> None:
         "<type>search query</type>\n<text>9+10=</text>\n#### Output:\n"
     )
     assert json.loads(send_message(stub, request, "task", stream=False).json["message"]["content"]) == {"text": PHRASE}
-    assert ui_task_reply(prompted("9+10=")) == PHRASE
+    assert ui_task_reply(prompt_of("9+10=")) == PHRASE
 
 
 def test_emoji_and_tool_tasks_are_answered() -> None:
     emoji = (
         "Your task is to reflect the speaker's likely facial expression through a fitting emoji.\n\nMessage: ```hi```"
     )
-    assert len(ui_task_reply(prompted(emoji)) or "") == 1
+    assert len(ui_task_reply(prompt_of(emoji)) or "") == 1
     tools = '[{"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]'
     choose = f'Available Tools: {tools}\nReturn {{"tool_calls": []}} if none matches.'
     for query, names in (("call get_weather for Oslo", ["get_weather"]), ("hello", [])):

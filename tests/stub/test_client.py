@@ -24,7 +24,7 @@ ANSWER = f"{hash_sized('hello')} hello"
 
 
 @contextmanager
-def connected(stub: StubServer) -> Iterator[ollama.Client]:
+def open_client(stub: StubServer) -> Iterator[ollama.Client]:
     client = ollama.Client(stub.url)
     try:
         yield client
@@ -34,7 +34,7 @@ def connected(stub: StubServer) -> Iterator[ollama.Client]:
 
 @pytest.fixture(scope="module")
 def client(shared_stub: StubServer) -> Iterator[ollama.Client]:
-    with connected(shared_stub) as client:
+    with open_client(shared_stub) as client:
         yield client
 
 
@@ -112,7 +112,7 @@ def test_embeddings_can_be_shortened(client: ollama.Client) -> None:
 
 
 def test_running_models_are_listed(private_stub: StubServer) -> None:
-    with connected(private_stub) as client:
+    with open_client(private_stub) as client:
         assert client.ps().models == []
         client.chat("mochi", HELLO)
         (running,) = client.ps().models
@@ -136,7 +136,7 @@ def test_errors_have_status_and_text(client: ollama.Client) -> None:
 
 def test_error_in_mid_stream_is_raised_after_first_chunks() -> None:
     reply = Reply([Text(("one",)), Failure("kaput")])
-    with StubServer(resolve=lambda _: reply, speed=0) as stub, connected(stub) as client:
+    with StubServer(resolve=lambda _: reply, speed=0) as stub, open_client(stub) as client:
         stream = iter(client.chat("mochi", HELLO, stream=True))
         assert next(stream).message.content == "one"
         with pytest.raises(ollama.ResponseError, match="kaput"):

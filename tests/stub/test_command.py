@@ -22,7 +22,7 @@ from tests.support.waiting import until
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def run_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The running command and the first line that it printed."""
     with subprocess.Popen(
         [*COMMAND, *arguments],
@@ -37,7 +37,7 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
-def answers(url: str) -> bool:
+def is_healthy(url: str) -> bool:
     try:
         with urlopen(f"{url}/health") as response:
             return bool(response.status == 200)
@@ -98,7 +98,7 @@ def test_used_port_prints_one_line_and_exits_1() -> None:
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
 def test_signal_ends_the_server(number: signal.Signals) -> None:
-    with serving("--port", "0") as (process, line):
+    with run_server("--port", "0") as (process, line):
         found = re.fullmatch(r"mochi-stub on (http://127\.0\.0\.1:\d+)\n", line)
         assert found
         with urlopen(f"{found[1]}/api/version") as response:
@@ -116,25 +116,25 @@ def stream_reply(url: str, model: str, prompt: str) -> HTTPResponse:
     return response
 
 
-def words(number: int) -> str:
+def word_instruction(number: int) -> str:
     return f'<|instruction_start|>{{"messages": [{{"text_message": {{"length": {number}}}}}]}}<|instruction_end|>'
 
 
 def test_second_signal_ends_the_server_after_running_reply() -> None:
-    with serving("--port", "0") as (process, line):
+    with run_server("--port", "0") as (process, line):
         url = line.split()[-1]
-        with stream_reply(url, "mochi", words(15)) as short, stream_reply(url, "paused-stream", "hello"):
+        with stream_reply(url, "mochi", word_instruction(15)) as short, stream_reply(url, "paused-stream", "hello"):
             process.send_signal(signal.SIGTERM)
             assert json.loads(short.read().splitlines()[-1])["done"]
-            until(lambda: not answers(url))
+            until(lambda: not is_healthy(url))
             process.send_signal(signal.SIGTERM)
             assert process.wait(3) == -signal.SIGTERM
 
 
 @pytest.mark.slow
 def test_server_exits_when_its_running_reply_has_ended() -> None:
-    with serving("--port", "0", "--speed", "8") as (process, line):
-        with stream_reply(line.split()[-1], "mochi", words(100)) as response:
+    with run_server("--port", "0", "--speed", "8") as (process, line):
+        with stream_reply(line.split()[-1], "mochi", word_instruction(100)) as response:
             process.send_signal(signal.SIGTERM)
             assert json.loads(response.read().splitlines()[-1])["done"]
         assert process.wait(5) == 0
@@ -144,9 +144,9 @@ def test_wildcard_host_prints_loopback_and_port_of_env(monkeypatch: pytest.Monke
     with StubServer() as stub:
         port = stub.port
     monkeypatch.setenv("PORT", str(port))
-    with serving("--host", "0.0.0.0") as (_, line):  # noqa: S104  # what is tested
+    with run_server("--host", "0.0.0.0") as (_, line):  # noqa: S104  # what is tested
         assert line == f"mochi-stub on http://127.0.0.1:{port}\n"
-        assert answers(line.split()[-1])
+        assert is_healthy(line.split()[-1])
     monkeypatch.setenv("PORT", "x")
     assert call_command().returncode == 2
 
@@ -160,7 +160,7 @@ def test_invalid_url_to_record_prints_one_line(tmp_path: Path) -> None:
 def test_record_writes_what_a_server_answers(tmp_path: Path) -> None:
     with (
         StubServer(speed=0) as real,
-        serving("run", "--port", "0", "--record", real.url, "--to", str(tmp_path)) as (_, line),
+        run_server("run", "--port", "0", "--record", real.url, "--to", str(tmp_path)) as (_, line),
     ):
         body = b'{"model": "mochi", "messages": [{"role": "user", "content": "hello"}]}'
         with urlopen(f"{line.split()[-1]}/api/chat", body) as response:

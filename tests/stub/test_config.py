@@ -19,7 +19,7 @@ DATA = Path(__file__).parent / "data"
 """
 
 
-def configured(folder: Path, text: str) -> StubServer:
+def stub_with_config(folder: Path, text: str) -> StubServer:
     file = folder / "config.yaml"
     file.write_text(text, encoding="utf-8")
     return StubServer(config=file, speed=0)
@@ -96,7 +96,7 @@ models:
   grandchild: [{_inherit: child}]
   bare:
 """
-    with configured(tmp_path, text) as stub:
+    with stub_with_config(tmp_path, text) as stub:
         assert reply_message(stub, "grandchild", "hello")["content"] == "from the base"
         assert reply_message(stub, "grandchild", "other")["content"] == "from the child"
         assert reply_message(stub, "bare", "hello")["content"].endswith(" hello")
@@ -108,7 +108,7 @@ models:
 
 def test_model_without_declaration_has_all_capabilities(tmp_path: Path) -> None:
     text = "models: {any: [{_default: {type: message, reasoning: hm, tool_calls: [{name: now}]}}]}"
-    with configured(tmp_path, text) as stub:
+    with stub_with_config(tmp_path, text) as stub:
         capabilities = send_request(stub, "POST", "/api/show", {"model": "any"}).json["capabilities"]
         assert {"completion", "tools", "thinking", "embedding"} <= set(capabilities)
         message = reply_message(stub, "any", "x", think=False)
@@ -122,7 +122,7 @@ def test_model_without_declaration_has_all_capabilities(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("model", "context"), [("any", 512), ("seeing", 2048), ("child", 2048)])
 def test_vision_model_has_a_large_context(tmp_path: Path, model: str, context: int) -> None:
     seeing = "[{_model: {capabilities: [completion, vision]}}]"
-    with configured(tmp_path, f"models: {{any: [], seeing: {seeing}, child: [{{_inherit: seeing}}]}}") as stub:
+    with stub_with_config(tmp_path, f"models: {{any: [], seeing: {seeing}, child: [{{_inherit: seeing}}]}}") as stub:
         send_message(stub, "x", model, options={"num_ctx": 512})
         assert [one["context_length"] for one in send_request(stub, "GET", "/api/ps").json["models"]] == [context]
 
@@ -135,7 +135,7 @@ models:
     - _inherit: _base
     - _model: {capabilities: [completion], chars_per_token: 4, parameters: {num_predict: 3}, system: "Be brief."}
 """
-    with configured(tmp_path, text) as stub:
+    with stub_with_config(tmp_path, text) as stub:
         shown = send_request(stub, "POST", "/api/show", {"model": "child"}).json
         assert shown["capabilities"] == ["completion"]
         assert shown["model_info"]["qwen3.context_length"] == 1000
@@ -146,7 +146,7 @@ models:
 
 def test_answered_tool_calls_are_not_repeated(tmp_path: Path) -> None:
     text = "models: {caller: [{_default: {type: message, tool_calls: [{name: now}]}}]}"
-    with configured(tmp_path, text) as stub:
+    with stub_with_config(tmp_path, text) as stub:
         call_message = {
             "role": "assistant",
             "content": "",
@@ -169,7 +169,7 @@ models:
     - "loop": {type: message, tool_calls: [{name: ok, arguments: {}}]}
     - _default: fin
 """
-    with configured(tmp_path, text) as stub:
+    with stub_with_config(tmp_path, text) as stub:
         called = reply_message(stub, "ag", "loop")
         assert [call["function"]["name"] for call in called["tool_calls"]] == ["ok"]
         messages = [{"role": "user", "content": "loop"}, called, {"role": "tool", "content": "done"}]
@@ -180,14 +180,14 @@ models:
 def test_instruction_block_wins_over_triggers(tmp_path: Path) -> None:
     plan = json.dumps({"messages": [{"text_message": {"length": 2}}]})
     block = f"<|instruction_start|>{plan}<|instruction_end|>"
-    with configured(tmp_path, "models: {any: [{_default: no}]}") as stub:
+    with stub_with_config(tmp_path, "models: {any: [{_default: no}]}") as stub:
         assert reply_message(stub, "any", block)["content"] == "lorem ipsum"
         assert stub.exchanges()[-1].rule == "instruction block"
 
 
 def test_keys_are_the_texts_as_written(tmp_path: Path) -> None:
     text = 'models: {4: [{yes: "y", 12: "twelve", 2026-01-01: "date", null: "nil", 9+10=: "x"}]}'
-    with configured(tmp_path, text) as stub:
+    with stub_with_config(tmp_path, text) as stub:
         for trigger, answer in (
             ("yes", "y"),
             ("12", "twelve"),
@@ -205,7 +205,7 @@ models:
   two: [*d]
   three: [{_default: {type: echo, usage: {<<: *u, output: 3}}}]
 """
-    with configured(tmp_path, text) as stub:
+    with stub_with_config(tmp_path, text) as stub:
         assert reply_message(stub, "two", "x")["content"] == "hi"
         answer = send_message(stub, "x", "three", stream=False).json
         assert (answer["prompt_eval_count"], answer["eval_count"]) == (1, 3)
@@ -220,6 +220,6 @@ def test_recorded_paths_are_relative_to_the_config_file(tmp_path: Path, monkeypa
 
 def test_invalid_config_does_not_start_a_server(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.yaml:1: expected models as a mapping"):
-        configured(tmp_path, "models: 5")
+        stub_with_config(tmp_path, "models: 5")
     with pytest.raises(ConfigError, match=r"none\.yaml:1: expected a readable file"):
         load(tmp_path / "none.yaml")

@@ -68,7 +68,7 @@ def free_port() -> str:
         return str(stub.port)
 
 
-def answers(port: str) -> bool:
+def is_healthy(port: str) -> bool:
     try:
         with urlopen(f"http://127.0.0.1:{port}/health") as response:
             return bool(response.status == 200)
@@ -78,7 +78,7 @@ def answers(port: str) -> bool:
 
 def test_start_returns_when_the_server_answers(started: Finished, port: str) -> None:
     assert (started.returncode, started.stderr) == (0, "")
-    assert answers(port)
+    assert is_healthy(port)
 
 
 def test_start_passes_its_options_to_the_server(port: str) -> None:
@@ -97,7 +97,7 @@ def test_second_start_names_the_running_server(port: str) -> None:
     assert (again.returncode, again.stdout) == (1, "")
     running = rf"mochi-stub: already running on http://127\.0\.0\.1:{port} \(process \d+\); use restart to replace it\n"
     assert re.fullmatch(running, again.stderr)
-    assert answers(port)
+    assert is_healthy(port)
 
 
 def test_restart_with_invalid_config_keeps_the_server(port: str, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_restart_with_invalid_config_keeps_the_server(port: str, tmp_path: Path)
     restarted = call_command("restart", "--port", port, "--config", str(tmp_path / "config.yaml"))
     assert (restarted.returncode, restarted.stdout) == (1, "")
     assert re.fullmatch(r"mochi-stub: .*config\.yaml:1: expected .*\n", restarted.stderr)
-    assert answers(port)
+    assert is_healthy(port)
 
 
 def test_restart_replaces_the_process_and_stop_ends_it(own_folder: Path) -> None:
@@ -116,10 +116,10 @@ def test_restart_replaces_the_process_and_stop_ends_it(own_folder: Path) -> None
     restarted = call_command("restart", "--port", port)
     assert (restarted.returncode, port_of(restarted)) == (0, port)
     assert call_command("status", "--port", port).stdout != before
-    assert answers(port)
+    assert is_healthy(port)
     stopped = call_command("stop", "--port", port)
     assert (stopped.returncode, stopped.stdout) == (0, f"mochi-stub on http://127.0.0.1:{port} has stopped\n")
-    assert not answers(port)
+    assert not is_healthy(port)
     assert call_command("status", "--port", port).returncode == 3
     assert [file.name for file in own_folder.rglob("*.*")] == [f"{port}.log"]
 

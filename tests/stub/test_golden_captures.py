@@ -26,7 +26,7 @@ BEFORE = {
 """Requests that were sent before the request with this answer."""
 
 
-def skipped(capture: Capture) -> str:
+def reason_to_skip(capture: Capture) -> str:
     """Return the reason why the capture is not reproduced, or ""."""
     if capture.path.startswith(PROVIDERS_OWN):
         return "follows the provider"
@@ -34,7 +34,7 @@ def skipped(capture: Capture) -> str:
 
 
 CAPTURES = read_captures()
-REPRODUCED = [capture for capture in CAPTURES if not skipped(capture)]
+REPRODUCED = [capture for capture in CAPTURES if not reason_to_skip(capture)]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ GGUF = b"GGUF and so on"
 DIGEST = "sha256:" + hashlib.sha256(GGUF).hexdigest()
 
 
-def names(stub: StubServer) -> set[str]:
+def model_names(stub: StubServer) -> set[str]:
     return {model["name"].removesuffix(":latest") for model in send_request(stub, "GET", "/api/tags").json["models"]}
 
 
@@ -33,7 +33,7 @@ def test_copy_is_the_same_model_with_another_name(private_stub: StubServer) -> N
 
 def test_deleted_model_can_be_pulled_again(private_stub: StubServer) -> None:
     assert send_request(private_stub, "DELETE", "/api/delete", {"model": "mochi"}).status == 200
-    assert "mochi" not in names(private_stub)
+    assert "mochi" not in model_names(private_stub)
     assert send_request(private_stub, "POST", "/api/show", {"model": "mochi"}).status == 404
     assert send_request(private_stub, "GET", "/v1/models/mochi").status == 404
     lines = send_request(private_stub, "POST", "/api/pull", {"model": "mochi"}).lines
@@ -42,7 +42,7 @@ def test_deleted_model_can_be_pulled_again(private_stub: StubServer) -> None:
     assert "completed" not in weights[0]
     assert weights[-1]["completed"] == weights[-1]["total"] == 5_225_388_164
     assert weights[0]["status"] == f"pulling {weights[0]['digest'].removeprefix('sha256:')[:12]}"
-    assert "mochi" in names(private_stub)
+    assert "mochi" in model_names(private_stub)
 
 
 def test_pull_of_an_existing_model_has_a_line_for_each_layer(private_stub: StubServer) -> None:
@@ -58,7 +58,7 @@ def test_pull_stops_when_its_client_disconnects() -> None:
         with open_stream(stub, "/api/pull", {"model": "mochi"}) as response:
             assert response.readline()
         stub.wait_for(lambda seen: seen[-1].outcome == "cancelled")
-        assert "mochi" not in names(stub)
+        assert "mochi" not in model_names(stub)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_model_is_created_from_uploaded_blobs(private_stub: StubServer) -> None:
         *("parsing GGUF", "validating GGUF model", "verifying conversion"),
         *(f"using existing layer {DIGEST}", "writing manifest", "success"),
     ]
-    assert "mine" in names(private_stub)
+    assert "mine" in model_names(private_stub)
 
 
 def test_invalid_digest_is_refused(private_stub: StubServer) -> None:

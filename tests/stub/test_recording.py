@@ -52,7 +52,7 @@ REQUESTS: list[tuple[str, str, Any]] = [
 
 
 @contextmanager
-def recording(upstream: StubServer, folder: Path) -> Iterator[StubServer]:
+def start_recorder(upstream: StubServer, folder: Path) -> Iterator[StubServer]:
     with StubServer(record=record(upstream.url, folder), speed=0) as stub:
         yield stub
 
@@ -61,14 +61,14 @@ def recording(upstream: StubServer, folder: Path) -> Iterator[StubServer]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory with recordings of all requests. Tests only read it."""
     made = tmp_path_factory.mktemp("recordings") / "made"
-    with StubServer(speed=0) as upstream, recording(upstream, made) as recorder:
+    with StubServer(speed=0) as upstream, start_recorder(upstream, made) as recorder:
         for method, path, body in REQUESTS:
             passed, direct = send_request(recorder, method, path, body), send_request(upstream, method, path, body)
             assert (passed.status, passed.body) == (direct.status, direct.body)
     return made
 
 
-def replaying(folder: Path) -> StubServer:
+def replay_stub(folder: Path) -> StubServer:
     return StubServer(config=folder / "config.yaml", speed=0)
 
 
@@ -85,7 +85,7 @@ def parsed_content(answer: RawResponse) -> Any:
 
 
 def test_recording_is_replayed_without_loss(folder: Path, private_stub: StubServer) -> None:
-    with replaying(folder) as replay:
+    with replay_stub(folder) as replay:
         for method, path, body in REQUESTS:
             again, direct = send_request(replay, method, path, body), send_request(private_stub, method, path, body)
             assert again.status == direct.status, path
@@ -102,35 +102,35 @@ def test_file_has_the_specified_form_and_times(folder: Path) -> None:
         for one in folder.glob("api-chat-*.yaml")
         if CALL in one.read_text().replace("\n", "") or "tools:" in one.read_text()
     )
-    told = yaml.safe_load(file.read_text())
-    assert list(told) == ["timestamp", "duration_ms", "request", "response"]
-    assert list(told["request"]) == ["method", "url", "headers", "body"]
-    assert told["response"]["is_streaming"] is True
-    (call,) = told["response"]["body"][0]["message"]["tool_calls"]
+    recording = yaml.safe_load(file.read_text())
+    assert list(recording) == ["timestamp", "duration_ms", "request", "response"]
+    assert list(recording["request"]) == ["method", "url", "headers", "body"]
+    assert recording["response"]["is_streaming"] is True
+    (call,) = recording["response"]["body"][0]["message"]["tool_calls"]
     assert call["id"].startswith("call_")
-    assert told["response"]["body"][-1]["eval_count"]
-    at = told["response"]["at_ms"]
-    assert len(at) == len(told["response"]["body"])
+    assert recording["response"]["body"][-1]["eval_count"]
+    at = recording["response"]["at_ms"]
+    assert len(at) == len(recording["response"]["body"])
     assert at == sorted(at)
-    assert at[-1] <= told["duration_ms"]
+    assert at[-1] <= recording["duration_ms"]
 
 
 def test_recording_is_replayed_in_the_other_mode(tmp_path: Path, stub: StubServer) -> None:
-    with recording(stub, tmp_path) as recorder:
+    with start_recorder(stub, tmp_path) as recorder:
         streamed = send_message(recorder, "one", stream=True).lines
         whole = send_message(recorder, "two", stream=False).json
-    with replaying(tmp_path) as replay:
-        told = send_message(replay, "one", stream=False).json
-        assert told["message"]["content"] == "".join(line["message"]["content"] for line in streamed)
-        assert told["eval_count"] == streamed[-1]["eval_count"]
-        assert told["total_duration"] == streamed[-1]["total_duration"]
+    with replay_stub(tmp_path) as replay:
+        reply = send_message(replay, "one", stream=False).json
+        assert reply["message"]["content"] == "".join(line["message"]["content"] for line in streamed)
+        assert reply["eval_count"] == streamed[-1]["eval_count"]
+        assert reply["total_duration"] == streamed[-1]["total_duration"]
         lines = send_message(replay, "two", stream=True).lines
         assert "".join(line["message"]["content"] for line in lines) == whole["message"]["content"]
         assert len(lines) > 2
 
 
 def test_same_request_is_recorded_once(tmp_path: Path, stub: StubServer) -> None:
-    with recording(stub, tmp_path) as recorder:
+    with start_recorder(stub, tmp_path) as recorder:
         for _ in range(3):
             send_message(recorder, "hello")
         send_message(recorder, "other")
@@ -143,7 +143,7 @@ def test_stream_is_forwarded_while_it_arrives(tmp_path: Path) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "x"}]}
     with (
         StubServer(resolve=lambda _: reply, speed=0) as upstream,
-        recording(upstream, tmp_path) as recorder,
+        start_recorder(upstream, tmp_path) as recorder,
         open_stream(recorder, "/api/chat", body) as response,
     ):
         assert json.loads(response.readline())["message"]["content"] == "one"
@@ -157,7 +157,7 @@ def test_disconnect_cancels_the_request_and_its_recording(tmp_path: Path) -> Non
     body = {"model": "mochi", "messages": [{"role": "user", "content": "x"}]}
     with (
         StubServer(resolve=lambda _: Reply([Text(("one",)), Gate()]), speed=0) as upstream,
-        recording(upstream, tmp_path) as recorder,
+        start_recorder(upstream, tmp_path) as recorder,
     ):
         with open_stream(recorder, "/api/chat", body) as response:
             assert response.readline()
@@ -170,17 +170,17 @@ def test_credentials_are_masked_and_not_compared(tmp_path: Path, stub: StubServe
     secret = "sk-very-secret-0123456789"
     body = {"model": "mochi", "messages": HELLO, "api_key": secret}
     headers = {"Authorization": f"Bearer {secret}", "x-api-key": secret, "Cookie": f"a={secret}"}
-    with recording(stub, tmp_path) as recorder:
+    with start_recorder(stub, tmp_path) as recorder:
         send_request(recorder, "POST", f"/v1/chat/completions?key={secret}", body, headers)
     (file,) = tmp_path.glob("v1-*.yaml")
     assert secret not in file.read_text()
-    with replaying(tmp_path) as replay:
+    with replay_stub(tmp_path) as replay:
         other = {**body, "api_key": "another"}
         assert send_request(replay, "POST", "/v1/chat/completions?key=another", other).status == 200
 
 
 def test_miss_names_the_nearest_recording(folder: Path) -> None:
-    with replaying(folder) as stub:
+    with replay_stub(folder) as stub:
         missed = send_message(stub, "hello", stream=False)
         assert missed.status == 404
         assert "no recording of this request; the nearest is api-chat-" in missed.json["error"]
@@ -196,20 +196,20 @@ def test_miss_names_the_nearest_recording(folder: Path) -> None:
 
 
 def test_configured_models_answer_unrecorded_requests(tmp_path: Path, stub: StubServer) -> None:
-    with recording(stub, tmp_path) as recorder:
+    with start_recorder(stub, tmp_path) as recorder:
         send_message(recorder, "recorded")
     (tmp_path / "config.yaml").write_text("recordings: .\nmodels: {mochi: [{_default: configured}]}")
-    with replaying(tmp_path) as replay:
+    with replay_stub(tmp_path) as replay:
         assert send_message(replay, "recorded").lines[0]["message"]["content"] != "configured"
         assert send_message(replay, "other").lines[0]["message"]["content"] == "configured"
 
 
 def test_miss_names_unreadable_recordings(tmp_path: Path, stub: StubServer) -> None:
-    with recording(stub, tmp_path) as recorder:
+    with start_recorder(stub, tmp_path) as recorder:
         send_message(recorder, "recorded")
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "broken.yaml").write_text("request: {")
-    with replaying(tmp_path) as replay:
+    with replay_stub(tmp_path) as replay:
         assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in send_message(replay, "other").json["error"]
         assert send_message(replay, "recorded").status == 200
     (problem,) = check(tmp_path / "config.yaml")
@@ -217,7 +217,10 @@ def test_miss_names_unreadable_recordings(tmp_path: Path, stub: StubServer) -> N
 
 
 def test_time_to_first_token_is_recorded(tmp_path: Path) -> None:
-    with StubServer(resolve=lambda _: Reply([Pause(0.1), Text(("late",))])) as slow, recording(slow, tmp_path) as stub:
+    with (
+        StubServer(resolve=lambda _: Reply([Pause(0.1), Text(("late",))])) as slow,
+        start_recorder(slow, tmp_path) as stub,
+    ):
         send_message(stub, "hello")
         send_message(stub, "hello", stream=False)
     made = [yaml.safe_load(file.read_text()) for file in tmp_path.glob("api-chat-*.yaml")]
@@ -234,14 +237,14 @@ def test_unreachable_server_is_a_502(tmp_path: Path) -> None:
             answer = send_message(recorder, "hello")
             assert answer.status == 502
             assert answer.json["error"].startswith(f"{upstream} cannot be reached")
-            told: list[tuple[str, Any]] = [
+            routes: list[tuple[str, Any]] = [
                 ("/v1/chat/completions", lambda body: (body["error"]["type"], body["error"]["message"])),
                 ("/v1/messages", lambda body: (body["error"]["type"], body["error"]["message"])),
                 ("/v1beta/models/m:generateContent", lambda body: (body["error"]["code"], body["error"]["message"])),
             ]
-            said = [words(send_request(recorder, "POST", path, {}).json) for path, words in told]
-    assert [kind for kind, _ in said] == ["server_error", "api_error", 502]
-    assert all(message.startswith(f"{upstream} cannot be reached") for _, message in said)
+            errors = [words(send_request(recorder, "POST", path, {}).json) for path, words in routes]
+    assert [kind for kind, _ in errors] == ["server_error", "api_error", 502]
+    assert all(message.startswith(f"{upstream} cannot be reached") for _, message in errors)
     assert not list(tmp_path.glob("*-*.yaml"))
 
 
@@ -253,20 +256,20 @@ def test_server_below_a_path_is_recorded(tmp_path: Path, stub: StubServer) -> No
     with StubServer(record=record(f"http://me:secret@{stub.host}:{stub.port}/ollama", tmp_path)) as recorder:
         assert send_request(recorder, "GET", "/api/version").status == 200
     assert not [one for one in tmp_path.iterdir() if "secret" in one.read_text()]
-    with replaying(tmp_path) as replay:
+    with replay_stub(tmp_path) as replay:
         assert send_message(replay, "hello").lines == first.lines
 
 
 def test_recorder_answers_preflight_requests(tmp_path: Path, stub: StubServer) -> None:
     headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
-    with recording(stub, tmp_path) as recorder:
+    with start_recorder(stub, tmp_path) as recorder:
         answer = send_request(recorder, "OPTIONS", "/api/chat", headers=headers)
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "*")
     assert [file.name for file in tmp_path.iterdir()] == ["config.yaml"]
 
 
 def test_routes_of_the_stub_are_not_replayed(folder: Path) -> None:
-    with replaying(folder) as stub:
+    with replay_stub(folder) as stub:
         send_message(stub, "not recorded")
         assert send_request(stub, "GET", "/health").json == {"status": "ok"}
         assert send_request(stub, "GET", "/stub/state").json["in_flight"] == 0
@@ -279,7 +282,7 @@ def test_routes_of_the_stub_are_not_replayed(folder: Path) -> None:
 def test_reply_is_sent_even_if_it_cannot_be_recorded(
     tmp_path: Path, stub: StubServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with recording(stub, tmp_path / "gone") as recorder:
+    with start_recorder(stub, tmp_path / "gone") as recorder:
         shutil.rmtree(tmp_path / "gone")
         assert send_message(recorder, "hello").lines[-1]["done"]
     assert "recording not written: method=POST path=/api/chat" in caplog.text
@@ -295,15 +298,18 @@ def test_unusual_streams_are_parsed() -> None:
 
 
 def test_line_that_is_not_json_is_replayed_unchanged(tmp_path: Path) -> None:
-    told = {"request": {"url": "http://x/api/chat", "body": {}}, "response": {"body": [{"done": False}, "oops"]}}
-    (tmp_path / "odd.json").write_text(json.dumps(told))
+    recording = {
+        "request": {"url": "http://x/api/chat", "body": {}},
+        "response": {"body": [{"done": False}, "oops"]},
+    }
+    (tmp_path / "odd.json").write_text(json.dumps(recording))
     (tmp_path / "config.yaml").write_text("recordings: .\n")
-    with replaying(tmp_path) as stub:
+    with replay_stub(tmp_path) as stub:
         assert send_request(stub, "POST", "/api/chat", {}).body == b'{"done":false}\noops\n'
 
 
 def test_routes_of_the_stub_are_not_forwarded(tmp_path: Path, stub: StubServer) -> None:
-    with recording(stub, tmp_path) as recorder:
+    with start_recorder(stub, tmp_path) as recorder:
         send_message(recorder, "hello")
         assert send_request(recorder, "GET", "/health").json == {"status": "ok"}
         assert send_request(recorder, "GET", "/stub/requests").status == 200
@@ -317,17 +323,17 @@ def test_invalid_server_url_is_refused(tmp_path: Path, upstream: str) -> None:
 
 
 def test_ollama_client_reads_recorded_and_replayed_streams(tmp_path: Path, stub: StubServer) -> None:
-    def told(replay: StubServer) -> list[str]:
+    def stream_texts(replay: StubServer) -> list[str]:
         client = ollama.Client(replay.url)
         try:
             return [part.message.content or "" for part in client.chat("mochi", HELLO, stream=True, think=True)]
         finally:
             client._client.close()
 
-    with recording(stub, tmp_path) as recorder:
-        first = told(recorder)
-    with replaying(tmp_path) as replay:
-        assert told(replay) == first == told(stub)
+    with start_recorder(stub, tmp_path) as recorder:
+        first = stream_texts(recorder)
+    with replay_stub(tmp_path) as replay:
+        assert stream_texts(replay) == first == stream_texts(stub)
 
 
 def test_path_prefix_and_key_order_are_not_compared() -> None:

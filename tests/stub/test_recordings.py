@@ -19,7 +19,7 @@ DATA = Path(__file__).parent / "data"
 EXAMPLE = DATA / "fixtures" / "example.yaml"
 
 
-def recorded(folder: Path, url: str, body: Any, name: str = "recorded.json", **response: Any) -> Path:
+def write_recording(folder: Path, url: str, body: Any, name: str = "recorded.json", **response: Any) -> Path:
     file = folder / name
     recording = {
         "duration_ms": 300,
@@ -35,7 +35,7 @@ def contents(reply: Reply) -> tuple[str, str, list[ToolCall]]:
 
 
 @pytest.fixture
-def replaying(tmp_path: Path) -> Callable[[], StubServer]:
+def start_replay(tmp_path: Path) -> Callable[[], StubServer]:
     (tmp_path / "config.yaml").write_text("models: {any: [{_default: {type: file, path: recorded.json}}]}")
     return lambda: StubServer(config=tmp_path / "config.yaml", speed=0)
 
@@ -215,7 +215,7 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
 def test_recordings_of_all_apis_have_the_same_answer(tmp_path: Path, name: str) -> None:
     url, body = EXCHANGES[name]
     for ending in ("json", "yaml"):
-        reply = reply_of(recorded(tmp_path, url, body, f"{name}.{ending}".replace(" ", "-")))
+        reply = reply_of(write_recording(tmp_path, url, body, f"{name}.{ending}".replace(" ", "-")))
         assert contents(reply) == ("hm", "Hi", [ToolCall("now", {"a": 1}, "c1")])
         assert reply.usage == Usage(7, 9)
         assert reply.finish == "stop"
@@ -225,11 +225,11 @@ def test_recordings_of_all_apis_have_the_same_answer(tmp_path: Path, name: str) 
 @pytest.mark.parametrize("name", EXCHANGES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_recordings_are_replayed_on_the_ollama_api(
-    tmp_path: Path, replaying: Callable[[], StubServer], name: str, stream: bool
+    tmp_path: Path, start_replay: Callable[[], StubServer], name: str, stream: bool
 ) -> None:
     url, body = EXCHANGES[name]
-    recorded(tmp_path, url, body)
-    with replaying() as stub:
+    write_recording(tmp_path, url, body)
+    with start_replay() as stub:
         lines = send_message(stub, "x", "any", stream=stream).lines
     messages = [line.get("message", {}) for line in lines]
     assert "".join(message.get("thinking", "") for message in messages) == "hm"
@@ -241,9 +241,9 @@ def test_recordings_are_replayed_on_the_ollama_api(
 
 def test_stream_is_replayed_in_its_recorded_time(tmp_path: Path) -> None:
     url, body = EXCHANGES["ollama stream"]
-    spread = reply_of(recorded(tmp_path, url, body, "spread.json"))
+    spread = reply_of(write_recording(tmp_path, url, body, "spread.json"))
     assert [part.seconds for part in spread.parts if isinstance(part, Pause)] == [0.075, 0.075, 0.15]
-    given = reply_of(recorded(tmp_path, url, body, "given.json", at_ms=[10, 10, 200, 300]))
+    given = reply_of(write_recording(tmp_path, url, body, "given.json", at_ms=[10, 10, 200, 300]))
     assert [type(part) for part in given.parts][:3] == [Pause, Reasoning, Text]
     assert [part.seconds for part in given.parts if isinstance(part, Pause)] == [0.01, 0.29]
 
@@ -251,10 +251,10 @@ def test_stream_is_replayed_in_its_recorded_time(tmp_path: Path) -> None:
 def test_replay_takes_the_recorded_time(tmp_path: Path) -> None:
     calls = {"message": {"content": "", "tool_calls": [OLLAMA_CALL]}, "done": True}
     for name, said in (("calls", calls), ("nothing", {"message": {"content": ""}, "done": True})):
-        whole = reply_of(recorded(tmp_path, "http://x/api/chat", said, f"{name}.json"))
+        whole = reply_of(write_recording(tmp_path, "http://x/api/chat", said, f"{name}.json"))
         assert planned_end(whole) == pytest.approx(300e6)
     ending = [{"message": {"content": "Hi"}, "done": False}, {"done": True}]
-    assert planned_end(reply_of(recorded(tmp_path, "http://x/api/chat", ending, "ending.json"))) == 300_000_000
+    assert planned_end(reply_of(write_recording(tmp_path, "http://x/api/chat", ending, "ending.json"))) == 300_000_000
 
 
 def test_done_marker_of_openai_is_not_sent_on_other_apis(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_done_marker_of_openai_is_not_sent_on_other_apis(tmp_path: Path) -> None
         ("https://x/v1/messages", [{"type": "message_stop"}, {"done": True}]),
         ("https://x/v1beta/models/m:streamGenerateContent?alt=sse", [{"candidates": []}, {"done": True}]),
     ):
-        frames = reply_of(recorded(tmp_path, url, objects, f"{len(url)}.json")).frames
+        frames = reply_of(write_recording(tmp_path, url, objects, f"{len(url)}.json")).frames
         assert frames is not None
         assert b"done" not in b"".join(frames.frames)
 
@@ -272,17 +272,17 @@ def test_bytes_are_written_like_the_provider(tmp_path: Path) -> None:
         ("openai.json", "https://x/v1/chat/completions", b'{"a":1.0,"b":"<\xc3\xa9>"}'),
         ("ollama.json", "http://x/api/chat", b'{"a":1,"b":"\\u003c\xc3\xa9\\u003e"}'),
     ):
-        frames = reply_of(recorded(tmp_path, url, {"a": 1.0, "b": "<é>"}, name)).frames
+        frames = reply_of(write_recording(tmp_path, url, {"a": 1.0, "b": "<é>"}, name)).frames
         assert frames is not None
         assert frames.frames == (text,)
 
 
-def test_recorded_error_is_an_error_on_every_api(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
+def test_recorded_error_is_an_error_on_every_api(tmp_path: Path, start_replay: Callable[[], StubServer]) -> None:
     body = {"error": {"message": "Slow down", "type": "rate_limit_error"}}
-    file = recorded(tmp_path, "https://x/v1/chat/completions", body, status=429, headers={"Retry-After": "7"})
+    file = write_recording(tmp_path, "https://x/v1/chat/completions", body, status=429, headers={"Retry-After": "7"})
     assert Failure("Slow down", 429, (("retry-after", "7"),)) in reply_of(file).parts
     request = {"model": "any", "messages": [{"role": "user", "content": "x"}]}
-    with replaying() as stub:
+    with start_replay() as stub:
         same, other = send_request(stub, "POST", "/v1/chat/completions", request), send_message(stub, "x", "any")
     assert (same.status, same.json, same.headers["retry-after"]) == (429, body, "7")
     assert (other.status, other.json, other.headers["retry-after"]) == (429, {"error": "Slow down"}, "7")
@@ -309,10 +309,10 @@ def test_recorded_error_is_an_error_on_every_api(tmp_path: Path, replaying: Call
     ],
 )
 def test_malformed_recording_is_reported_with_its_line(
-    tmp_path: Path, replaying: Callable[[], StubServer], text: str, line: int, expected: str
+    tmp_path: Path, start_replay: Callable[[], StubServer], text: str, line: int, expected: str
 ) -> None:
     (tmp_path / "recorded.json").write_text(text)
-    with replaying() as stub:
+    with start_replay() as stub:
         answer = send_message(stub, "x", "any")
     assert answer.status == 500
     assert answer.json["error"].startswith(f"{tmp_path / 'recorded.json'}:{line}: expected {expected}")
@@ -321,37 +321,39 @@ def test_malformed_recording_is_reported_with_its_line(
 @pytest.mark.parametrize("body", [5, "text", [], [1, None, "x"], {"choices": 7}, {"message": 5}, {"message": {}}])
 @pytest.mark.parametrize("url", sorted({url for url, _ in EXCHANGES.values()}))
 def test_invalid_recorded_body_does_not_crash(tmp_path: Path, url: str, body: Any) -> None:
-    assert isinstance(reply_of(recorded(tmp_path, url, body)), Reply)
+    assert isinstance(reply_of(write_recording(tmp_path, url, body)), Reply)
 
 
-def test_gemini_stream_is_replayed_as_events_or_as_a_list(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
+def test_gemini_stream_is_replayed_as_events_or_as_a_list(
+    tmp_path: Path, start_replay: Callable[[], StubServer]
+) -> None:
     url, body = EXCHANGES["gemini stream"]
-    recorded(tmp_path, url, body)
+    write_recording(tmp_path, url, body)
     request = {"contents": [{"parts": [{"text": "x"}]}]}
-    with replaying() as stub:
+    with start_replay() as stub:
         path = "/v1beta/models/any:streamGenerateContent"
         events = send_request(stub, "POST", f"{path}?alt=sse", request).body.decode().split("\r\n\r\n")
         assert [json.loads(event.removeprefix("data: ")) for event in events if event] == body
         listed = send_request(stub, "POST", path, request).json
         assert "Hi" in [part.get("text") for one in listed for part in one["candidates"][0]["content"]["parts"]]
-    assert contents(reply_of(recorded(tmp_path, url, body, is_streaming=False)))[:2] == ("hm", "Hi")
-    with replaying() as stub:
+    assert contents(reply_of(write_recording(tmp_path, url, body, is_streaming=False)))[:2] == ("hm", "Hi")
+    with start_replay() as stub:
         whole = send_request(stub, "POST", "/v1beta/models/any:generateContent", request).json
     assert "Hi" in [part.get("text") for part in whole["candidates"][0]["content"]["parts"]]
 
 
 def test_unicode_separator_does_not_end_a_line(tmp_path: Path) -> None:
     frames = reply_of(
-        recorded(tmp_path, "https://x/v1/messages", [{"type": "ping", "a": "\u2028"}, "odd\nlines"])
+        write_recording(tmp_path, "https://x/v1/messages", [{"type": "ping", "a": "\u2028"}, "odd\nlines"])
     ).frames
     assert frames is not None
     assert frames.frames[0] == b'event: ping\ndata: {"type":"ping","a":"\\u2028"}\n\n'
     assert frames.frames[1] == b"data: odd\ndata: lines\n\n"
 
 
-def test_recording_without_a_model_reply_is_refused(tmp_path: Path, replaying: Callable[[], StubServer]) -> None:
-    recorded(tmp_path, "http://x/api/tags", {"models": []})
-    with replaying() as stub:
+def test_recording_without_a_model_reply_is_refused(tmp_path: Path, start_replay: Callable[[], StubServer]) -> None:
+    write_recording(tmp_path, "http://x/api/tags", {"models": []})
+    with start_replay() as stub:
         answer = send_message(stub, "x", "any")
     assert answer.status == 500
     assert "/api/tags is not the reply of a model" in answer.json["error"]

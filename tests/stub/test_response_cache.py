@@ -18,7 +18,7 @@ ASKED: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": 
 PATHS = ("/v1/chat/completions", "/api/chat")
 
 
-def configured(folder: Path, default: str) -> Path:
+def write_config(folder: Path, default: str) -> Path:
     path = folder / "config.yaml"
     path.write_text(f"models: {{m: [{{_default: {default}}}]}}", encoding="utf-8")
     return path
@@ -41,9 +41,12 @@ def test_repeated_request_gets_the_same_answer(path: str, stream: bool) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_new_config_is_used_at_once(tmp_path: Path, path: str) -> None:
-    with StubServer(speed=0, config=configured(tmp_path, "before")) as stub, httpx.Client(base_url=stub.url) as client:
+    with (
+        StubServer(speed=0, config=write_config(tmp_path, "before")) as stub,
+        httpx.Client(base_url=stub.url) as client,
+    ):
         before = [client.post(path, json=ASKED).text for _ in range(2)]
-        configured(tmp_path, "afterwards")
+        write_config(tmp_path, "afterwards")
         after = client.post(path, json=ASKED).text
     assert "before" in before[1]
     assert "afterwards" in after
@@ -56,7 +59,7 @@ def test_recorded_file_is_read_for_each_request(tmp_path: Path) -> None:
         (tmp_path / "one.json").write_text(httpx.Response(200, json=exchange).text, encoding="utf-8")
 
     record("before")
-    config = configured(tmp_path, "{type: file, path: one.json}")
+    config = write_config(tmp_path, "{type: file, path: one.json}")
     with StubServer(speed=0, config=config) as stub, httpx.Client(base_url=stub.url) as client:
         first = client.post("/v1/chat/completions", json=ASKED).text
         record("afterwards")

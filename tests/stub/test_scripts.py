@@ -31,7 +31,7 @@ HELLO = {"model": "mochi", "messages": [{"role": "user", "content": "hello"}]}
 
 
 @contextmanager
-def scripted(reply: Reply, *, speed: float = 0, models: Sequence[Model] | None = None) -> Iterator[StubServer]:
+def scripted_stub(reply: Reply, *, speed: float = 0, models: Sequence[Model] | None = None) -> Iterator[StubServer]:
     with StubServer(resolve=lambda _: reply, speed=speed, models=models) as stub:
         yield stub
 
@@ -52,7 +52,7 @@ def test_script_gets_the_prompt_and_can_decline() -> None:
 
 
 def test_chunks_are_sent_unchanged() -> None:
-    with scripted(Reply.of(("a", " b  c d e f g", "\n"), reasoning=("x",))) as stub:
+    with scripted_stub(Reply.of(("a", " b  c d e f g", "\n"), reasoning=("x",))) as stub:
         lines = send_message(stub, "hello").lines
     assert [line["message"].get("thinking") for line in lines] == ["x", None, None, None, None]
     assert [line["message"]["content"] for line in lines] == ["", "a", " b  c d e f g", "\n", ""]
@@ -60,7 +60,7 @@ def test_chunks_are_sent_unchanged() -> None:
 
 def test_usage_and_durations_are_computed_unless_given() -> None:
     given = Reply([Text("hi")], usage=Usage(3, 4), durations=Durations(9, 5, 6, 7), finish="length")
-    with scripted(given) as stub:
+    with scripted_stub(given) as stub:
         final = send_message(stub, "hello").lines[-1]
     assert final["done_reason"] == "length"
     assert [final[key] for key in ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")] == [
@@ -74,21 +74,21 @@ def test_usage_and_durations_are_computed_unless_given() -> None:
 
 def test_tokens_are_characters_by_default() -> None:
     models = [Model("letters"), Model("words", chars_per_token=4)]
-    with scripted(Reply.of("0123456789"), models=models) as stub:
+    with scripted_stub(Reply.of("0123456789"), models=models) as stub:
         letters, words = (send_message(stub, "hello", name, stream=False).json for name in ("letters", "words"))
     assert (letters["prompt_eval_count"], letters["eval_count"]) == (len("hello"), 10)
     assert (words["prompt_eval_count"], words["eval_count"]) == (2, 3)
 
 
 def test_zero_counters_are_omitted() -> None:
-    with scripted(Reply([])) as stub:
+    with scripted_stub(Reply([])) as stub:
         (final,) = send_message(stub, "hello").lines
     assert "eval_count" not in final
     assert "eval_duration" not in final
 
 
 def test_failure_before_the_first_chunk_is_a_normal_error() -> None:
-    with scripted(Reply([Failure("overloaded", 503), Text("never")])) as stub:
+    with scripted_stub(Reply([Failure("overloaded", 503), Text("never")])) as stub:
         for stream, kind in ((True, "application/json"), (False, "application/json; charset=utf-8")):
             answer = send_message(stub, "hello", stream=stream)
             assert (answer.status, answer.json, answer.headers["content-type"]) == (503, {"error": "overloaded"}, kind)
@@ -96,7 +96,7 @@ def test_failure_before_the_first_chunk_is_a_normal_error() -> None:
 
 
 def test_failure_in_mid_stream_is_the_last_line() -> None:
-    with scripted(Reply([Text(("one", " two")), Failure("kaput")])) as stub:
+    with scripted_stub(Reply([Text(("one", " two")), Failure("kaput")])) as stub:
         answer = send_message(stub, "hello")
         assert answer.status == 200
         assert answer.lines[-1] == {"error": "kaput"}
@@ -107,14 +107,14 @@ def test_failure_in_mid_stream_is_the_last_line() -> None:
 
 
 def test_cut_ends_the_stream_without_a_last_object() -> None:
-    with scripted(Reply([Text(("one", " two")), Cut()])) as stub:
+    with scripted_stub(Reply([Text(("one", " two")), Cut()])) as stub:
         lines = send_message(stub, "hello").lines
     assert [line["done"] for line in lines] == [False, False]
 
 
 def test_gate_blocks_the_stream_until_it_opens() -> None:
     gate = Gate()
-    with scripted(Reply([Text(("one",)), gate, Text((" two",))])) as stub:
+    with scripted_stub(Reply([Text(("one",)), gate, Text((" two",))])) as stub:
         with open_stream(stub, "/api/chat", HELLO) as response:
             assert json.loads(response.readline())["message"]["content"] == "one"
             (exchange,) = stub.wait_for(lambda seen: seen[0].chunks == 1)
@@ -126,7 +126,7 @@ def test_gate_blocks_the_stream_until_it_opens() -> None:
 
 def test_gate_at_the_start_delays_the_headers() -> None:
     gate = Gate()
-    with scripted(Reply([gate, Text("late")])) as stub:
+    with scripted_stub(Reply([gate, Text("late")])) as stub:
         asking = threading.Thread(target=send_message, args=(stub, "hello"))
         asking.start()
         (exchange,) = stub.wait_for(lambda seen: len(seen) == 1)
@@ -140,7 +140,7 @@ def test_gate_at_the_start_delays_the_headers() -> None:
 def test_disconnect_cancels_the_reply_at_once(stream: bool) -> None:
     body = json.dumps({**HELLO, "stream": stream}).encode()
     request = b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    with scripted(Reply([Text(("one",)), Gate()])) as stub:
+    with scripted_stub(Reply([Text(("one",)), Gate()])) as stub:
         with raw_connection(stub, request) as connection:
             stub.wait_for(lambda seen: bool(seen) and (not stream or seen[0].chunks == 1))
             assert connection.recv(16) == b"HTTP/1.1 200 OK\r" if stream else True
@@ -151,7 +151,7 @@ def test_disconnect_cancels_the_reply_at_once(stream: bool) -> None:
 def test_unpaced_reply_is_fair_and_can_be_cancelled() -> None:
     body = json.dumps(HELLO).encode()
     request = b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    with scripted(Reply([Text(["word "] * 300_000)])) as stub:
+    with scripted_stub(Reply([Text(["word "] * 300_000)])) as stub:
         with raw_connection(stub, request):
             stub.wait_for(lambda seen: bool(seen) and seen[0].chunks > 0)
             assert send_request(stub, "GET", "/").body == b"Ollama is running"
@@ -161,7 +161,7 @@ def test_unpaced_reply_is_fair_and_can_be_cancelled() -> None:
 
 
 def test_stopping_the_server_closes_open_streams() -> None:
-    with scripted(Reply([Text(("one",)), Gate()])) as stub, open_stream(stub, "/api/chat", HELLO) as response:
+    with scripted_stub(Reply([Text(("one",)), Gate()])) as stub, open_stream(stub, "/api/chat", HELLO) as response:
         assert response.readline()
         stub.stop()
         with pytest.raises((IncompleteRead, ConnectionError)):
@@ -171,7 +171,7 @@ def test_stopping_the_server_closes_open_streams() -> None:
 
 def test_num_predict_ends_a_reply_with_length() -> None:
     reply = Reply.of("0123456789", reasoning=("abc", "def"), tool_calls=[ToolCall("now")])
-    with scripted(reply) as stub:
+    with scripted_stub(reply) as stub:
         for budget, thinking, content, reason in (
             (4, "abcd", "", "length"),
             (8, "abcdef", "01", "length"),
@@ -186,23 +186,23 @@ def test_num_predict_ends_a_reply_with_length() -> None:
 
 
 def test_stop_sequence_ends_a_reply_with_stop() -> None:
-    with scripted(Reply.of(("one t", "wo three"))) as stub:
+    with scripted_stub(Reply.of(("one t", "wo three"))) as stub:
         lines = send_message(stub, "hello", options={"stop": ["three", "two"]}).lines
     assert contents(lines) == "one "
     assert lines[-1]["done_reason"] == "stop"
 
 
 def test_request_overrides_limits_of_the_modelfile() -> None:
-    with scripted(Reply.of("0123456789"), models=[Model("short", parameters={"num_predict": 3})]) as stub:
+    with scripted_stub(Reply.of("0123456789"), models=[Model("short", parameters={"num_predict": 3})]) as stub:
         assert contents(send_message(stub, "hello", "short").lines) == "012"
         assert contents(send_message(stub, "hello", "short", options={"num_predict": 5}).lines) == "01234"
-    with scripted(Reply.of("0123456789"), models=[Model("short", parameters={"stop": "45"})]) as stub:
+    with scripted_stub(Reply.of("0123456789"), models=[Model("short", parameters={"stop": "45"})]) as stub:
         assert contents(send_message(stub, "hello", "short").lines) == "0123"
 
 
 def test_tool_calls_get_ids_unless_given() -> None:
     reply = Reply([ToolCalls([ToolCall("a"), ToolCall("b", id="mine"), ToolCall("c")])])
-    with scripted(reply) as stub:
+    with scripted_stub(reply) as stub:
         lines = send_message(stub, "hello").lines[:-1]
     calls = [call for line in lines for call in line["message"]["tool_calls"]]
     assert [call["function"]["index"] for call in calls] == [0, 1, 2]
@@ -212,7 +212,7 @@ def test_tool_calls_get_ids_unless_given() -> None:
 
 def test_whole_reply_without_tools_keeps_only_the_last_calls() -> None:
     tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
-    with scripted(Reply([Reasoning("hm"), ToolCalls([ToolCall("now")])])) as stub:
+    with scripted_stub(Reply([Reasoning("hm"), ToolCalls([ToolCall("now")])])) as stub:
         assert "tool_calls" not in send_message(stub, "hello", stream=False).json["message"]
         assert "tool_calls" in send_message(stub, "hello", stream=False, tools=tools).json["message"]
         assert "tool_calls" in send_message(stub, "hello", "mochi-native:4b", stream=False).json["message"]
@@ -230,13 +230,13 @@ def test_script_that_raises_is_a_500() -> None:
 
 
 def test_embeddings_can_be_scripted_and_can_fail() -> None:
-    with scripted(Reply(embedding=(3.0, 4.0))) as stub:
+    with scripted_stub(Reply(embedding=(3.0, 4.0))) as stub:
         answer = send_request(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"})
         assert answer.json["embeddings"] == [[0.6, 0.8]]
         assert send_request(stub, "POST", "/api/embeddings", {"model": "mochi-embed", "prompt": "x"}).json[
             "embedding"
         ] == [3, 4]
-    with scripted(Reply([Failure("no", 429)])) as stub:
+    with scripted_stub(Reply([Failure("no", 429)])) as stub:
         answer = send_request(stub, "POST", "/api/embed", {"model": "mochi-embed", "input": "x"})
         assert (answer.json, answer.headers["retry-after"]) == ({"error": "no"}, "1")
 

@@ -48,7 +48,6 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Return the URL of the balancer."""
         return self._balancer.url
 
     def stop(self) -> None:
@@ -94,7 +93,6 @@ class Member:
             assert not self.process.is_alive(), "the server did not stop"
 
     def kill(self) -> None:
-        """Kill the process."""
         self.process.kill()
         self.process.join()
         self._ours.close()

@@ -69,11 +69,9 @@ class ForkedProcess:
             os.kill(self.pid, sig)
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -105,7 +103,6 @@ class ForkServer:
         return ForkedProcess(self, pid, os.fdopen(read, encoding="utf-8"))
 
     def request(self, descriptors: list[int] | None = None, **message: Any) -> int | None:
-        """Send one request and return its answer."""
         with self._lock:
             socket.send_fds(self._control, [json.dumps(message).encode()], descriptors or [])
             answer: int | None = json.loads(self._control.recv(_MESSAGE_BYTES))
@@ -142,7 +139,6 @@ def _serve(control: socket.socket) -> None:
 
 
 def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
-    """Run a command as ``python -m`` would."""
     control.close()
     os.dup2(output, 1)
     os.dup2(output, 2)

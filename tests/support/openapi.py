@@ -32,7 +32,6 @@ class Route:
 
 
 def routes() -> list[Route]:
-    """Return every route of the document."""
     return [
         Route(method.upper(), path, _body_schema(operation))
         for path, item in _document()["paths"].items()

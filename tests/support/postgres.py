@@ -55,7 +55,6 @@ class Postgres:
         return int(self._port_file.read_text())
 
     def url(self, user: str = "postgres", password: str = "", port: int | None = None) -> str:
-        """Return the URL of the database."""
         return f"postgresql://{user}{password and ':'}{password}@127.0.0.1:{port or self.port}/postgres"
 
     def _run(self, program: str, *arguments: str) -> None:

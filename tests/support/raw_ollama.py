@@ -56,7 +56,6 @@ class RawOllama:
 
 
 def whole(body: bytes, *, status: str = "200 OK", content_type: str = "application/json") -> bytes:
-    """Return a response with a Content-Length header."""
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )

@@ -90,7 +90,6 @@ class ThreadedServer:
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
-        """Stop the server as a signal does."""
         self._server.request_stop()
         self._thread.join(10)
         assert not self._thread.is_alive(), "the server did not stop"

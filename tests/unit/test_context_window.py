@@ -28,7 +28,7 @@ async def decide(
     return await registry.decide(info, config, "a", previous_model=previous, required_tokens=need)
 
 
-def with_loaded(**windows: int) -> WindowRegistry:
+def registry_with_models(**windows: int) -> WindowRegistry:
     """Return a registry whose Ollama has these models loaded."""
 
     async def loaded() -> dict[str, int]:
@@ -73,12 +73,12 @@ async def test_window_keeps_half_a_buffer_above_the_usage() -> None:
 
 
 async def test_only_a_larger_loaded_window_is_adopted() -> None:
-    registry = with_loaded(m=20000)
+    registry = registry_with_models(m=20000)
     decision = await decide(registry, model(40960), previous=None)
     assert (decision.window, decision.reason) == (20000, "adopted_loaded")
-    assert (await decide(with_loaded(m=4096), model(40960))).window == 8192
-    assert (await decide(with_loaded(other=20000), model(40960))).window == 8192
-    assert (await decide(with_loaded(m=40960), model(40960))).window == 40960
+    assert (await decide(registry_with_models(m=4096), model(40960))).window == 8192
+    assert (await decide(registry_with_models(other=20000), model(40960))).window == 8192
+    assert (await decide(registry_with_models(m=40960), model(40960))).window == 40960
 
 
 async def test_window_of_the_modelfile_is_the_minimum() -> None:

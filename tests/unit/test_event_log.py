@@ -11,7 +11,6 @@ from mochi_server.events import ContentDelta, ThinkingDelta
 
 
 def _events(log: EventLog) -> list[tuple[int, bytes, bytes]]:
-    """Read all events, portion by portion."""
     found: list[tuple[int, bytes, bytes]] = []
     while (batch := log.after(found[-1][0] if found else 0)) is not None:
         found += batch.events()

@@ -43,7 +43,7 @@ CONNECTIONS = {
 }
 
 
-async def received(url: str, pause: float) -> str:
+async def receive_text(url: str, pause: float) -> str:
     """Return the text of an answer that breaks, for a consumer that pauses after each chunk."""
     words: list[str] = []
     async with aclosing(AsyncOllamaClient(url)) as client:
@@ -69,7 +69,7 @@ def test_lost_connection_keeps_the_lines_received(
     with RawOllama(chat) as ollama:
         running = loop()
         try:
-            answers = {running.run_until_complete(received(ollama.url, pause)) for _ in range(ROUNDS)}
+            answers = {running.run_until_complete(receive_text(ollama.url, pause)) for _ in range(ROUNDS)}
         finally:
             running.close()
     assert answers == {"".join(WORDS)}

@@ -18,22 +18,22 @@ from mochi_server.events import (
 from mochi_server.openai.response_encoding import DeltaReader, Piece
 
 
-def encoded(telling: DeltaReader, *events: ChatEvent) -> list[Piece]:
+def encode(telling: DeltaReader, *events: ChatEvent) -> list[Piece]:
     lines = tuple(event.type.encode() + b" " + orjson.dumps(event) for event in events)
     return list(telling.pieces(Batch(1, lines)))
 
 
 def test_snapshot_is_sent_from_its_first_new_character() -> None:
     telling = DeltaReader()
-    assert encoded(telling, ThinkingDelta("hm"), ContentDelta("one ")) == [("reasoning", "hm"), ("content", "one ")]
-    assert encoded(telling, Snapshot("one two ", "hm, so")) == [("reasoning", ", so"), ("content", "two ")]
-    assert encoded(telling, ContentDelta("three"), Done("0123456789")) == [("content", "three")]
+    assert encode(telling, ThinkingDelta("hm"), ContentDelta("one ")) == [("reasoning", "hm"), ("content", "one ")]
+    assert encode(telling, Snapshot("one two ", "hm, so")) == [("reasoning", ", so"), ("content", "two ")]
+    assert encode(telling, ContentDelta("three"), Done("0123456789")) == [("content", "three")]
 
 
 def test_rounds_with_text_are_separated() -> None:
     telling = DeltaReader()
-    assert encoded(telling, ToolContinuationStart(), ContentDelta("one")) == [("content", "one")]
-    assert encoded(telling, ToolContinuationStart(), ThinkingDelta("hm"), ContentDelta("two")) == [
+    assert encode(telling, ToolContinuationStart(), ContentDelta("one")) == [("content", "one")]
+    assert encode(telling, ToolContinuationStart(), ThinkingDelta("hm"), ContentDelta("two")) == [
         ("reasoning", "hm"),
         ("content", "\n\ntwo"),
     ]
@@ -42,17 +42,17 @@ def test_rounds_with_text_are_separated() -> None:
 def test_agent_answers_are_content_only_if_enabled() -> None:
     spoken = [kind("on it", "helper", "0123456789", "call_1") for kind in (AgentPlanning, AgentExecution)]
     first, answer = ("reasoning", "on it"), ("content", "Done.")
-    assert encoded(DeltaReader(), *spoken, ContentDelta("Done.")) == [first, ("reasoning", "\n\non it"), answer]
-    assert encoded(DeltaReader(agent_answers=True), *spoken) == [first, ("content", "on it")]
+    assert encode(DeltaReader(), *spoken, ContentDelta("Done.")) == [first, ("reasoning", "\n\non it"), answer]
+    assert encode(DeltaReader(agent_answers=True), *spoken) == [first, ("content", "on it")]
 
 
 def test_snapshot_has_no_text_of_agents() -> None:
     telling = DeltaReader()
-    encoded(telling, ThinkingDelta("hm"), AgentPlanning("a long plan", "helper", "0123456789", "call_1"))
-    assert encoded(telling, Snapshot("one", "hm, so")) == [("reasoning", ", so"), ("content", "one")]
+    encode(telling, ThinkingDelta("hm"), AgentPlanning("a long plan", "helper", "0123456789", "call_1"))
+    assert encode(telling, Snapshot("one", "hm, so")) == [("reasoning", ", so"), ("content", "one")]
 
 
 def test_warnings_are_sent_at_the_end_without_status_events() -> None:
     telling = DeltaReader()
-    assert encoded(telling, Status("loading_model", 1.0), TurnWarning("ANSWER_CUT", "Too long.")) == []
+    assert encode(telling, Status("loading_model", 1.0), TurnWarning("ANSWER_CUT", "Too long.")) == []
     assert telling.notices == [{"type": "warning", "code": "ANSWER_CUT", "message": "Too long."}]

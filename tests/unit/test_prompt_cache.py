@@ -54,18 +54,20 @@ def _round(chance: random.Random) -> list[Message]:
 
 
 def sent(prompt: Prompt) -> Any:
-    """Return the messages in Ollama's format."""
     return orjson.loads(orjson.dumps(chat_payload("m", prompt.messages)["messages"]))
 
 
-def begins(messages: Sequence[Message]) -> int:
+def last_user_index(messages: Sequence[Message]) -> int:
     return max(i for i, message in enumerate(messages) if message["role"] == "user")
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_cached_blocks_equal_their_messages(seed: int) -> None:
     messages = conversation(seed)
-    prompt, plain = Prompt(History.of(messages), begins(messages)), to_ollama_messages(messages, begins(messages))
+    prompt, plain = (
+        Prompt(History.of(messages), last_user_index(messages)),
+        to_ollama_messages(messages, last_user_index(messages)),
+    )
     assert sent(prompt) == plain
     assert prompt.size_with([]) == PromptSize.of(plain)
     assert any(isinstance(part, Encoded) for part in prompt.messages)
@@ -75,8 +77,8 @@ def test_cached_blocks_equal_their_messages(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_model_without_vision_gets_no_images(seed: int) -> None:
     messages = conversation(seed)
-    blind = Prompt(History.of(messages), begins(messages), shows_images=False)
-    plain = to_ollama_messages(messages, begins(messages))
+    blind = Prompt(History.of(messages), last_user_index(messages), shows_images=False)
+    plain = to_ollama_messages(messages, last_user_index(messages))
     for message in plain:
         message.pop("images", None)
     assert sent(blind) == plain
@@ -86,7 +88,7 @@ def test_model_without_vision_gets_no_images(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_trimming_shortens_old_tool_results(seed: int) -> None:
     messages = conversation(seed)
-    whole = Prompt(History.of(messages), begins(messages))
+    whole = Prompt(History.of(messages), last_user_index(messages))
     trimmed = Prompt(whole.history, whole.turn_start, trim=True)
     old = [i for i, m in enumerate(messages[: whole.turn_start]) if m["role"] == "tool" and len(m["content"]) > 400]
     assert trimmed.trimmed == len(old) > 0
@@ -102,9 +104,9 @@ def test_checkpoint_replaces_the_messages_it_covers(seed: int) -> None:
     ends = [i for i, message in enumerate(messages) if message["role"] == "user" and i > system]
     for end in random.Random(seed).sample(ends, 5):
         checkpoint = Checkpoint("what was said", messages[end - 1]["message_id"], "m")
-        prompt = Prompt(History.of(messages), begins(messages), checkpoint)
+        prompt = Prompt(History.of(messages), last_user_index(messages), checkpoint)
         assert prompt.dropped == end - system
         found = sent(prompt)
         assert "what was said" in found[system]["content"]
-        assert found[system + 2 :] == to_ollama_messages(messages[end:], begins(messages) - end)
+        assert found[system + 2 :] == to_ollama_messages(messages[end:], last_user_index(messages) - end)
         assert prompt.size_with([]) == PromptSize.of(found)

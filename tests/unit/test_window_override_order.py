@@ -34,7 +34,7 @@ def services(private_stub: StubServer, tmp_path: Path) -> Services:
     return build_services(MochiServerSettings(**settings))
 
 
-async def prepared(services: Services) -> tuple[SessionService, FailingStore, WindowRegistry, str]:
+async def create_service(services: Services) -> tuple[SessionService, FailingStore, WindowRegistry, str]:
     """Return the service over a failing store, and a session."""
     store, windows = FailingStore(), WindowRegistry()
     sessions = SessionService(store, services.client, windows, services.prompts, services.tools)
@@ -43,7 +43,7 @@ async def prepared(services: Services) -> tuple[SessionService, FailingStore, Wi
 
 
 async def test_window_that_cannot_be_stored_is_not_set(services: Services) -> None:
-    sessions, store, windows, session_id = await prepared(services)
+    sessions, store, windows, session_id = await create_service(services)
     store.full = True
     with pytest.raises(StorageFailed):
         await sessions.patch(session_id, {"context_window": {"current_window": 2048}})
@@ -52,7 +52,7 @@ async def test_window_that_cannot_be_stored_is_not_set(services: Services) -> No
 
 
 async def test_window_whose_release_cannot_be_stored_stays(services: Services) -> None:
-    sessions, store, windows, session_id = await prepared(services)
+    sessions, store, windows, session_id = await create_service(services)
     await sessions.patch(session_id, {"context_window": {"current_window": 2048}})
     store.full = True
     with pytest.raises(StorageFailed):

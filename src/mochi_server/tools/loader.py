@@ -10,12 +10,16 @@ from importlib.abc import Loader
 from importlib.util import LazyLoader, module_from_spec, spec_from_file_location
 from itertools import count
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 
 LEADS_OUT = "a link that leads out of the directory"
 
 _generations = count(1)
 """Numbers of package names. Each import has a new name, so that a reload imports every file again."""
+
+_PARSER = Lock()
+"""Lock for syntax trees: CPython 3.11 sometimes fails when two threads create them at once."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,11 @@ class _PackageImporter:
         path = Path(str(module.__file__))
         if leads_out(path, self._directory):
             raise ImportError(f"it is {LEADS_OUT}")
-        tree = ast.parse(path.read_bytes(), path)
-        self._make_relative(tree)
-        exec(compile(tree, path, "exec", dont_inherit=True), vars(module))  # noqa: S102 - this is an import
+        with _PARSER:
+            tree = ast.parse(path.read_bytes(), path)
+            self._make_relative(tree)
+            code = compile(tree, path, "exec", dont_inherit=True)
+        exec(code, vars(module))  # noqa: S102 - this is an import
 
     def report(self, error: BaseException, file: Path) -> None:
         """Record an import error with file and line. The message contains no path outside of the directory."""

@@ -45,7 +45,6 @@ class Workload:
     alone: int = adjustable(20, "streams, one at a time")
 
     def loads(self) -> dict[str, Load]:
-        """Return the loads by name."""
         short = f"paced:{_SHORT_RATE}x{_SHORT_TOKENS}+{self.delay}"
         long = f"paced:{self.rate}x{max(1, round(self.rate * self.length))}+{self.delay}"
         begun = round(self.streams * self.seconds / (self.length + self.delay / 1000))

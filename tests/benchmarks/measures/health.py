@@ -21,8 +21,6 @@ _PATH, _P99 = "/api/v1/health", "p99, ms"
 
 @dataclass(frozen=True)
 class Workload:
-    """Streams that send bursts."""
-
     streams: int = adjustable(100, "unpaced streams at the same time")
     burst: int = adjustable(4000, "events of each stream")
 

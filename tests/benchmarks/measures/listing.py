@@ -39,8 +39,6 @@ _ROWS = ("first list", "warm list", "first search", "warm search")
 
 @dataclass(frozen=True)
 class Workload:
-    """Directory and clients."""
-
     sessions: int = adjustable(5000, "stored sessions")
     lists: int = adjustable(10, "warm lists and warm searches in each round")
 

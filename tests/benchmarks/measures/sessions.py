@@ -31,8 +31,6 @@ _WORDS = "the content of this message has no influence on it "
 
 @dataclass(frozen=True)
 class Workload:
-    """Sessions and turns."""
-
     long: int = adjustable(1000, "messages of a long session")
     very_long: int = adjustable(10_000, "messages of a very long session")
     characters: int = adjustable(200, "characters of each message")

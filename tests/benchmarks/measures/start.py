@@ -25,8 +25,6 @@ TITLE = "Start"
 
 @dataclass(frozen=True)
 class Workload:
-    """Starts."""
-
     times: int = adjustable(3, "starts in each round")
 
 

@@ -32,8 +32,6 @@ _CUT = 1.5
 
 @dataclass(frozen=True)
 class Workload:
-    """Paced streams and bursts."""
-
     streams: int = adjustable(90, "streams at the same time")
     rate: int = adjustable(50, "events per second of each stream")
     seconds: float = adjustable(5.0, "seconds that each paced stream lasts")
@@ -41,7 +39,6 @@ class Workload:
     bursts: int = adjustable(2, "bursts in each round, one after the other")
 
     def loads(self) -> dict[str, Load]:
-        """Return the loads by name."""
         spread = self.seconds * _SPREAD
         margin = (self.seconds - spread) / 10
         window = (spread + margin, self.seconds - margin)

@@ -27,7 +27,6 @@ _PATIENCE_SECONDS = 60
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
     arguments = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that every process is ended on exit
     reason = missing()

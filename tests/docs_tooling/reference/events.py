@@ -31,7 +31,6 @@ def events_page() -> str:
 
 
 def all_events() -> tuple[Any, ...]:
-    """Return all event classes."""
     return get_args(events.ChatEvent)
 
 

@@ -12,7 +12,6 @@ def page(title: str, introduction: str, parts: Iterable[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table."""
     return "\n".join(_row(row) for row in [head, ["---"] * len(head), *rows])
 
 

@@ -30,7 +30,6 @@ def routes_page() -> str:
 
 @cache
 def document() -> dict[str, Any]:
-    """Return the OpenAPI document of the server."""
     made: dict[str, Any] = create_app().openapi()
     return made
 

@@ -1,4 +1,4 @@
-"""Clients on plain sockets, which can do what HTTP libraries prevent."""
+"""HTTP client on a plain socket, for requests and pauses that HTTP libraries prevent."""
 
 import json
 import socket
@@ -9,7 +9,7 @@ from typing import Any
 from tests.sessions.processes import DEADLINE
 
 
-class RudeClient:
+class RawClient:
     """One connection. Leaving the context closes or resets it."""
 
     def __init__(self, address: tuple[str, int], *, resets: bool = False, buffer: int | None = None) -> None:
@@ -21,7 +21,7 @@ class RudeClient:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.connect(address)
 
-    def __enter__(self) -> "RudeClient":
+    def __enter__(self) -> "RawClient":
         return self
 
     def __exit__(
@@ -32,20 +32,19 @@ class RudeClient:
     def send_request(self, path: str, body: dict[str, Any], *, share: float = 1.0) -> None:
         """Send a POST request, or that share of its bytes."""
         data = request(path, body)
-        self.sends(data[: int(len(data) * share)])
+        self.send(data[: int(len(data) * share)])
 
-    def deadline(self, seconds: float) -> None:
-        """Set the timeout of each later call."""
+    def set_timeout(self, seconds: float) -> None:
         self._socket.settimeout(seconds)
 
     def close(self) -> None:
         """Close the connection, or reset it."""
         self._socket.close()
 
-    def sends(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def sends_until_answered(self, data: bytes, *, at_most: int) -> bytes:
+    def send_until_answered(self, data: bytes, *, at_most: int) -> bytes:
         """Send data again and again until the server responds or closes; return the response."""
         self._socket.settimeout(0.001)
         for _ in range(at_most // len(data)):
@@ -62,21 +61,20 @@ class RudeClient:
         except ConnectionError:
             return b""
 
-    def reads(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         return self._socket.recv(size)
 
-    def reads_until(self, text: bytes) -> bytes:
+    def read_until(self, text: bytes) -> bytes:
         """Return the data up to that text and what came with it."""
         data = b""
         while text not in data:
-            more = self.reads(4096)
+            more = self.read(4096)
             assert more, f"{text!r} never came: {data!r}"
             data += more
         return data
 
 
 def request(path: str, body: dict[str, Any]) -> bytes:
-    """Return the bytes of a request."""
     content = json.dumps(body).encode()
     head = (
         f"POST /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
