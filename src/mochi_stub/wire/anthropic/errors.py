@@ -26,7 +26,7 @@ _KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
 
 
 def refusal(error: pipeline.HttpError | ValidationError, stub: Stub, request: Request) -> HttpResponse:
-    """Return the error response to a rejected request."""
+    """Return the error response for a request that Anthropic rejects."""
     failure = Failure(format_error(error), 400) if isinstance(error, ValidationError) else error.failure
     return failure_answer(failure, stub.seeded_ids(request.body))
 
