@@ -24,7 +24,7 @@ NEVER = 292 * 365.25 * 24 * 3600
 
 
 def tags(stub: Stub, _request: Request) -> Result:
-    """List the models, newest first (`GET /api/tags`). Models modified in the same second keep their configured order."""
+    """List the models (`GET /api/tags`), newest first. Models modified in the same second keep the configured order."""
     ordered = sorted(list_models(stub.models), key=lambda model: _second(model.modified_at), reverse=True)
     return errors.json_answer({"models": [_list_entry(model) for model in ordered]})
 
