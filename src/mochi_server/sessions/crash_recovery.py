@@ -12,7 +12,7 @@ INTERRUPTED = "The turn was interrupted before this call had a result."
 
 
 def close_partial(partial: Message) -> list[Message]:
-    """Convert a partial answer or tool result to messages that are marked as interrupted. Every call returns the same.
+    """Convert a partial answer or tool result to messages that are marked as interrupted and have reproducible ids.
 
     A partial tool result lists the remaining calls in its ``tool_calls``. Each of these calls gets an interrupted
     result, because models reject a history in which a call has no result.

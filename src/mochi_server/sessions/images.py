@@ -38,7 +38,7 @@ class Image:
 
     @property
     def reference(self) -> ImageReference:
-        """Reference to the image, which a message contains."""
+        """Value by which a message references this image."""
         return {"sha256": self.sha256, "media_type": self.media_type}
 
     def without_data(self) -> "Image":
@@ -46,7 +46,7 @@ class Image:
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Return the media type that the first bytes show, or None if it is not one of ``MEDIA_TYPES``."""
+    """Detect the media type of ``data`` from its first bytes. Return None if it is not one of ``MEDIA_TYPES``."""
     for signature, media_type in _SIGNATURES.items():
         if data.startswith(signature):
             return media_type

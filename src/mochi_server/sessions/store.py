@@ -111,7 +111,7 @@ class SessionStore(Protocol):
         """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
 
         A turn passes its ``run_id``. While a turn has the lock, other calls raise ``SessionBusy``, or wait if ``wait``
-        is true. Other locks are short, so all calls wait for them. Changes of a turn are durable after its release.
+        is true. Other locks are short, so all calls wait for them. After a turn, its changes are durable.
         """
 
 

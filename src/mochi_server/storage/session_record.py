@@ -16,7 +16,7 @@ from mochi_server.util.clock import timestamp
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """Immutable state of a stored session. ``writer`` is the name of the process that runs the turn of ``partial``."""
+    """Immutable state of a stored session. ``writer`` is the name of the process that writes the answer ``partial``."""
 
     metadata: SessionMetadata
     messages: History
@@ -77,7 +77,7 @@ class SessionRecord:
         )
 
     def with_fields(self, fields: Mapping[str, Any], updated_at: str) -> "SessionRecord":
-        """Return a copy with these metadata fields changed. None resets a field, but is a ValueError for the model."""
+        """Return a copy with these metadata fields changed. None resets a field. Raises ValueError for model=None."""
         latest = max(self.metadata.updated_at, updated_at, key=timestamp)
         changed = {**self.metadata.to_dict(), **fields, "updated_at": latest}
         return self._same_history(metadata=SessionMetadata.from_dict(changed))

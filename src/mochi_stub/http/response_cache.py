@@ -58,7 +58,7 @@ class ResponseCache:
 
 @dataclass(frozen=True)
 class RequestEntries:
-    """Cache entries of one request. `size` is the size of the request; `facts` describe how its model is loaded."""
+    """Cache entries of one request. `size` is its estimated size in bytes; `facts` describe how its model is loaded."""
 
     cache: ResponseCache
     entries: dict[Hashable, CachedReply | ScheduledResult]

@@ -1,4 +1,4 @@
-"""Validation of JSON request bodies for hosted providers. The wire of each provider words the error messages.
+"""Validation of JSON request bodies for hosted providers. The wire of each provider formats the error messages.
 
 A schema consists of literals, for example `{"name!": string, "mode": ("auto", "none"), "tags": [string]}`. A dictionary
 describes an object, a tuple lists the permitted strings, and a list describes an array. A field whose name ends in `!`

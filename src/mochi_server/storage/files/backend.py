@@ -124,7 +124,7 @@ class SessionDirectory:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Append messages, or replace all messages from ``from_index``. ``unfinished`` is a partial answer to log."""
+        """Append messages, or replace all messages from ``from_index``. ``unfinished`` is a partial answer."""
         moment = now()
         with self._writing(session_id) as stored:
             before = self._require_revision(session_id, stored, revision)

@@ -43,7 +43,7 @@ class ImageFiles:
 
     @contextmanager
     def storing(self, messages: Iterable[Message], images: Sequence[Image] = ()) -> Iterator[None]:
-        """Store images. Prevent sweeps during the ``with`` body, which stores ``messages``. Raises OSError."""
+        """Store ``images``. Prevent sweeps while the ``with`` body stores ``messages``. Raises OSError."""
         if not images and not images_in(messages):
             yield
             return

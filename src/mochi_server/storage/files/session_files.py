@@ -46,7 +46,7 @@ class FileSnapshot:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every later change of the files results in different signatures."""
+        """Whether the files are old enough that every later change results in different signatures."""
         return all(signature.is_settled for signature in (self.file, self.log) if signature)
 
 

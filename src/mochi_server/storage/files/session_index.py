@@ -79,7 +79,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Result of comparing all files: the signatures of directory and index, and its expiry as monotonic time."""
+    """Signatures of directory and index when all files were compared. ``until`` is the expiry (monotonic time)."""
 
     directory: Signature | None
     index: Signature | None
@@ -228,7 +228,7 @@ class SessionIndex:
         return is_complete
 
     def _add_texts(self, database: sqlite3.Connection) -> bool:
-        """Index texts of changed sessions for ``_STEP_SECONDS``, running turns last. Return whether none are left."""
+        """Index changed texts for at most ``_STEP_SECONDS``, running turns last. Return whether all are indexed."""
         if self._has_all_texts:
             return True
         until, is_first = time.monotonic() + _STEP_SECONDS, True

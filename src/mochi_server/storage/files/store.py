@@ -137,7 +137,7 @@ class FileSessionStore:
     async def run(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Result:
-        """Run ``work`` in a worker thread and return its result. A cancelled caller first waits for its end."""
+        """Run ``work`` in a worker thread and return its result. On cancellation, first wait until ``work`` ends."""
         result = await run_shielded(self._retry_while_locked(partial(work, *args, **kwargs)))
         if self.directory.sweep_is_due and (self._sweep_task is None or self._sweep_task.done()):
             self._sweep_task = asyncio.create_task(self._sweep())
@@ -151,7 +151,7 @@ class FileSessionStore:
             self.directory.sweep_is_due = True
 
     async def _retry_while_locked(self, work: Callable[[], _Result]) -> _Result:
-        """Run ``work`` in a thread again while its files are locked. Raises ``StorageBusy`` after ``wait_seconds``."""
+        """Run ``work``, and repeat it while its files are locked. Raises ``StorageBusy`` after ``wait_seconds``."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self._wait_seconds, _FIRST_PAUSE_SECONDS
         while True:

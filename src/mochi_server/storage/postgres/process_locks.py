@@ -107,7 +107,7 @@ class ServerProcess:
                 await connection.execute(statement, {"dead": dead})
 
     async def aclose(self) -> None:
-        """Stop the heartbeat, release all locks and close the connection, which alone would release them later."""
+        """Stop the heartbeat, release all locks and close the connection. Closing alone releases the locks later."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             await asyncio.wait([self._heartbeat])

@@ -115,9 +115,9 @@ class CachedHistory:
     memory: int = 0
 
     def updated_to(self, head: SessionRow, positions: Sequence[int], bodies: Sequence[str]) -> "CachedHistory | None":
-        """Return the history of ``head``: these messages and later ones. Return None if it must be read completely.
+        """Return the cached messages together with newer messages. Return None if the cache cannot be updated.
 
-        ``positions`` and ``bodies`` are the positions and JSON texts of the messages written after ``change``.
+        ``head`` is the current row. ``positions`` and ``bodies`` describe the messages written after ``change``.
         """
         if self.key != head.key:
             return None
@@ -178,7 +178,7 @@ async def images_from(connection: Connection, session: int, start: int) -> list[
 
 
 async def delete_unreferenced_images(connection: Connection, names: Sequence[str]) -> None:
-    """Delete those of the images ``names`` (hashes) that no message references any more."""
+    """Delete the images with the hashes ``names``, except images that a message still references."""
     if names:
         await connection.execute(_DELETE_IMAGES, {"names": list(names)})
 

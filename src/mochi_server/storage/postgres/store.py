@@ -308,7 +308,7 @@ class PostgresSessionStore:
     async def _write_partial(
         self, connection: Connection, session_id: str, partial: Message, lock: SessionLock | None
     ) -> bool:
-        """Store a partial answer. Return False if the session was deleted, or if ``lock`` is no longer its lock."""
+        """Store a partial answer. Return False if the session was deleted, or was locked again after ``lock``."""
         expected = {"key": lock and lock.key, "fence": lock and lock.fence, "position": lock and lock.end}
         values = self._parameters(session_id, body=text_of(partial), **expected)
         return (await connection.execute(_CHECKPOINT, values)).rowcount == 1
@@ -431,7 +431,7 @@ class PostgresSessionStore:
 async def _require_revision(
     connection: Connection, head: SessionRow, expected: str | None, written: str | None = None
 ) -> None:
-    """Raise ``SessionConflict`` unless the revision of the history is ``expected`` or already ``written``."""
+    """Raise ``SessionConflict`` unless the history's revision is ``expected``, or ``written`` by a first attempt."""
     if expected is None:
         return
     statement = "SELECT body FROM messages WHERE session = %(key)s AND position = %(last)s"

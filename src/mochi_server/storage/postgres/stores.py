@@ -68,7 +68,7 @@ class PostgresStores:
         await self._database.aclose()
 
     async def _clean_up(self) -> None:
-        """Recover the sessions of dead servers and delete expired rows, now and then every few seconds."""
+        """Every few seconds, recover the sessions of dead servers and delete expired rows."""
         while True:
             with suppress(MochiError):
                 await self.chats.recover_all_crashed()

@@ -51,7 +51,7 @@ def _request_id(ids: SeededIds) -> str:
 
 
 def find_model(stub: Stub, name: str) -> Model:
-    """Return the model with this name. Raises HttpError if it is unknown."""
+    """Return the model with this name. Raises HttpError for an unknown name."""
     return pipeline.find_declared(stub.models, name, pipeline.HttpError(404, f"model: {name}"))
 
 

@@ -58,7 +58,7 @@ def error_body(failure: Failure) -> dict[str, Any]:
 
 
 def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
-    """Return the model with this name. Raises HttpError if it is unknown or does not support `verb`."""
+    """Return the model with this name. Raises HttpError if the model is unknown or does not support `verb`."""
     message = (
         f"models/{name} is not found for API version {version}, or is not supported for {verb}. Call ListModels to "
         "see the list of available models and their supported methods."

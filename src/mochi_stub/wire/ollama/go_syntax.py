@@ -168,7 +168,7 @@ def read_body(data: bytes, name: str, fields: Mapping[str, Decoder]) -> dict[str
 
 
 def _matches(kind: type, go_type: str, value: Any, path: str, errors: Mismatches) -> bool:
-    """Return whether `value` has the type `kind`. If its type is another one, except null, record a mismatch."""
+    """Return whether `value` has the type `kind`. A value of another type, except null, is added to `errors`."""
     if type(value) is not kind and value is not None:
         names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
         suffix = f" {value}" if go_type == "int" and isinstance(value, float) else ""

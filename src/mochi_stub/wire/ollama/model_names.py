@@ -66,7 +66,7 @@ def routed(text: str) -> tuple[str, str]:
 
 
 def find(models: Iterable[Model], name: Name) -> Model | None:
-    """Return the model with this name, compared without case, or None if no model has the name."""
+    """Return the model with this name, or None for an unknown name. Names are compared case-insensitively."""
     full_name = name.full.lower()
     for model in models:
         declared = parse_name(model.name)

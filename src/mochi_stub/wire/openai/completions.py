@@ -177,7 +177,7 @@ class ChatChunks(ChunkEncoder):
 
 
 def _by_choice(reply: Reply) -> dict[int, Reply]:
-    """Return a reply for each scripted choice, by choice index. A reply without choices gives an empty dictionary."""
+    """Return the scripted choices as replies by choice index. The dictionary is empty if `reply` has no choices."""
     found: dict[int, list[Part]] = {}
     parts: list[Part] = []
     for part in reply.parts:

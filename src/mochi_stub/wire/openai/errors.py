@@ -42,7 +42,7 @@ def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
 
 
 def find_model(stub: Stub, name: str) -> Model:
-    """Return the model with this name. Raises HttpError if it is unknown."""
+    """Return the model with this name. Raises HttpError for an unknown name."""
     missing = HttpError(404, f"The model `{name}` does not exist or you do not have access to it.")
     return find_declared(stub.models, name, missing)
 
