@@ -80,8 +80,9 @@ def test_greeting_reports_missing_models_and_second_process(tmp_path: Path) -> N
     ):
         assert greeting(first)[1] == f"  Ollama   {stub.url} has no chat model. Install one with `ollama pull qwen3`"
         with Command("mochi_server", *arguments, "--ollama-host", stub.url, cwd=tmp_path) as second:
-            assert f"  Problem  process {first.process.pid} serves the same sessions; only one should" in greeting(
-                second
+            assert (
+                f"  Problem  process {first.process.pid} serves the same sessions; stop one of the servers"
+                in greeting(second)
             )
 
 

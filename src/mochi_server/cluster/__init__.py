@@ -1,1 +1,1 @@
-"""Several servers over one database: requests about a turn go to the process that runs it."""
+"""Cooperation of servers with one database: requests about a turn are forwarded to the process that runs the turn."""

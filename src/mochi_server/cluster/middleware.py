@@ -27,14 +27,14 @@ _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 
 
 class ClusterMiddleware:
-    """Middleware that forwards requests of clients to the responsible server.
+    """Middleware that forwards each request of a client to the server that must handle it.
 
-    ``guards`` check requests of clients first. Requests of other servers skip them, because the sending server has
-    already checked them. They are never forwarded again.
+    ``guards`` are middlewares that check requests of clients first. A request from another server skips the guards,
+    because that server has already checked it. Such a request is never forwarded again.
     """
 
     def __init__(self, app: ASGIApp, guards: Sequence[Middleware], peers: Callable[[], PeerDirectory]) -> None:
-        """``peers`` returns the current peer directory, which changes with each lifespan of the app."""
+        """``peers`` returns the current peer directory. Each lifespan of the app creates another directory."""
         self._app = app
         self._peers = peers
         self._http: aiohttp.ClientSession | None = None
@@ -85,7 +85,7 @@ class ClusterMiddleware:
         request = self._request(session_id, scope, send)
         request.shutdown = scope["app"].state.services.runs.shutdown
         running = request.run(peer, content, None if is_collected else IDLE_SECONDS)
-        if not await until_disconnect(receive, running):  # the peer died, so look it up again
+        if not await until_disconnect(receive, running):  # the peer died, so dispatch the request again
             await self._dispatch(scope, _replaying(content, receive), send)
         return None
 
@@ -114,7 +114,7 @@ class ClusterMiddleware:
         await self._app(scope, receive, send)
 
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Delete a session on this server and on all servers that have runs of it."""
+        """Delete a session on this server, and forward the request to all servers that have runs of the session."""
         responses: list[list[Message]] = []
         with suppress(MochiError):
             responses = await self._request_all(await self._peers().peers_with_runs(session_id), scope)
@@ -125,7 +125,7 @@ class ClusterMiddleware:
             await send(message)
 
     async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the decision about a tool call to the server that requested it. Raises ``StorageFailed``."""
+        """Send the decision about a tool call to the server that waits for it. Raises ``StorageFailed``."""
         content = await read_body(Request(scope, receive))
         own: list[Message] = []
         found: list[list[Message]] = []
@@ -143,7 +143,7 @@ class ClusterMiddleware:
     async def _request_all(
         self, peers: Sequence[Peer], scope: Scope, content: bytes = b"", session_id: str = ""
     ) -> list[list[Message]]:
-        """Send a request to several servers and return their responses; the response of a dead server is empty."""
+        """Send a request to several servers and return their responses. The response of a dead server is empty."""
         responses: list[list[Message]] = [[] for _ in peers]
         requests = [self._request(session_id, {**scope}, _into(response)) for response in responses]
         await asyncio.gather(*(request.run(peer, content) for request, peer in zip(requests, peers, strict=True)))
@@ -154,7 +154,7 @@ class ClusterMiddleware:
         return PeerRequest(self._http, self._peers(), session_id, scope, send)
 
     def _signed(self, send: Send) -> Send:
-        """Wrap ``send`` to add the name of this process to the response headers."""
+        """Return a ``send`` function that adds the name of this process to the response headers."""
         name = (PEER_HEADER.encode(), self._peers().name.encode())
 
         async def send_signed(message: Message) -> None:
@@ -166,7 +166,7 @@ class ClusterMiddleware:
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:
-    """Wrap ``receive`` to return a body that was already read."""
+    """Return a ``receive`` function that first returns ``content``, the request body that was already read."""
     pending: list[Message] = [{"type": "http.request", "body": content}]
 
     async def replay() -> Message:
@@ -176,7 +176,7 @@ def _replaying(content: bytes, receive: Receive) -> Receive:
 
 
 def _into(messages: list[Message]) -> Send:
-    """Return a ``send`` that appends a response to ``messages``."""
+    """Return a ``send`` function that appends the messages of a response to ``messages``."""
 
     async def append(message: Message) -> None:
         messages.append(message)

@@ -18,7 +18,7 @@ from mochi_server.web.asgi import send_error
 from mochi_server.web.sse import closing_events, last_id
 
 PEER_HEADER = "x-mochi-peer"
-"""Header with the token of the receiving process in requests, and with its name in responses."""
+"""Header that contains the token for the receiving process in requests, and the name of that process in responses."""
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0
 _CHECK_SECONDS = 1.0
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def http_session() -> aiohttp.ClientSession:
-    """Return an HTTP client for peers. It reuses no connections, because a reused one may close during a POST."""
+    """Return an HTTP client for peers. It reuses no connection, because a reused connection may close during a POST."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -44,7 +44,7 @@ def http_session() -> aiohttp.ClientSession:
 
 @dataclass
 class PeerRequest:
-    """One forwarded request. If the other server dies, an event stream still gets its closing events."""
+    """Request that is forwarded to another server. If that server dies, an event stream gets its closing events."""
 
     http: aiohttp.ClientSession
     peers: PeerDirectory
@@ -59,9 +59,9 @@ class PeerRequest:
     _stopping: asyncio.Future[Any] = field(init=False)
 
     async def run(self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS) -> bool:
-        """Send the response of a server, or an error. Return False if the server died before it responded.
+        """Forward the request to ``peer`` and send its response or an error. Return False if it died before responding.
 
-        ``idle_seconds`` is the timeout for each chunk of the response. With None, wait while the server is alive.
+        ``idle_seconds`` is the timeout for each chunk of the response. With None, wait while ``peer`` is alive.
         """
         self._stopping = asyncio.ensure_future(self.shutdown.wait())
         try:
@@ -116,7 +116,7 @@ class PeerRequest:
         await self.send(_body(content))
 
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
-        """Wait for part of a response. Raises ``ServerLost`` if the server becomes silent, and ``ShuttingDown``."""
+        """Return the result of ``work``. Raises ``ServerLost`` if ``peer`` becomes silent, and ``ShuttingDown``."""
         task = asyncio.ensure_future(work)
         tasks: set[asyncio.Future[Any]] = {task, self._stopping}
         try:
@@ -131,7 +131,7 @@ class PeerRequest:
             await asyncio.wait([task])
 
     async def _is_silent(self, peer: Peer) -> bool:
-        """Return whether a server sends no heartbeats. Return False if the database is unreachable."""
+        """Return whether ``peer`` sends no heartbeats. Return False if the database is unreachable."""
         with suppress(MochiError):
             current = await self.peers.find(peer.name)
             self._missed = 0 if current else self._missed + 1
@@ -139,7 +139,7 @@ class PeerRequest:
         return False
 
     async def _failure(self, peer: Peer, error: Exception) -> Exception:
-        """Return the error for a failed request, waiting until the database notices that a process has ended."""
+        """Return the error for a failed request, after waiting until the database shows whether ``peer`` has died."""
         if self._has_begun or isinstance(error, aiohttp.SocketTimeoutError):
             return ServerLost(self.session_id)
         is_final = isinstance(error, (asyncio.TimeoutError, aiohttp.InvalidURL))

@@ -47,7 +47,7 @@ _MODULES = {"FileSessionStore": "files.store", "MemorySessionStore": "memory", "
 
 
 def __getattr__(name: str) -> Any:
-    """Import the stores on first use, because they import this package."""
+    """Import a store class on first use, because the modules of the stores import this package."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"mochi_server.storage.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Crash recovery: repair the history of a session after the process of its turn has died."""
+"""Crash recovery: repair of a session's history after the process that executed a turn has died."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -12,10 +12,10 @@ INTERRUPTED = "The turn was interrupted before this call had a result."
 
 
 def close_partial(partial: Message) -> list[Message]:
-    """Return the interrupted messages that replace a partial answer or tool result, the same ones on every call.
+    """Convert a partial answer or tool result to messages that are marked as interrupted and have reproducible ids.
 
-    A partial tool result lists the remaining calls in its ``tool_calls``. Each of them gets an interrupted result,
-    because models reject a history in which a call has no result.
+    A partial tool result lists the remaining calls in its ``tool_calls``. Each of these calls gets an interrupted
+    result, because models reject a history in which a call has no result.
     """
     first = partial.copy()
     first["interrupted"] = True
@@ -26,9 +26,9 @@ def close_partial(partial: Message) -> list[Message]:
 
 
 def with_missing_results(history: History) -> History:
-    """Add an interrupted result for each tool call without one. Return the same object if none is missing.
+    """Return the history with an interrupted result for each tool call that has no result.
 
-    Calls that the client runs (``handed_back``) get no result.
+    Calls that the client runs (``handed_back``) get no result. If nothing is missing, return ``history`` itself.
     """
     if any(block.cached(_lacks_results) for block in history.blocks) or _lacks_results(history.tail):
         return History.of(_with_missing_results(history))
@@ -54,7 +54,7 @@ def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def _calls(message: Message) -> list[Any]:
-    """Return the valid tool calls that the server runs. Files edited by hand may contain invalid calls."""
+    """Return a message's valid tool calls that the server runs. Files edited by hand may contain invalid calls."""
     handed_back = message.get("handed_back") or ()
     return [
         call

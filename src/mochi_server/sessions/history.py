@@ -1,7 +1,7 @@
-"""Immutable history of a session, with cached results of functions over its messages.
+"""Immutable history of a session, which caches results that are computed from its messages.
 
-A history is divided into blocks, which longer histories share. Results such as encoded lines or prompts are cached per
-block, so that old messages are processed only once.
+A history is divided into blocks. A longer history of the same session shares the blocks of the shorter one. Results
+such as encoded lines or prompts are cached per block, so that old messages are processed only once.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,10 @@ _Result = TypeVar("_Result")
 
 
 class Block:
-    """Immutable sequence of whole turns. In every history, the same blocks precede it and a user message follows."""
+    """Immutable sequence of whole turns, which several histories may share.
+
+    Every history that contains the block has the same blocks before it and a user message directly after it.
+    """
 
     __slots__ = ("messages", "results")
 
@@ -29,14 +32,14 @@ class Block:
         """Cached results by function."""
 
     def cached(self, function: Callable[[Sequence[Message]], _Result]) -> _Result:
-        """Return the result of a function for the messages, calling it only once."""
+        """Return ``function(messages)``. The function is called only once, because its result is cached."""
         if function not in self.results:
             self.results[function] = function(self.messages)
         return cast("_Result", self.results[function])
 
 
 class History(Sequence[Message]):
-    """Immutable sequence of messages: blocks, then a ``tail`` of later messages. Appending shares the blocks."""
+    """Immutable sequence of messages: ``blocks``, then a ``tail`` of later messages that are in no block."""
 
     def __init__(
         self, blocks: tuple[Block, ...] = (), ends: tuple[int, ...] = (), tail: tuple[Message, ...] = ()
@@ -48,11 +51,11 @@ class History(Sequence[Message]):
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> "History":
-        """Return a history of these messages. The caller must not change them afterwards."""
+        """Return a history of these messages. The caller must not change the messages afterwards."""
         return messages if isinstance(messages, History) else cls().extended(messages)
 
     def extended(self, messages: Iterable[Message]) -> "History":
-        """Return a history with the messages appended. The caller must not change them afterwards."""
+        """Return a history with the messages appended. The caller must not change the messages afterwards."""
         blocks, ends, tail = [*self.blocks], [*self.ends], [*self.tail]
         for message in messages:
             if len(tail) >= BLOCK_MESSAGES and message.get("role") == "user":
@@ -72,7 +75,7 @@ class History(Sequence[Message]):
         return History(self.blocks[:count], self.ends[:count], tuple(self[start:length]))
 
     def fold(self, step: Callable[[_Result | None, Block], _Result]) -> _Result | None:
-        """Reduce the blocks by calling ``step`` with the previous result and each block. Results are cached."""
+        """Reduce the blocks: call ``step`` with the previous result and the next block. Results are cached."""
         known = next((i for i in reversed(range(len(self.blocks))) if step in self.blocks[i].results), -1)
         result: _Result | None = self.blocks[known].results[step] if known >= 0 else None
         for block in self.blocks[known + 1 :]:
@@ -120,7 +123,7 @@ class History(Sequence[Message]):
     __hash__ = None  # type: ignore[assignment]  # like list
 
     def _between(self, start: int, stop: int) -> list[Message]:
-        """Return a range of messages without iterating over the blocks before it."""
+        """Return a range of messages without iterating over the blocks before that range."""
         first = bisect_right(self.ends, start)
         before = self._last_end(self.ends[:first])
         parts = [*(block.messages for block in self.blocks[first:]), self.tail]

@@ -16,7 +16,7 @@ Tail = tuple[int, list[Message]]
 def edited(session: ChatSession, index: int, content: str) -> Tail:
     """Return the edit that replaces the text of a user message and removes all later messages.
 
-    The message keeps its id and gets the time of the edit. Raises InvalidMessageIndex if it is not a user message.
+    The message keeps its id and gets the time of the edit. Raises InvalidMessageIndex for messages of other roles.
     """
     if not 0 <= index < len(session.history):
         raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
@@ -39,10 +39,10 @@ def without_system_prompt(session: ChatSession) -> Tail:
 
 
 def forked(session: ChatSession, index: int | None = None) -> ChatSession:
-    """Copy a session with its history up to and including message ``index``, by default the last valid one.
+    """Copy a session with its history up to and including message ``index``. The copied messages keep their ids.
 
-    Messages keep their ids. A summary of later messages is not copied. Raises InvalidMessageIndex if there is no such
-    message, or if tool calls before it would have no results.
+    By default, copy up to the last message that leaves no tool call without a result. A summary of later messages is
+    not copied. Raises InvalidMessageIndex for an invalid index, or if a tool call in the copy would have no result.
     """
     messages = session.messages
     ends, open_calls = [], 0

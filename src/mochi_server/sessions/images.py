@@ -1,4 +1,4 @@
-"""Images as values: detection of their media type, and references to them in messages."""
+"""Images of messages: their data, detection of their media type, and the references in messages."""
 
 import re
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class Image:
 
     @classmethod
     def of(cls, data: bytes) -> "Image":
-        """Return an image of PNG, JPEG, WebP, GIF or BMP data. Raises ValueError for other data."""
+        """Create an image from PNG, JPEG, WebP, GIF or BMP data. Raises ValueError for other data."""
         media_type = media_type_of(data)
         if media_type is None:
             raise ValueError("not an image in a supported format: use PNG, JPEG, WebP, GIF or BMP")
@@ -38,7 +38,7 @@ class Image:
 
     @property
     def reference(self) -> ImageReference:
-        """Reference to the image in a message."""
+        """Value by which a message references this image."""
         return {"sha256": self.sha256, "media_type": self.media_type}
 
     def without_data(self) -> "Image":
@@ -46,7 +46,7 @@ class Image:
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Detect the media type from the first bytes. Return None if it is not one of ``MEDIA_TYPES``."""
+    """Detect the media type of ``data`` from its first bytes. Return None if it is not one of ``MEDIA_TYPES``."""
     for signature, media_type in _SIGNATURES.items():
         if data.startswith(signature):
             return media_type
@@ -69,5 +69,5 @@ def images_of(message: Message) -> list[str]:
 
 
 def images_in(messages: Iterable[Message]) -> set[str]:
-    """Return the hashes of the images of all messages."""
+    """Return the hashes of the images that the messages reference."""
     return {name for message in messages if "images" in message for name in images_of(message)}

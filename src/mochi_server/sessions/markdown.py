@@ -1,4 +1,4 @@
-"""Export of a session as Markdown. The JSON export is the format that can be imported again."""
+"""Export of a session as Markdown. Only the JSON export can be imported again."""
 
 import json
 import re

@@ -19,7 +19,7 @@ _PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
 
 
 def normalized_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, Any]:
-    """Return changed fields as JSON values. Raises ValueError for unknown or read-only fields and an empty model."""
+    """Return the changed fields as JSON values. Raises ValueError for unknown or read-only fields or an empty model."""
     changes = changes(stored) if callable(changes) else changes
     if unknown := set(changes) - _PATCHABLE:
         raise ValueError(f"unknown or read-only metadata fields: {', '.join(sorted(unknown))}")
@@ -31,7 +31,7 @@ def normalized_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[st
 
 
 def approve_tool(tool: str) -> FieldChanges:
-    """Return a change that adds a tool to the approved tools of a session."""
+    """Return a metadata change that adds ``tool`` to the approved tools of a session."""
 
     def change(stored: SessionMetadata) -> dict[str, Any]:
         settings = stored.tool_settings
@@ -44,10 +44,10 @@ def approve_tool(tool: str) -> FieldChanges:
 
 
 def normalized(session: ChatSession) -> ChatSession:
-    """Return a session as the store will load it."""
+    """Return a copy of a session that equals the session which the store will load."""
     return ChatSession.from_dict(normalize(session.to_dict()))
 
 
 def normalized_message(message: Message, index: int) -> Message:
-    """Return a message as the store will load it."""
+    """Return a copy of the message at position ``index`` that equals the message which the store will load."""
     return complete_message(normalize(message), index, now())

@@ -16,13 +16,13 @@ _CHUNK_CHARS = 16_000
 
 
 def normalized_text(text: str) -> str:
-    """Return a text in the form for comparison, without characters that databases reject."""
+    """Return a text with folded case and composed characters, without characters that databases reject."""
     lower = text.lower() if text.isascii() else _composed(_composed(sanitize(text)).casefold())
     return lower.replace("\0", " ")
 
 
 def words(query: str | None) -> list[str]:
-    """Return the distinct normalized words of a query, longest first. A blank query has none."""
+    """Return the distinct normalized words of a query, longest first, or an empty list for a blank query."""
     distinct = {word for word in _WORD_SEPARATOR.split(normalized_text(query or "")) if word}
     return sorted(distinct, key=lambda word: (-len(word), word))
 

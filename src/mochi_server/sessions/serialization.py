@@ -13,7 +13,7 @@ MESSAGE_SEPARATOR = b",\n    "
 """Separator of messages in a session file. Encoded messages contain no line breaks."""
 
 MAX_LEVELS = 200
-"""Maximum nesting of a stored value. Encoders support 254 levels, and responses add some."""
+"""Maximum nesting depth of a stored value. Encoders support 254 levels, and responses add a few levels."""
 
 
 def encode(value: object) -> bytes:
@@ -29,7 +29,7 @@ def decode(data: bytes) -> Any:
     """Decode JSON. Values that are nested too deeply to be encoded again become null. Raises ValueError."""
     value = parse(data)
     try:
-        orjson.dumps([[[[value]]]])  # a response nests it deeper than the file
+        orjson.dumps([[[[value]]]])  # a response nests the value deeper than the file
     except TypeError:
         return sanitize(value)
     return value
@@ -58,12 +58,12 @@ def is_nested_deeper(value: object, levels: int) -> bool:
 
 
 def normalize(value: object) -> Any:
-    """Return a deep copy of a value as it will be decoded after encoding."""
+    """Encode and decode a value, and return the result, which is a deep copy of JSON types."""
     return decode(encode(value))
 
 
 def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[str, Any]) -> bytes:
-    """Encode a session file. An item of ``lines`` has one or more encoded messages; ``extra`` has unknown keys."""
+    """Encode a session file. Each item of ``lines`` is one or more encoded messages. ``extra`` has unknown keys."""
     head = b'{\n  "metadata": ' + _indented(metadata.to_dict()) + b',\n  "messages": ['
     others = [b",\n  " + encode(name) + b": " + _indented(value) for name, value in extra.items()]
     tail = b"".join([b"]", *others, b"\n}\n"])
@@ -77,7 +77,7 @@ def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[s
 
 
 def decode_file(session_id: str, data: bytes) -> ChatSession:
-    """Decode a session file of any version. The file name determines the session id. Raises ValueError."""
+    """Decode a session file of any version. ``session_id`` replaces the id in the file. Raises ValueError."""
     stored = decode(data)
     if isinstance(stored, dict) and isinstance(stored.get("metadata"), dict):
         stored["metadata"]["session_id"] = session_id
@@ -85,7 +85,7 @@ def decode_file(session_id: str, data: bytes) -> ChatSession:
 
 
 def sanitize(value: object, levels: int = MAX_LEVELS) -> Any:
-    """Replace the parts of a value that JSON in UTF-8 cannot represent or that are nested deeper than ``levels``."""
+    """Return a copy of a value. Parts that JSON cannot represent are replaced, and deeper ``levels`` become null."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict | list | tuple) and levels == 0:

@@ -1,4 +1,4 @@
-"""Chat session: metadata, messages and their conversion from and to the file format."""
+"""Chat session with metadata and messages, and its conversion from and to the file format."""
 
 import re
 import zlib
@@ -18,10 +18,10 @@ _WHITESPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])")
 _ID = re.compile(r"[0-9a-f]{10}")
 OWNER = "agent_name"
-"""Metadata key for the name of the agent of a session. List entries include it if it is set."""
+"""Metadata key for the name of the agent that a session belongs to. List entries include this key if it is set."""
 _PARTS = ("metadata", "messages")
 _OLDER_FORMATS = ("1.0", "1.1", "1.2")
-"""Formats that differ from the current one only by missing settings, which become defaults."""
+"""Older format versions, which lack only some settings of the current version. The settings become defaults."""
 
 
 def is_session_id(value: str) -> bool:
@@ -31,7 +31,7 @@ def is_session_id(value: str) -> bool:
 
 @dataclass(kw_only=True)
 class SessionMetadata(SessionSettings):
-    """Metadata of a session file. ``extra`` has unknown keys, which are preserved."""
+    """Metadata of a session. ``extra`` contains unknown keys of the session file, which are preserved."""
 
     session_id: str
     model: str
@@ -46,7 +46,7 @@ class SessionMetadata(SessionSettings):
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionMetadata":
-        """Read metadata of any version. Nulls become defaults. Raises ValueError without id or model."""
+        """Create metadata from the object in a file of any version. Raises ValueError if its id or model is missing."""
         for name in ("session_id", "model"):
             if not isinstance(stored.get(name), str) or not stored[name]:
                 raise ValueError(f"metadata has no {name}")
@@ -64,7 +64,7 @@ class SessionMetadata(SessionSettings):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the ``metadata`` object of the file, with keys in the specified order."""
+        """Return the ``metadata`` object of the session file, with its keys in the specified order."""
         data = {
             name: value
             for name in _FILE_FIELDS
@@ -82,7 +82,7 @@ _ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
 LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name != "compaction")
-"""Metadata fields in list entries and responses."""
+"""Names of the metadata fields in list entries and responses."""
 
 _STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
 _MESSAGE_TYPES: dict[str, type] = {
@@ -93,7 +93,7 @@ _MESSAGE_TYPES: dict[str, type] = {
 
 
 class ChatSession:
-    """A conversation. The system message, if any, is the first message. ``extra`` has unknown keys of the file."""
+    """A conversation. A system message is always the first message. ``extra`` has unknown keys of the session file."""
 
     def __init__(
         self, metadata: SessionMetadata, messages: Sequence[Message] = (), extra: dict[str, Any] | None = None
@@ -116,7 +116,7 @@ class ChatSession:
 
     @property
     def history(self) -> History:
-        """Messages of the session for reading. They are shared and must not be changed."""
+        """Messages of the session for reading. The messages are shared and must not be changed."""
         return History.of(self._messages)
 
     def __eq__(self, other: object) -> bool:
@@ -146,7 +146,7 @@ class ChatSession:
 
     @classmethod
     def from_dict(cls, stored: object) -> "ChatSession":
-        """Read a decoded session file of any version. Raises ValueError if it is not a session."""
+        """Create a session from a decoded session file of any version. Raises ValueError if the file is invalid."""
         if not isinstance(stored, Mapping) or not isinstance(stored.get("metadata"), Mapping):
             raise ValueError("not a session: no metadata object")
         messages = stored.get("messages") or []
@@ -175,7 +175,7 @@ class ChatSession:
 
     @property
     def system_prompt(self) -> Message | None:
-        """System message, or None."""
+        """System message, or None if the session has no system message."""
         first = self._messages[0] if self._messages else None
         return first if first is not None and first.get("role") == "system" else None
 
@@ -190,7 +190,7 @@ class ChatSession:
 
 
 def revision_at(count: int, last: Message | None) -> str:
-    """Return the revision of a history with ``count`` messages and this last message."""
+    """Return the revision of a history with ``count`` messages, the last of which is ``last``."""
     if last is None:
         return "0"
     content = zlib.crc32(str(last.get("content")).encode("utf-8", "surrogatepass"))
@@ -198,18 +198,18 @@ def revision_at(count: int, last: Message | None) -> str:
 
 
 def previous_model(messages: Sequence[Message]) -> str | None:
-    """Return the model of the latest answer, or None."""
+    """Return the name of the model that wrote the latest answer, or None if there is no answer."""
     answer = last_answer(messages)
     return answer.get("model") if answer else None
 
 
 def last_answer(messages: Sequence[Message]) -> Message | None:
-    """Return the latest message of the assistant, or None."""
+    """Return the latest message whose role is ``assistant``, or None if there is no such message."""
     return next((m for m in reversed(messages) if m.get("role") == "assistant"), None)
 
 
 def usage_tokens(answer: Message | None) -> int | None:
-    """Return the number of tokens of prompt and answer, or None if Ollama did not report it."""
+    """Return the total number of tokens of prompt and answer, or None if Ollama did not report token counts."""
     if answer is None or ("eval_count" not in answer and "prompt_eval_count" not in answer):
         return None
     return (answer.get("eval_count") or 0) + (answer.get("prompt_eval_count") or 0)
@@ -221,12 +221,12 @@ def preview(messages: Iterable[Message]) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return a text of at most 250 characters; a longer one is cut and ``...`` is appended."""
+    """Return a text of at most 250 characters unchanged. Cut a longer text and append ``...``."""
     return text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "..."
 
 
 def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
-    """Return a title of at most 80 characters from the summary or else the first non-blank user message, or None."""
+    """Return a title of at most 80 characters from the summary or the first non-blank user message, or else None."""
     summarized = one_line((summary or {}).get("summary"))
     if summarized:
         return _cut_title(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
@@ -235,7 +235,7 @@ def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] |
 
 
 def one_line(text: object) -> str:
-    """Return the start of a text with whitespace and control characters collapsed; "" if it is not a string."""
+    """Return the start of a text with collapsed whitespace and control characters, or "" if it is not a string."""
     return _WHITESPACE.sub(" ", text[:_TITLE_READ_CHARS]).strip() if isinstance(text, str) else ""
 
 
@@ -253,7 +253,7 @@ def system_message(content: str, source_file: str | None = None) -> Message:
 
 
 def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str | None = None) -> Message:
-    """Create a user message with references to its images."""
+    """Create a user message that references these images."""
     message: Message = {"role": "user", "content": content, "message_id": new_id(), "timestamp": now()}
     if images:
         message["images"] = [image.reference for image in images]
@@ -263,7 +263,7 @@ def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str 
 
 
 def complete_message(message: Message, index: int, created_at: str) -> Message:
-    """Add missing fields to a stored message, with the same values on each read, and remove fields of a wrong type."""
+    """Add missing fields to a stored message, and remove fields of a wrong type. Every read adds the same values."""
     wrong = [n for n, kind in _MESSAGE_TYPES.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # the key is not a literal
     for name in wrong:
         del message[name]  # type: ignore[misc]  # the key is not a literal

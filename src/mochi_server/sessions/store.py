@@ -28,24 +28,24 @@ class SessionPage:
 
     @classmethod
     def of(cls, entries: Iterable[bytes], total: int) -> "SessionPage":
-        """Return a page of JSON entries."""
+        """Create a page from sessions that are already encoded as JSON."""
         parts = [part for entry in entries for part in (b",", entry)] or [b""]
         parts[0] = b'{"sessions":['
         return cls(b"".join([*parts, b"]}"]), total)
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
-        """Decoded sessions."""
+        """Sessions on this page, decoded."""
         entries: list[dict[str, Any]] = decode(self.encoded)["sessions"]
         return entries
 
 
 class SessionStore(Protocol):
-    """Protocol of a store of sessions.
+    """Protocol of a session store.
 
-    A change with a ``revision`` raises ``SessionConflict`` if the revision of the stored history differs. Every method
-    raises ``SessionNotFound`` for an unknown or invalid id and ``StorageFailed`` for an I/O error. After an error the
-    stored session is unchanged.
+    A change with a ``revision`` raises ``SessionConflict`` if the stored history has another revision. Every method
+    raises ``SessionNotFound`` for an unknown or invalid session id and ``StorageFailed`` for an I/O error. After an
+    error, the stored session is unchanged.
     """
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -54,9 +54,9 @@ class SessionStore(Protocol):
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Store new sessions in order and atomically, so that none is stored after an error or a crash.
+        """Store all new sessions in order, or none of them after an error or a crash.
 
-        ``check`` is called between them, possibly in a thread. It raises an exception to cancel the import.
+        ``check`` is called between two sessions, possibly in a thread. It may raise an exception to cancel the import.
         """
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -75,9 +75,9 @@ class SessionStore(Protocol):
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages at the end.
+        """Append messages to the history and return the changed session.
 
-        ``ends_turn`` marks the last messages of a turn. ``unfinished`` is a partial answer to store with them.
+        ``ends_turn`` marks the last messages of a turn. ``unfinished`` is a partial answer to store with the messages.
         ``images`` are stored atomically with the messages that reference them. An image is removed when no message of
         any session references it any more.
         """
@@ -88,15 +88,15 @@ class SessionStore(Protocol):
     async def replace_tail(
         self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
     ) -> ChatSession:
-        """Replace the messages from position ``from_index`` on."""
+        """Replace all messages from position ``from_index`` with ``messages``. Return the changed session."""
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set some metadata fields. If ``fields`` is a function, it is called atomically with the stored metadata."""
+        """Set metadata fields. If ``fields`` is a function, it is called atomically with the stored metadata."""
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
         """Store the partial answer of a turn until the next change of the history.
 
-        After a crash it becomes the messages that ``crash_recovery.close_partial`` returns.
+        After a crash, the partial answer becomes the messages that ``crash_recovery.close_partial`` returns.
         """
 
     async def delete(self, session_id: str) -> None:
@@ -110,13 +110,13 @@ class SessionStore(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
 
-        A turn passes its ``run_id``. During a turn, other calls raise ``SessionBusy``, or wait if ``wait`` is set.
-        A lock without ``run_id`` is short, so other calls wait for it. Changes of a turn are durable on release.
+        A turn passes its ``run_id``. While a turn has the lock, other calls raise ``SessionBusy``, or wait if ``wait``
+        is true. Other locks are short, so all calls wait for them. After a turn, its changes are durable.
         """
 
 
 class Stores(Protocol):
-    """Protocol of the stores of a server, which are opened and closed together."""
+    """Protocol of the session stores of a server, which are opened and closed together."""
 
     @property
     def chats(self) -> SessionStore:
@@ -141,7 +141,7 @@ class Stores(Protocol):
         """Raise ``StorageFailed`` if sessions cannot be stored."""
 
     def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
-        """Call ``callback`` with the ids of locked sessions that another server has taken over."""
+        """Call ``callback`` with the ids of sessions that this process had locked and another server has taken over."""
 
     async def aclose(self) -> None:
         """Wait for pending writes and close the stores."""

@@ -1,4 +1,4 @@
-"""Types of the data stored with a session: settings, messages and options."""
+"""Types of the data that is stored with a session: settings, messages and options."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -80,7 +80,7 @@ class ImageReference(TypedDict):
 class Message(TypedDict, total=False):
     """A stored message. ``role``, ``content``, ``message_id`` and ``timestamp`` are always set.
 
-    It is a dictionary, so that unknown keys of files are preserved.
+    Messages are dictionaries, so that unknown keys of session files are preserved.
     """
 
     role: Role
@@ -111,7 +111,7 @@ class Message(TypedDict, total=False):
 
 
 def default_window_config() -> dict[str, Any]:
-    """Return the initial state of a context window."""
+    """Return the initial context window configuration of a session."""
     return {
         "dynamic_enabled": True,
         "current_window": None,
@@ -131,7 +131,7 @@ def _window_config(stored: object) -> dict[str, Any]:
 
 
 def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
-    """Return a function that reads settings from a file. Nulls and invalid settings become defaults."""
+    """Return a function that converts stored settings to ``kind``. Nulls and invalid settings become defaults."""
 
     def read(stored: object) -> BaseModel:
         if not isinstance(stored, Mapping):
@@ -145,9 +145,9 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
 
 
 def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
-    """Return dataclass metadata of a field that reads as None unless its value has one of the given types.
+    """Return metadata of a dataclass field for an optional value: values of other types than ``kinds`` become None.
 
-    None is written to the file only if ``always_written`` is set.
+    The file contains the value None only if ``always_written`` is set.
     """
 
     def read(stored: object) -> object:
@@ -187,9 +187,9 @@ class SessionCreationOptions(SessionSettings):
 
 @dataclass(frozen=True)
 class SessionQuery:
-    """Page of a session list: ``limit`` entries after ``offset``, most recently changed first.
+    """Query for one page of the session list: ``limit`` sessions after the first ``offset`` sessions.
 
-    With ``text``, the list has only sessions that contain every word of it (see ``sessions.search``).
+    With ``text``, only sessions that contain every word of ``text`` are listed (see ``sessions.search``).
     """
 
     limit: int | None = None

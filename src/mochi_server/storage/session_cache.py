@@ -32,7 +32,7 @@ class SessionCache(Generic[_T]):
             return self._entries.get(session_id)
 
     def put(self, session_id: str, stored: _T) -> None:
-        """Cache a session, unless it exceeds the limit by itself."""
+        """Cache a session, unless this session alone exceeds the memory limit."""
         with self._lock:
             self._remove(session_id)
             if stored.memory > self._max_bytes:

@@ -22,7 +22,7 @@ class _Lock:
 
 
 class SessionLocks:
-    """One exclusive lock per session, granted in the order of requests. Released locks use no memory."""
+    """Exclusive locks, one per session, granted in the order of the requests. Released locks use no memory."""
 
     def __init__(self) -> None:
         self._locks: dict[str, _Lock] = {}
@@ -32,7 +32,7 @@ class SessionLocks:
 
     @asynccontextmanager
     async def lock(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
-        """Lock a session for the body. Raises SessionBusy if a turn has the lock, unless ``wait`` is set."""
+        """Lock a session during the ``with`` body. Raises SessionBusy if a turn has the lock and ``wait`` is false."""
         await self._acquire(session_id, run_id, wait)
         try:
             yield
@@ -58,7 +58,7 @@ class SessionLocks:
             raise
 
     def _release(self, session_id: str) -> None:
-        """Give the lock to the next waiter. If it is a turn, reject the waiters that do not wait for turns."""
+        """Grant the lock to the next waiter. If that waiter is a turn, reject all waiters whose ``wait`` is false."""
         lock = self._locks[session_id]
         waiting = [waiter for waiter in lock.waiting if not waiter.granted.done()]
         if not waiting:

@@ -16,7 +16,7 @@ from mochi_server.util.clock import timestamp
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """Immutable stored session, with the partial answer of a turn and the name of the process that writes it."""
+    """Immutable state of a stored session. ``writer`` is the name of the process that writes the answer ``partial``."""
 
     metadata: SessionMetadata
     messages: History
@@ -31,12 +31,12 @@ class SessionRecord:
 
     @property
     def lines(self) -> list[bytes]:
-        """Encoded messages: one item for each block of the history, then one for each message of its tail."""
+        """Encoded messages: one item for each block of the history, then one item for each message of the tail."""
         return [*(block.cached(_encode_block) for block in self.messages.blocks), *self._tail]
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the history."""
+        """Hash of all messages, in hex."""
         blocks = self.messages.fold(_hash_block)
         hasher = blocks.copy() if blocks else blake2b(digest_size=8)
         hasher.update((b"\n" if blocks else b"") + b"\n".join(self._tail))
@@ -63,7 +63,7 @@ class SessionRecord:
         return max(0, min(index, len(self.messages)))
 
     def with_tail(self, from_index: int, messages: Sequence[Message], updated_at: str) -> "SessionRecord":
-        """Return a copy with other messages from a position on and without the partial answer."""
+        """Return a copy in which ``messages`` replace all messages from ``from_index``, without the partial answer."""
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
         is_same_tail = prefix is self.messages and len(prefix.blocks) == len(history.blocks)
@@ -77,7 +77,7 @@ class SessionRecord:
         )
 
     def with_fields(self, fields: Mapping[str, Any], updated_at: str) -> "SessionRecord":
-        """Return a copy with changed metadata; None resets a field. Raises ValueError if the model is None."""
+        """Return a copy with these metadata fields changed. None resets a field. Raises ValueError for model=None."""
         latest = max(self.metadata.updated_at, updated_at, key=timestamp)
         changed = {**self.metadata.to_dict(), **fields, "updated_at": latest}
         return self._same_history(metadata=SessionMetadata.from_dict(changed))
@@ -86,7 +86,7 @@ class SessionRecord:
         return self._same_history(partial=partial, writer=writer)
 
     def after_crash(self) -> "SessionRecord":
-        """Return a copy with the partial answer stored as interrupted messages and a result for each tool call."""
+        """Return a copy after crash recovery: the partial answer is stored, and each tool call has a result."""
         recovered = [] if self.partial is None else close_partial(self.partial)
         messages = with_missing_results(self.messages.extended(recovered) if recovered else self.messages)
         if messages is self.messages:
@@ -110,7 +110,7 @@ def _encode_block(messages: Sequence[Message]) -> bytes:
 
 
 def _hash_block(before: blake2b | None, block: Block) -> blake2b:
-    """Return the hash of the history up to the end of a block."""
+    """Return the hash of the history up to and including ``block``. ``before`` is the hash of the earlier blocks."""
     hasher = before.copy() if before else blake2b(digest_size=8)
     hasher.update(b"\n" if before else b"")
     hasher.update(block.cached(_encode_block).replace(MESSAGE_SEPARATOR, b"\n"))  # no message contains the separator

@@ -1,1 +1,1 @@
-"""HTTP layer of the stub: connections, requests, results and the response cache."""
+"""HTTP server of the stub: connections, requests, results and the response cache."""

@@ -1,7 +1,7 @@
-"""HTTP/1.1 server protocol of the stub. httptools parses each request before the application writes the response.
+"""HTTP/1.1 server protocol of the stub, based on asyncio and the parser httptools.
 
 uvicorn is not used. Its httptools protocol drops the body of requests with an `Upgrade` header, which Java's client
-always sends. Its h11 protocol serves less than a third of the requests per second.
+always sends. Its h11 protocol serves less than a third of the requests per second that this protocol serves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BAD_REQUEST = (
 
 
 class HttpConnection(asyncio.Protocol):
-    """Connection of a client. It answers its requests in order and ignores `Upgrade` headers."""
+    """Connection to one client. It answers the requests of the client in order and ignores `Upgrade` headers."""
 
     transport: asyncio.Transport
 
@@ -41,7 +41,7 @@ class HttpConnection(asyncio.Protocol):
         self.connections = connections
         self.parser = httptools.HttpRequestParser(self)
         self.writers: deque[ResponseWriter] = deque()
-        """Response writers of all complete requests. Only the first one is active."""
+        """Response writers of all requests that were received completely. Only the first writer is active."""
         self.writable = asyncio.Event()
         self.writable.set()
 
@@ -74,7 +74,7 @@ class HttpConnection(asyncio.Protocol):
         self.writable.set()
 
     def finish(self) -> None:
-        """Close the connection after the response that is being sent, or at once if there is none."""
+        """Close an idle connection at once. Close a busy connection after the current response."""
         if self.writers:
             self.writers[0].keep_alive = False
         else:
@@ -110,7 +110,7 @@ class HttpConnection(asyncio.Protocol):
             self.writers[0].answer()
 
     def answer_next(self) -> None:
-        """Answer the next request, or close the connection if the last response does not keep it alive."""
+        """Answer the next request. Close the connection instead if the last response did not allow keep-alive."""
         if not self.writers.popleft().keep_alive:
             self.transport.close()
         elif self.writers:
@@ -130,7 +130,7 @@ class HttpConnection(asyncio.Protocol):
 
 @dataclass
 class ResponseWriter:
-    """Writer of the response to one request. `task` runs the application; a client disconnect cancels it."""
+    """Writer of the response to one request. `task` runs the application and is cancelled by a client disconnect."""
 
     connection: HttpConnection
     request: Request

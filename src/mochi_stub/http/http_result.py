@@ -1,7 +1,7 @@
-"""Requests, and the results that the wires return for them.
+"""HTTP requests, and the results that the request handlers of the wires (the providers' APIs) return.
 
-A wire parses a request and returns a result. `app.py` sends the results of all wires, paces them, detects disconnects
-and writes the journal.
+A wire parses a request and returns a result. `app.py` sends the results of all wires at the configured pace, detects
+disconnects and writes the journal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """A complete response. Unless `declared` is true, it is sent in chunks without `Content-Length`."""
+    """A complete response. If `declared` is false, the body is sent in chunks without `Content-Length`."""
 
     status: int
     body: bytes = b""
@@ -58,8 +58,8 @@ class HttpResponse:
 class Encoder(Protocol):
     """Encoder of one reply in the format of one wire.
 
-    A stream consists of `chunk`s and ends with `end` or `error`. `refusal` is the response to a failure before the
-    first byte. `whole` is the response to a request without streaming.
+    A stream consists of the results of `chunk`, followed by the result of `end` or `error`. `refusal` returns the
+    response if a failure occurs before the first byte. `whole` returns the response to a request without streaming.
     """
 
     content_type: bytes
@@ -73,9 +73,9 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class Generation:
-    """A reply to send over time. `noted` holds additional fields for its journal entry.
+    """A reply that is sent over time. `noted` holds additional fields for the journal entry of the request.
 
-    `prompt_seconds` is the time before the first piece, in which the model evaluates the prompt.
+    `prompt_seconds` is the delay before the first piece, which simulates the evaluation of the prompt.
     """
 
     reply: Reply
@@ -88,10 +88,10 @@ class Generation:
 
 @dataclass(frozen=True)
 class ScheduledResult:
-    """A result that needs a loaded model.
+    """A result that can be built only when a model is loaded.
 
-    `then` builds the result with a lease on the model, which is released after sending. If no lease is available,
-    `failed` builds the error response.
+    `then` builds the result with a lease on the loaded model. The lease is released after the result was sent. If the
+    model cannot be loaded, `failed` builds the error response.
     """
 
     scheduler: Scheduler
@@ -105,7 +105,7 @@ Result: TypeAlias = "HttpResponse | Generation | ScheduledResult"
 
 @dataclass(frozen=True)
 class Stub:
-    """State that all request handlers share. `resolve` returns the reply to a prompt."""
+    """State of the stub that all request handlers share. `resolve` returns the reply to a prompt."""
 
     registry: ModelRegistry
     resolve: Callable[[Prompt], Reply]
@@ -126,5 +126,5 @@ ANY = "*"
 Routes = Mapping[str, Mapping[str, Handler]]
 """Handlers by path and method. The `Allow` header lists the methods in this order.
 
-A path that ends in `/*` matches all paths below it that have no entry. `ANY` matches all methods that have no entry.
+A path that ends in `/*` matches all paths below it that have no own entry. `ANY` matches all methods without an entry.
 """

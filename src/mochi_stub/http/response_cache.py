@@ -1,4 +1,4 @@
-"""Cache of encoded replies that are sent without delay. A change of the models or the configuration clears it."""
+"""Cache of encoded replies that are sent without delay. A change of the models or configuration clears the cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mochi_stub.http.http_result import HttpResponse, Request, ScheduledResult
 from mochi_stub.models.prompt_slots import Evaluation
 
 MAX_BYTES = 64 * 1024
-"""Size limit for a request together with its reply. Longer requests are rarely repeated."""
+"""Maximum total size of a request and its reply in bytes. Longer requests are rarely repeated."""
 MAX_BYTES_IN_ALL = 8 * 1024 * 1024
 OVERHEAD = 1024
 """Estimated bytes of an entry besides its request and reply."""
@@ -18,7 +18,7 @@ OVERHEAD = 1024
 
 @dataclass(frozen=True)
 class CachedReply:
-    """A reply as it was sent. `chunks` counts the pieces of a stream; `noted` holds fields for the journal entry."""
+    """An encoded reply. `chunks` counts the pieces of a stream. `noted` holds fields for the journal entry."""
 
     answer: HttpResponse
     noted: Mapping[str, Any]
@@ -27,10 +27,10 @@ class CachedReply:
 
 
 class ResponseCache:
-    """Replies and scheduled results by request. For use on the event loop only.
+    """Cache of replies and scheduled results by request. Use it on the event loop only.
 
-    `state` returns an object, compared by identity, and the number of its changes. A new state clears the cache. If
-    `state` returns None, replies can change at any time and nothing is cached.
+    `state` returns the object that replies depend on, and the number of changes of that object. Another object or
+    number clears the cache. If `state` returns None, replies can change at any time and nothing is cached.
     """
 
     def __init__(self, state: Callable[[], tuple[object, int] | None]) -> None:
@@ -51,14 +51,14 @@ class ResponseCache:
         return RequestEntries(self, self.entries, key, len(request.body) + OVERHEAD)
 
     def clear(self) -> None:
-        """Replace the dictionary, so that requests that still run cannot add outdated entries."""
+        """Remove all entries. The dictionary is replaced, so that running requests cannot add outdated entries."""
         self.entries = {}
         self.size = 0
 
 
 @dataclass(frozen=True)
 class RequestEntries:
-    """Cache entries of one request of `size` bytes. `facts` describe how its model is loaded."""
+    """Cache entries of one request. `size` is its estimated size in bytes; `facts` describe how its model is loaded."""
 
     cache: ResponseCache
     entries: dict[Hashable, CachedReply | ScheduledResult]

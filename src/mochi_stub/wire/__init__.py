@@ -1,1 +1,1 @@
-"""HTTP APIs of the providers. Each wire decodes the requests of one provider and encodes replies in its format."""
+"""HTTP APIs of the providers. Each wire decodes requests and encodes replies in the format of one provider."""

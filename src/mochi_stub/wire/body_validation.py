@@ -1,9 +1,10 @@
-"""Validation of JSON request bodies for hosted providers. Each provider formats the errors in its own words.
+"""Validation of JSON request bodies for hosted providers. The wire of each provider formats the error messages.
 
 A schema consists of literals, for example `{"name!": string, "mode": ("auto", "none"), "tags": [string]}`. A dictionary
 describes an object, a tuple lists the permitted strings, and a list describes an array. A field whose name ends in `!`
-is required. Field names in camel case are also accepted in snake case. Null counts as absent, and unknown fields are
-ignored. Any other value in a schema is a `Check`, which takes a JSON value and its location and returns the value.
+is required. Field names in camel case are also accepted in snake case. A field whose value is null is treated as
+missing, and unknown fields are ignored. Any other value in a schema is a `Check`: a function that validates and
+returns a JSON value. Its arguments are the value and the location of the value in the body.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import orjson
 Location: TypeAlias = "tuple[str | int, ...]"
 Check: TypeAlias = "Callable[[Any, Location], Any]"
 Schema: TypeAlias = Any
-"""Nested literals and checks, as described above. Type checkers cannot infer a narrower type."""
+"""Nested literals and checks, as the module docstring describes. Type checkers cannot infer a narrower type."""
 Kind = Literal["syntax", "missing", "type", "value", "tag", "empty", "low", "high"]
 
 
 class ValidationError(Exception):
-    """First error in a request body, at `location`.
+    """First error in a request body. `location` is the path of keys and indices to the invalid value.
 
     Depending on `kind`, `expected` is a type name, the permitted values or a limit. `found` is the invalid value.
     """
@@ -34,7 +35,7 @@ class ValidationError(Exception):
 
 
 def read(data: bytes, check: Check) -> Any:
-    """Return the validated body. Raises ValidationError."""
+    """Parse a JSON body and return the result of `check`. Raises ValidationError."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -46,7 +47,7 @@ _KINDS = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "dec
 
 
 def kind_of(value: Any) -> str:
-    """Return the JSON type of the value."""
+    """Return the name of the JSON type of a value."""
     return _KINDS.get(type(value).__name__, "object")
 
 
@@ -55,7 +56,7 @@ def snake_case(name: str) -> str:
 
 
 def quoted_list(values: tuple[str, ...], last: str) -> str:
-    """Return the values in quotes, separated by commas. `last` separates the last two."""
+    """Return the values in quotes, separated by commas. `last` is the separator before the last value."""
     *names, final = [f"'{value}'" for value in values]
     return f"{', '.join(names)}{last}{final}" if names else final
 
@@ -87,12 +88,12 @@ string, flag, mapping, _array = map(_typed, ("string", "boolean", "object", "arr
 
 
 def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
-    """Build a check for an integer in a range. A number such as 3.0 is also accepted."""
+    """Build a check for an integer from `low` to `high`. A number such as 3.0 is also accepted."""
     return _numeric("integer", low, high)
 
 
 def number(low: float = -inf, high: float = inf) -> Check:
-    """Build a check for an integer or decimal in a range."""
+    """Build a check for an integer or decimal number from `low` to `high`."""
     return _numeric("decimal", low, high)
 
 
@@ -121,7 +122,7 @@ def _one_of(values: tuple[str, ...]) -> Check:
 
 
 def array(item: Schema, least: int = 0) -> Check:
-    """Build a check for an array with at least `least` items."""
+    """Build a check for an array with at least `least` items that match the schema `item`."""
     check_item = schema(item)
 
     def check(value: Any, location: Location) -> Any:
@@ -133,7 +134,7 @@ def array(item: Schema, least: int = 0) -> Check:
 
 
 def string_or(items: Schema) -> Check:
-    """Build a check for a string or an array."""
+    """Build a check for a string, or for an array that matches the schema `items`."""
     check_items = schema(items)
 
     def check(value: Any, location: Location) -> Any:
@@ -158,7 +159,7 @@ def _object(fields: Mapping[str, Schema]) -> Check:
 
 
 def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None) -> Check:
-    """Build a check for an object whose field `tag` selects its variant. An object without the field uses `default`."""
+    """Build a check for an object whose field `tag` selects the schema. Without that field, `default` selects it."""
     checks = {name: schema(variant) for name, variant in variants.items()}
 
     def check(value: Any, location: Location) -> Any:

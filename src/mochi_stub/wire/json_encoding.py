@@ -9,7 +9,7 @@ import orjson
 
 
 def dumps(value: Any) -> str:
-    """Return compact JSON, also for values that orjson rejects: lone surrogates, huge numbers and deep nesting."""
+    """Return compact JSON. Lone surrogates, huge numbers and deep nesting, which orjson rejects, are supported."""
     try:
         return orjson.dumps(value).decode()
     except (TypeError, orjson.JSONEncodeError):
@@ -25,7 +25,7 @@ def event(value: Any, name: str = "") -> str:
 
 
 def one_line(value: Any) -> str:
-    """Return compact JSON. Unicode separators that some clients treat as line ends are escaped."""
+    """Return compact JSON on one line. Unicode separators that some clients treat as line ends are escaped."""
     return dumps(value).translate(_SEPARATORS)
 
 

@@ -49,7 +49,7 @@ def with_refusals(
     others: Mapping[str, Handler],
     refusal: Callable[[HttpError | ValidationError, Stub, Request], HttpResponse],
 ) -> Routes:
-    """Wrap all handlers so that `refusal` builds their error responses. `others` handles all other methods."""
+    """Wrap all handlers so that `refusal` builds their error responses. `others` has handlers for other methods."""
 
     def wrapped(handler: Handler) -> Handler:
         def answer(stub: Stub, request: Request) -> Result:
@@ -68,7 +68,7 @@ def with_refusals(
 
 @dataclass(frozen=True)
 class GenerationContext:
-    """Input of an encoder: the reply, its prompt and model, the token counts, and seeded IDs and times."""
+    """Input of an encoder: the reply, its prompt and model, the token counts, and reproducible IDs and times."""
 
     model: Model
     prompt: Prompt
@@ -88,7 +88,7 @@ class Counts(NamedTuple):
 
 
 def find_declared(models: Sequence[Model], name: str, missing: HttpError) -> Model:
-    """Return the model with this name, with or without the tag `:latest`. Raises `missing` if there is none."""
+    """Return the model with this name, with or without the tag `:latest`. Raises `missing` for an unknown name."""
     for candidate in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
         for model in models:
             if model.name == candidate:
@@ -97,12 +97,12 @@ def find_declared(models: Sequence[Model], name: str, missing: HttpError) -> Mod
 
 
 def list_models(models: Iterable[Model]) -> list[Model]:
-    """Return the models for a list. Models whose names begin with `_` exist only for inheritance."""
+    """Return the models that clients can list. Models whose names begin with `_` exist only for inheritance."""
     return [model for model in models if not model.name.startswith("_")]
 
 
 def build_context(stub: Stub, model: Model, prompt: Prompt, request: Request) -> GenerationContext:
-    """Get the reply to a prompt and count its tokens. IDs and times depend on the model name and the body."""
+    """Return the encoder input for the reply to `prompt`. IDs and times depend on the model name and the body."""
     prompt = with_defaults(prompt, model, request.body)
     reply = apply_stop_conditions(stub.resolve(prompt), prompt.options, model.chars_per_token)
     ids = stub.seeded_ids(prompt.model.encode(errors="replace") + request.body)
@@ -126,7 +126,7 @@ _OPTIONS = {
 
 
 def options(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling options of a request under Ollama's names. The last token limit wins."""
+    """Return the sampling options of a request under Ollama's names. If several token limits are set, the last wins."""
     found = {_OPTIONS.get(snake_case(name), ""): value for name, value in fields.items()}
     if stop := fields.get("stop"):
         found["stop"] = [stop] if isinstance(stop, str) else stop
@@ -139,7 +139,7 @@ def start_generation(context: GenerationContext, encoder: Encoder) -> Generation
 
 
 def count_usage(reply: Reply, prompt: Prompt, model: Model) -> Counts:
-    """Count the tokens of a reply. Counts that the reply does not specify are estimated from the text lengths."""
+    """Return the token counts of a prompt and its reply. Counts that the reply does not set are estimated."""
     usage, per_token = reply.usage, model.chars_per_token
     reasoning_tokens = count_tokens(len(reply.reasoning), per_token)
     return Counts(
@@ -158,7 +158,7 @@ def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> 
 
 
 def blocks(reply: Reply) -> list[Piece]:
-    """Return the contents of a reply in order. Adjacent texts of one kind are joined, and empty texts are omitted."""
+    """Return the contents of a reply in order. Adjacent texts of the same kind are joined, empty texts are omitted."""
     found: list[Piece] = []
     contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text, ToolCalls))]
     for kind, group in groupby(contents, type):
@@ -187,7 +187,7 @@ def embed_text(stub: Stub, model: Model, name: str, text: str) -> tuple[list[flo
 
 
 def shorten_vector(vector: list[float], dimensions: int | None) -> list[float]:
-    """Return the first `dimensions` values of a vector, scaled to unit length."""
+    """Return the first `dimensions` values of a vector (default: all values), scaled to unit length."""
     return normalised(vector[:dimensions] if dimensions else vector)
 
 
@@ -197,7 +197,7 @@ def function_tool(**fields: Any) -> dict[str, Any]:
 
 
 def headers_of(failure: Failure) -> Headers:
-    """Return the headers of a failure. Status 429 always has `retry-after`."""
+    """Return the response headers for a failure. Status 429 always includes the header `retry-after`."""
     headers = {name.lower(): value for name, value in failure.headers}
     if failure.status == 429:
         headers.setdefault("retry-after", RETRY_AFTER)

@@ -32,7 +32,7 @@ def health(_stub: Stub, _request: Request) -> Result:
 
 
 def by_client(path: str, method: str) -> Handler:
-    """Return a handler that forwards each request to the wire of its client."""
+    """Return a handler for a shared path, which calls the handler of the provider whose client sent the request."""
     by_provider = {"gemini": gemini.ROUTES, "anthropic": anthropic.SHARED, "openai": OPENAI}
     handlers = {name: routes[path].get(method) or routes[path][ANY] for name, routes in by_provider.items()}
     return lambda stub, request: handlers[provider(request)](stub, request)
@@ -47,7 +47,7 @@ def provider(request: Request) -> str:
 
 
 def failure_answer(request: Request, failure: Failure) -> HttpResponse:
-    """Return the error response in the format of the provider whose path was requested."""
+    """Return the error response in the format of the provider to which the requested path belongs."""
     path = request.path
     if path.startswith("/v1/messages"):
         return anthropic_errors.failure_answer(failure, SeededIds.of(0, request.body))
@@ -60,7 +60,7 @@ def failure_answer(request: Request, failure: Failure) -> HttpResponse:
 
 
 def route(stub: Stub, request: Request) -> Result:
-    """Return the result of the matching handler. Otherwise redirect a trailing slash, or return 405 or 404."""
+    """Return the result of the matching handler. Without a handler, redirect a trailing slash or return 405 or 404."""
     path, method = request.path, request.method
     methods = ROUTES.get(path)
     if methods is None and path.endswith("/") and method in ROUTES.get(path[:-1], {}):
@@ -76,7 +76,7 @@ def route(stub: Stub, request: Request) -> Result:
 
 
 def preflight(request: Request) -> HttpResponse | None:
-    """Return the response to a CORS preflight request, or None for other requests. Everything is allowed."""
+    """Return the response to a CORS preflight request, which allows everything, or None for other requests."""
     if request.method != "OPTIONS" or "origin" not in request.headers:
         return None
     requested = request.headers.get("access-control-request-headers", "*").encode("latin-1")
@@ -85,7 +85,6 @@ def preflight(request: Request) -> HttpResponse | None:
 
 
 def _wildcard_handlers(path: str) -> Mapping[str, Handler]:
-    """Return the handlers of the nearest wildcard path, such as `/v1/*`."""
     while path:
         path = path.rpartition("/")[0]
         if f"{path}/*" in ROUTES:

@@ -1,4 +1,4 @@
-"""Safe file operations: atomic replacement, durable appending, and reading of regular files only."""
+"""Safe file operations: atomic replacement, durable appending, and reading that accepts only regular files."""
 
 import errno
 import os
@@ -12,18 +12,18 @@ from uuid import uuid4
 from mochi_server.util.platform import OPEN_SAFELY, sync_directory
 
 _TICK_NS = 20_000_000
-"""Upper bound of a tick of the kernel's clock. Two writes within a tick have the same modification time."""
+"""Maximum length of a kernel clock tick in nanoseconds. Writes within one tick have the same modification time."""
 
 TEMPORARY = ".tmp"
-"""Suffix of files that are being written. After a crash such files may be removed at any time."""
+"""Suffix of temporary files, which are being written. After a crash, they may be removed at any time."""
 
 _OPEN_REJECTS_LINKS = hasattr(os, "O_NOFOLLOW")
 _NOT_A_FILE = {errno.ENOENT, errno.ELOOP, errno.EMLINK, errno.ENXIO}
-"""Error numbers of opening a missing file, a symlink (differs among systems) or a socket."""
+"""Error numbers when a missing file, a symlink (the number depends on the system) or a socket is opened."""
 
 
 class Signature(NamedTuple):
-    """File signature: inode, modification time and size, which together identify a state of a file."""
+    """Inode, modification time and size of a file, which together identify one version of its content."""
 
     inode: int
     modified_ns: int
@@ -35,12 +35,12 @@ class Signature(NamedTuple):
 
     @property
     def is_settled(self) -> bool:
-        """Whether every later change of the file results in another signature."""
+        """Whether the file is old enough that every later change results in a different signature."""
         return time.time_ns() - self.modified_ns > _TICK_NS
 
 
 def signature(path: str | Path) -> Signature | None:
-    """Return the signature of a regular file; None for a missing file or a symlink. Raises OSError."""
+    """Return the signature of a regular file, or None for a missing file or a symlink. Raises OSError."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def signature(path: str | Path) -> Signature | None:
 
 
 def read(path: str | Path) -> tuple[bytes, Signature] | None:
-    """Return the content and signature of a regular file; None for a missing file or a symlink. Raises OSError."""
+    """Return the content and signature of a regular file, or None for a missing file or a symlink. Raises OSError."""
     if not _OPEN_REJECTS_LINKS and signature(path) is None:
         return None
     try:
@@ -66,7 +66,7 @@ def read(path: str | Path) -> tuple[bytes, Signature] | None:
 
 
 def write(path: Path, data: bytes) -> Signature:
-    """Replace a file atomically and durably, with mode 0600. If it raises OSError, the old file is unchanged."""
+    """Create or replace a file atomically and durably, with mode 0600. After an OSError, the old file is unchanged."""
     temporary = path.with_name(f".{path.stem}.{uuid4().hex}{TEMPORARY}")
     try:
         write_new(temporary, data)
@@ -81,7 +81,7 @@ def write(path: Path, data: bytes) -> Signature:
 
 
 def check(directory: Path) -> None:
-    """Write and remove a small file without fsync. Raises OSError if the directory is not writable."""
+    """Raise OSError if the directory is not writable. To find out, write and remove a small file."""
     probe = directory / f".check.{uuid4().hex}{TEMPORARY}"
     try:
         with probe.open("xb") as file:
@@ -91,10 +91,10 @@ def check(directory: Path) -> None:
 
 
 def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
-    """Append a line to a file, which is created if missing. If it raises OSError, the file is unchanged.
+    """Append a line to a file, creating a missing file. After an OSError, the file is unchanged.
 
-    Without ``durably`` the line survives a crash of the process, but not of the machine. An incomplete last line is
-    ended with ``#`` first, so that it never becomes valid JSON.
+    If ``durably`` is false, the line survives a crash of the process, but not of the machine. If the file ends with an
+    incomplete line, that line is first ended with ``#``, so that it never becomes valid JSON.
     """
     is_new = signature(path) is None
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
@@ -118,14 +118,14 @@ def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
 
 
 def remove_durably(*paths: Path) -> None:
-    """Remove files of one directory durably, in this order. Raises OSError."""
+    """Remove files of one directory durably, in the given order. Raises OSError."""
     for path in paths:
         path.unlink(missing_ok=True)
     sync_directory(paths[0].parent)
 
 
 def set_aside(path: Path, label: str) -> Path:
-    """Rename a file to ``<name>.<label>-<UTC time>`` without replacing another file. Raises OSError."""
+    """Rename a file to ``<name>.<label>-<UTC time>`` or a similar free name. Return the new path. Raises OSError."""
     stem = f"{path.name.lstrip('.')}.{label}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     target, number = path.with_name(stem), 1
     while os.path.lexists(target):
@@ -135,7 +135,7 @@ def set_aside(path: Path, label: str) -> Path:
 
 
 def write_new(path: Path, data: bytes, *, durably: bool = True) -> None:
-    """Create a file with mode 0600. ``durably`` applies to its content, not to its name. Raises OSError."""
+    """Create a file with mode 0600. ``durably`` syncs its content, but not its directory entry. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
     try:
         _write_all(descriptor, data)
@@ -143,7 +143,7 @@ def write_new(path: Path, data: bytes, *, durably: bool = True) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    # Without this, a reused inode and a clock tick of a few milliseconds could give two files the same signature.
+    # With the kernel's coarse clock and a reused inode, two files could otherwise have the same signature.
     moment = time.time_ns()
     os.utime(path, ns=(moment, moment))
 

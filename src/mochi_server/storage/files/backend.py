@@ -1,7 +1,7 @@
 """Blocking session storage in a directory of files, for worker threads.
 
-A change outside a turn writes the session's file. A turn writes the file at its first change and at its end. It appends
-the changes in between to the turn log. A turn of a large session writes the file only at its end.
+A change outside a turn rewrites the session's file. A turn rewrites the file at its first change and at its end, and
+appends the changes in between to the turn log. A turn of a large session rewrites the file only at its end.
 """
 
 import logging
@@ -28,7 +28,7 @@ from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id, now
 
 _LARGE_BYTES = 1024 * 1024
-"""File size from which a turn writes the file only once, because writing it is the slowest step."""
+"""File size in bytes above which a turn writes the file only once, because writing the file is the slowest step."""
 _CREATE_ATTEMPTS = 5
 
 logger = logging.getLogger(__name__)
@@ -36,26 +36,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class _RunningTurn:
-    """A turn of this process, with the current snapshot of the session's files."""
+    """A turn that this process runs, with the current snapshot of the session's files."""
 
     stored: FileSnapshot
     has_changes: bool = False
 
 
 class SessionDirectory:
-    """Blocking store for the sessions of one directory, which other processes may use at the same time."""
+    """Blocking store for the sessions in one directory. Other processes may use the directory at the same time."""
 
     def __init__(
         self, path: Path, recent: SessionCache[FileSnapshot] | None = None, *, timeout: float = LOCK_TIMEOUT_SECONDS
     ) -> None:
-        """``recent`` is a cache that directories may share. ``timeout`` limits the wait for a lock, in seconds."""
+        """``recent`` is a cache that several instances may share. ``timeout`` is the lock timeout in seconds."""
         self._files = SessionFiles(path, timeout)
         self.blobs = self._files.blobs
         self._index = SessionIndex(path, self._files.scan, self._summary, self._texts)
         self.turns: dict[str, _RunningTurn] = {}
         self._recent = recent or SessionCache[FileSnapshot]()
         self.sweep_is_due = False
-        """Whether a sweep of the images was skipped because they were locked."""
+        """Whether a sweep of the images was skipped because the images were locked."""
 
     def check(self) -> None:
         with storage_errors("write the sessions directory"):
@@ -63,7 +63,7 @@ class SessionDirectory:
             atomic_files.check(self._files.path)
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a new session. If its id is in use or locked, give it a new id."""
+        """Store a new session. If its id is in use or locked, the session gets a new id."""
         fresh = normalized(session)
         with storage_errors("create a session"):
             self._files.create_directory()
@@ -86,7 +86,7 @@ class SessionDirectory:
             raise
 
     def recover_imports(self) -> None:
-        """Complete or remove the imports of killed processes. Imports that are still running are not changed."""
+        """Complete or remove the imports of dead processes. Imports that are still running are not changed."""
         with storage_errors("complete an import"), suppress(StorageBusy):
             self._files.imports.recover()
 
@@ -124,7 +124,7 @@ class SessionDirectory:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Add messages, or replace those from ``from_index`` on. ``unfinished`` is a partial answer for the log."""
+        """Append messages, or replace all messages from ``from_index``. ``unfinished`` is a partial answer."""
         moment = now()
         with self._writing(session_id) as stored:
             before = self._require_revision(session_id, stored, revision)
@@ -153,7 +153,7 @@ class SessionDirectory:
         return changed
 
     def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields; None resets a field to its default. Raises ValueError for an unknown field.
+        """Set metadata fields. None resets a field to its default. Raises ValueError for an unknown field.
 
         If the session has a turn log, append the change to it, because another process may be running the turn.
         """
@@ -171,7 +171,7 @@ class SessionDirectory:
             return self._cache_written(session_id, written)
 
     def checkpoint(self, session_id: str, partial: Message) -> None:
-        """Append a partial answer to the turn log. It survives a crash of the process, but not of the machine."""
+        """Append a partial answer to the turn log. The line survives a crash of the process, but not of the machine."""
         with self._writing(session_id) as stored:
             after, line = self._partial_record(stored.record, partial)
             self._cache(session_id, self._files.append_to_log(session_id, stored, after, line, durably=False))
@@ -197,19 +197,19 @@ class SessionDirectory:
             return self.blobs.read(sha256)
 
     def sweep(self) -> None:
-        """Remove the images that no session references. If they are locked, set ``sweep_is_due``."""
+        """Remove the images that no session references. If the images are locked, set ``sweep_is_due`` instead."""
         try:
             self.blobs.sweep()
         except StorageBusy:
             self.sweep_is_due = True
 
     def list(self, query: SessionQuery) -> SessionPage:
-        """Return one page of the list, most recently changed first. Unreadable files are omitted."""
+        """Return one page of the session list, most recently changed first. Unreadable sessions are omitted."""
         with storage_errors("list the sessions"):
             return self._index.list(query)
 
     def register(self) -> tuple[int, ...]:
-        """Register this process as a server of the directory; return the process ids of the other servers."""
+        """Register this process as a server of the directory. Return the process ids of the other servers."""
         with storage_errors("register this process in the sessions directory"):
             self._files.create_directory()
             self._files.processes.register()
@@ -219,10 +219,10 @@ class SessionDirectory:
         self._files.processes.unregister()
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
-        """Store the messages of a crashed turn in the file. If ``is_turn``, register a turn of this process."""
+        """Repair a locked session if its last turn crashed. If ``is_turn``, also register a turn of this process."""
         with self._writing(session_id) as stored:
             if is_turn:
-                # Other processes treat the partial answer of an unregistered process as crashed.
+                # Other processes would treat a partial answer of an unregistered process as that of a crashed one.
                 with suppress(OSError):
                     self._files.processes.register()
             current = stored
@@ -234,7 +234,7 @@ class SessionDirectory:
                 self.turns[session_id] = _RunningTurn(current)
 
     def try_begin_fast(self, session_id: str, *, is_turn: bool) -> bool:
-        """Do ``begin`` without a file lock. Return False if the session is not cached or needs crash recovery."""
+        """Run ``begin`` without a file lock. Return False if the session is not cached or needs crash recovery."""
         try:
             stored = self._current(session_id)
         except OSError:
@@ -258,12 +258,12 @@ class SessionDirectory:
         return None if stored is None else stored.record.with_partial(None).session()
 
     def has_logged(self, session_id: str) -> bool:
-        """Return whether a turn of this process has changes in its log."""
+        """Return whether the session's turn log has changes of a turn that this process runs."""
         turn = self.turns.get(session_id)
         return turn is not None and turn.stored.log is not None
 
     def save_logged(self, session_id: str) -> None:
-        """Write the changes in a turn log to the session's file."""
+        """Write the changes in the session's turn log to the session's file."""
         with self._writing(session_id) as stored:
             if stored.log:
                 self._cache(session_id, self._files.save(session_id, stored, stored.record.with_partial(None)))
@@ -289,7 +289,7 @@ class SessionDirectory:
         self._recent.put(session_id, stored)
 
     def _cache_written(self, session_id: str, stored: FileSnapshot) -> ChatSession:
-        """Cache a snapshot and return its session as callers see it."""
+        """Cache a snapshot and return its session in the form that callers may see."""
         self._cache(session_id, stored)
         return self._visible(session_id, stored).session()
 
@@ -298,11 +298,11 @@ class SessionDirectory:
         return record.with_partial(None) if self._is_running(session_id, stored) else record.after_crash()
 
     def _is_running(self, session_id: str, stored: FileSnapshot) -> bool:
-        """Return whether this or another process is running the turn of a partial answer."""
+        """Return whether this process, or the process that wrote the partial answer, is still running the turn."""
         return session_id in self.turns or self._files.processes.is_running(stored.record.writer)
 
     def _read(self, session_id: str) -> tuple[FileSnapshot, SessionRecord]:
-        """Read a session's files without a lock; return the snapshot and the record that callers see."""
+        """Read a session's files without a lock. Return the snapshot and the record that callers may see."""
         was_running = session_id in self.turns
         stored = self._current(session_id) or self._files.read(session_id)
         # A turn that began or ended during the read has not crashed, so its partial answer is not recovered.
@@ -315,7 +315,7 @@ class SessionDirectory:
         return visible
 
     def _summary(self, session_id: str) -> tuple[dict[str, Any], atomic_files.Signature | None] | None:
-        """Return a list entry and the signature of its file, or None if unreadable. Raises StorageBusy."""
+        """Return a session's list entry and file signature, or None if it is unreadable. Raises StorageBusy."""
         try:
             stored, visible = self._read(session_id)
         except SessionNotFound:

@@ -1,7 +1,7 @@
-"""Image files of a sessions directory: ``blobs/<sha256>``, each stored once while a session references it.
+"""Image files of a sessions directory: ``blobs/<sha256>``. Each image is stored once, while a session references it.
 
-A sweep searches the session files for references, under a lock that also covers writing a reference. Reference counts
-could be wrong after a crash or after a session file is copied by hand.
+A sweep removes the images that no session file references. During the sweep, a lock prevents new references. Reference
+counts are not used: they would be wrong after a crash, or after a user copies a session file.
 """
 
 import logging
@@ -19,21 +19,21 @@ from mochi_server.util.platform import sync_directory
 
 _REFERENCE = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
 IMPORT_PREFIX = ".import-"
-"""Prefix of the names of directories with the files of an import."""
+"""Prefix of the names of directories that contain the session files of an import."""
 _SESSION = ".json"  # part of the name of every file that may reference images: sessions, turn logs and damaged sessions
 
 logger = logging.getLogger(__name__)
 
 
 class ImageFiles:
-    """Blocking store for the images of a sessions directory."""
+    """Blocking store of the images in a sessions directory."""
 
     def __init__(self, sessions: Path, locks: FileLocks) -> None:
         self._sessions = sessions
         self._path = sessions / "blobs"
         self._locks = locks
         self._references: dict[str, tuple[atomic_files.Signature, frozenset[str]]] = {}
-        """References by file name, so that a sweep reads only changed files."""
+        """Cached image references by name of the session file, so that a sweep reads only changed files."""
 
     def read(self, name: str) -> bytes:
         file = atomic_files.read(self._path / name) if is_sha256(name) else None
@@ -43,7 +43,7 @@ class ImageFiles:
 
     @contextmanager
     def storing(self, messages: Iterable[Message], images: Sequence[Image] = ()) -> Iterator[None]:
-        """Store images and prevent sweeps while the caller writes the messages that reference them. Raises OSError."""
+        """Store ``images``. Prevent sweeps while the ``with`` body stores ``messages``. Raises OSError."""
         if not images and not images_in(messages):
             yield
             return
@@ -52,14 +52,14 @@ class ImageFiles:
             yield
 
     def may_be_referenced_in(self, *paths: Path) -> bool:
-        """Return whether session files reference images. Return True if a file is unreadable."""
+        """Return whether one of the session files ``paths`` references an image or is unreadable."""
         try:
             return self._path.exists() and any(map(_references_in, paths))
         except OSError:
             return True
 
     def sweep(self) -> None:
-        """Remove unreferenced images and incomplete files; on an I/O error, only log a warning. Raises StorageBusy."""
+        """Remove unreferenced images and temporary files. I/O errors are only logged. Raises StorageBusy."""
         try:
             if not self._stored_files():
                 return
@@ -90,7 +90,7 @@ class ImageFiles:
     def _read_references(self) -> set[str]:
         """Return the names of all referenced images. Raises OSError if a file cannot be read."""
         references: dict[str, tuple[atomic_files.Signature, frozenset[str]]] = {}
-        # Read imports before sessions, and logs (sorted first by their dot) before files: data moves in that order.
+        # Data moves from imports to sessions, and from logs (sorted first by their dot) to files: read in that order.
         for folder in (*self._sessions.glob(f"{IMPORT_PREFIX}*"), self._sessions):
             with suppress(FileNotFoundError):  # the import has ended
                 for name in sorted(path.name for path in folder.iterdir() if _SESSION in path.name):
@@ -103,6 +103,6 @@ class ImageFiles:
 
 
 def _references_in(path: Path) -> frozenset[str]:
-    """Return the names of the images that a file references, even if it is damaged. Raises OSError."""
+    """Return the names of the images that a file references, even if the file is damaged. Raises OSError."""
     file = atomic_files.read(path)
     return frozenset() if file is None else frozenset(name.decode() for name in _REFERENCE.findall(file[0]))

@@ -1,7 +1,7 @@
 """Atomic import of many new sessions into a directory.
 
-The files are written to ``.import-<id>.tmp/``. Renaming it to ``.import-<id>/`` is the commit. Then each file is moved
-to the sessions directory. After a crash the next start moves the remaining files.
+The files are written to the directory ``.import-<id>.tmp/``. Renaming it to ``.import-<id>/`` commits the import. Then
+each file is moved to the sessions directory. After a crash, the next start of a server moves the remaining files.
 """
 
 import os
@@ -27,16 +27,16 @@ _SYNC_THREADS = 16  # concurrent fsync calls take a tenth of the time of sequent
 
 @dataclass
 class ImportStaging:
-    """Imports into one directory. A lock allows one import at a time among all processes."""
+    """Importer of sessions into one directory. A file lock allows one import at a time, in any process."""
 
     sessions: Path
     locks: FileLocks
     blobs: ImageFiles
 
     def store(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
-        """Store new sessions, with new ids where theirs are in use. On any error, store none.
+        """Store all new sessions, or none of them after an error. Sessions whose id is in use get a new id.
 
-        Call ``check`` before each session; it may raise. Raises OSError and StorageBusy as well.
+        ``check`` is called before each session and cancels the import by an exception. Raises OSError, StorageBusy.
         """
         with self.locks.imports():
             self._recover()
@@ -52,7 +52,7 @@ class ImportStaging:
         return stored
 
     def recover(self) -> None:
-        """Complete the committed imports of dead processes and remove the rest. Raises OSError, StorageBusy."""
+        """Complete committed imports of dead processes and remove uncommitted ones. Raises OSError, StorageBusy."""
         if any(self.sessions.glob(f"{IMPORT_PREFIX}*")):
             with self.locks.imports():
                 self._recover()

@@ -1,4 +1,4 @@
-"""Locks for writing session files, among the threads of this process and among processes."""
+"""File locks that allow only one thread of one process at a time to write a session's files."""
 
 import threading
 import time
@@ -10,13 +10,13 @@ from mochi_server.errors import StorageBusy
 from mochi_server.util.platform import exclusive_lock
 
 SLOTS = 64
-"""Number of lock files in a directory. The session id selects one of them."""
+"""Number of lock files for the sessions of a directory. The session id selects the lock file."""
 LOCK_TIMEOUT_SECONDS = 30.0
-"""Default timeout of a lock."""
+"""Default timeout for acquiring a lock."""
 
 
 class FileLocks:
-    """File locks of a sessions directory among threads and processes. Each lock lasts for one write.
+    """File locks of a sessions directory, which exclude other threads and processes during one write.
 
     All methods raise StorageBusy after ``timeout`` seconds, and OSError if the lock file cannot be opened.
     """

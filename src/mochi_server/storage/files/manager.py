@@ -11,7 +11,7 @@ from mochi_server.storage.files.backend import SessionDirectory
 
 
 class SessionManager:
-    """Synchronous store for the sessions of a directory, which a server may use at the same time.
+    """Synchronous store for the sessions in a directory. A server may use the directory at the same time.
 
     Methods raise ``SessionNotFound`` for an unknown session id and ``StorageFailed`` for an I/O error.
     """
@@ -20,7 +20,7 @@ class SessionManager:
         self._directory = SessionDirectory(Path(sessions_dir))
 
     def create_session(self, options: SessionCreationOptions) -> ChatSession:
-        """Create and store a session."""
+        """Create a session with these options and store it."""
         return self._directory.create(ChatSession.create(options))
 
     def load_session(self, session_id: str) -> ChatSession:
@@ -32,31 +32,31 @@ class SessionManager:
     ) -> list[dict[str, Any]]:
         """Return sessions as flat objects without messages, most recently changed first.
 
-        With ``text``, return only sessions whose title or messages contain every word of it.
+        With ``text``, return only sessions whose title or messages contain every word of ``text``.
         """
         return self._directory.list(SessionQuery(limit, offset, text)).entries
 
     def update_session(self, session_id: str, **fields: Any) -> ChatSession:
-        """Set fields of ``SessionMetadata``; None resets a field. Raises ValueError for an unknown field."""
+        """Set metadata fields by name. None resets a field to its default. Raises ValueError for an unknown field."""
         return self._directory.patch(session_id, fields)
 
     def append_messages(self, session_id: str, messages: Sequence[Message]) -> ChatSession:
-        """Add messages at the end."""
+        """Append messages to the history of a session and return the session."""
         return self._directory.append(session_id, messages)
 
     def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace the text of a user message and remove all later messages.
 
-        Raises ``InvalidMessageIndex`` for other messages, ``SessionConflict`` if the history changed meanwhile.
+        Raises ``InvalidMessageIndex`` for messages of other roles, ``SessionConflict`` if another change came first.
         """
         return self._replace(session_id, lambda session: edited(session, index, content))
 
     def set_system_prompt(self, session_id: str, content: str, source_file: str | None = None) -> ChatSession:
-        """Set or replace the system message. Raises ``SessionConflict`` if the history changed meanwhile."""
+        """Set or replace the system message. Raises ``SessionConflict`` if another change of the history came first."""
         return self._replace(session_id, lambda session: with_system_prompt(session, content, source_file))
 
     def remove_system_prompt(self, session_id: str) -> ChatSession:
-        """Remove the system message, if any. Raises ``SessionConflict`` if the history changed meanwhile."""
+        """Remove the system message, if any. Raises ``SessionConflict`` if another change of the history came first."""
         return self._replace(session_id, without_system_prompt)
 
     def delete_session(self, session_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Registry of the processes that serve a directory. Each process locks a file with its name until it ends."""
+"""Registry of the server processes of a sessions directory. Each process locks its own file until the process ends."""
 
 import os
 import re
@@ -14,7 +14,7 @@ _NAME = re.compile(r"(\d{1,10})-[0-9a-f]{12}")
 
 
 class ProcessRegistry:
-    """Blocking registry of this and other processes in a directory of lock files."""
+    """Blocking registry of server processes in a directory of lock files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -34,7 +34,7 @@ class ProcessRegistry:
             try:
                 self._descriptor = try_lock_file(unfinished)
                 if self._descriptor is not None:
-                    unfinished.rename(self._path(name))  # other processes find only locked files
+                    unfinished.rename(self._path(name))  # only now, so that other processes find only locked files
                     self.name = name
             except OSError:
                 self.unregister()
@@ -51,7 +51,7 @@ class ProcessRegistry:
         self._descriptor = self.name = None
 
     def other_processes(self) -> tuple[int, ...]:
-        """Return the process ids of the other live processes, and remove the files of dead ones."""
+        """Return the process ids of the other live processes, and remove the files of dead processes."""
         running: list[int] = []
         for path in self._directory.glob(f"*{_SUFFIX}"):
             if self.is_running(path.stem):
@@ -62,7 +62,7 @@ class ProcessRegistry:
         return tuple(sorted(running))
 
     def is_running(self, name: str | None) -> bool:
-        """Return whether ``name`` is another process that is alive."""
+        """Return whether ``name`` is the name of another live process."""
         if name is None or name == self.name or not _NAME.fullmatch(name):
             return False
         return is_locked(self._path(name))

@@ -1,4 +1,4 @@
-"""File access to the sessions of a directory: names, reading, saving and renaming damaged files."""
+"""Files of the sessions in a directory: names, reading, saving, and renaming of damaged files."""
 
 import logging
 import os
@@ -25,16 +25,16 @@ from mochi_server.util.platform import scan_directory, sync_directory
 logger = logging.getLogger(__name__)
 _FILE, _LOG = ".json", ".turn.jsonl"
 EDIT_SECONDS = 2.0
-"""Age from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
-_STALE_SECONDS = 3600.0  # age from which a temporary file belongs to a dead process and is removed
+"""Age in seconds from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
+_STALE_SECONDS = 3600.0  # temporary files of this age belong to dead processes and are removed
 _BYTES_PER_STORED_BYTE = 8
-"""Upper bound of memory per byte of a file: decoded messages, encoded lines, and up to four bytes per character."""
+"""Maximum memory per byte of a session file: decoded messages, encoded lines, and up to four bytes per character."""
 _SESSION_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
 class FileSnapshot:
-    """Content of a session's files, with the file signatures that show whether it is current."""
+    """Content of a session's files, and the file signatures that show whether this content is current."""
 
     record: SessionRecord
     file: atomic_files.Signature
@@ -46,17 +46,17 @@ class FileSnapshot:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the signatures would differ if another process had written during the read."""
+        """Whether the files are old enough that every later change results in different signatures."""
         return all(signature.is_settled for signature in (self.file, self.log) if signature)
 
 
 class _Unreadable(Exception):
-    """The file is not a valid session."""
+    """Error that a file does not contain a valid session."""
 
 
 @contextmanager
 def storage_errors(operation: str) -> Iterator[None]:
-    """Raise an OSError of the body as StorageFailed."""
+    """Convert every OSError of the ``with`` body to StorageFailed with ``operation``."""
     try:
         yield
     except OSError as error:
@@ -64,7 +64,7 @@ def storage_errors(operation: str) -> Iterator[None]:
 
 
 class SessionFiles:
-    """Files of each session: ``<id>.json`` and, during a turn or after a crash, ``.<id>.turn.jsonl``.
+    """Session files in a directory: ``<id>.json`` and, during a turn or after a crash, ``.<id>.turn.jsonl``.
 
     Methods raise OSError, and SessionNotFound for an unknown session id.
     """
@@ -85,16 +85,16 @@ class SessionFiles:
 
     @contextmanager
     def locked(self, session_id: str) -> Iterator[None]:
-        """Lock a session among threads and processes. Raises SessionNotFound if it does not exist."""
+        """Lock a session against other threads and processes. Raises SessionNotFound if the session does not exist."""
         self._require(session_id)  # first, because locking creates missing directories
         with self._locks.exclusive(session_id):
             self._require(session_id)
             yield
 
     def read(self, session_id: str) -> FileSnapshot:
-        """Read a session. Rename a damaged file and raise SessionNotFound.
+        """Read a session. If its file is damaged, rename the file and raise SessionNotFound.
 
-        Raises StorageBusy if the invalid file is so new that an editor may still be writing it.
+        Raises StorageBusy if the damaged file is so new that an editor may still be writing it.
         """
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
@@ -124,7 +124,7 @@ class SessionFiles:
         return current == (stored.file, stored.log)
 
     def create(self, session_id: str, record: SessionRecord, images: Sequence[Image] = ()) -> FileSnapshot | None:
-        """Write the file of a new session. Return None if the id is in use."""
+        """Write the file of a new session. Return None if the session id is in use."""
         with self._locks.exclusive(session_id):
             if os.path.lexists(self._file(session_id)):
                 return None
@@ -133,7 +133,7 @@ class SessionFiles:
                 return FileSnapshot(record, atomic_files.write(self._file(session_id), record.file()), None)
 
     def save(self, session_id: str, before: FileSnapshot, record: SessionRecord) -> FileSnapshot:
-        """Write the whole file, then remove the turn log. A log that remains after a crash has no effect."""
+        """Write the whole session file, then remove the turn log. A log that remains after a crash has no effect."""
         written = atomic_files.write(self._file(session_id), record.file())
         if before.log:
             self._log(session_id).unlink(missing_ok=True)
@@ -145,7 +145,7 @@ class SessionFiles:
         return FileSnapshot(record, before.file, atomic_files.append(self._log(session_id), line, durably=durably))
 
     def delete(self, session_id: str) -> bool:
-        """Remove a session's files, the log last. Return whether they may have referenced images."""
+        """Remove a session's files, the turn log last. Return whether the files may have referenced images."""
         files = self._file(session_id), self._log(session_id)
         had_images = self.blobs.may_be_referenced_in(*files)
         atomic_files.remove_durably(*files)
@@ -160,7 +160,7 @@ class SessionFiles:
         changed: set[str] = set()
         logs: set[str] = set()
         with suppress(FileNotFoundError), scan_directory(self.path) as entries:
-            # A directory may have many files, so an unchanged file costs little more than its stat.
+            # A directory may have many files, so this loop does little more than a stat for an unchanged file.
             for entry in entries:
                 name = entry.name
                 if name.endswith(_FILE):
@@ -187,7 +187,7 @@ class SessionFiles:
             raise SessionNotFound(session_id)
 
     def _read(self, session_id: str) -> FileSnapshot:
-        # Read the log first: if it is written to the file meanwhile, applying it again has no effect.
+        # Read the log first: if its changes are then moved to the file, applying them again has no effect.
         log = atomic_files.read(f"{self.path}{os.sep}.{session_id}{_LOG}")
         file = atomic_files.read(f"{self.path}{os.sep}{session_id}{_FILE}")
         if file is None:

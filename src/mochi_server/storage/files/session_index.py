@@ -1,12 +1,12 @@
 """SQLite index for listing and searching the sessions of a directory, in the file ``.index.sqlite``.
 
-The session files are authoritative. A file is read again if its signature (inode, mtime, size) differs from that in the
-index, or if it has a turn log. A list compares all signatures, unless the last comparison is younger than
+The session files are authoritative. A file is read again if its signature (inode, mtime, size) differs from the one in
+the index, or if the session has a turn log. Listing compares all signatures, unless the last comparison is younger than
 ``TRUSTED_SECONDS`` and no other process has changed the directory since. Editing a file in place does not change the
-directory, so such an edit is listed after at most ``TRUSTED_SECONDS``.
+directory, so the list shows such an edit after at most ``TRUSTED_SECONDS``.
 
-The index can be deleted at any time. If the file is locked or not writable, a database in memory is used. A damaged
-file is created again. Searches add texts to the index; lists do not.
+The index file can be deleted at any time. If it is locked or not writable, a database in memory is used. If it is
+damaged, it is created again. Searching adds texts to the index; listing does not.
 """
 
 import json
@@ -79,7 +79,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Signatures at a comparison of all files, and the monotonic time until which the comparison is valid."""
+    """Signatures of directory and index when all files were compared. ``until`` is the expiry (monotonic time)."""
 
     directory: Signature | None
     index: Signature | None
@@ -96,9 +96,9 @@ class SessionIndex:
         summarise: Callable[[str], tuple[dict[str, Any], Signature | None] | None],
         read_texts: Callable[[str], Sequence[str] | None],
     ) -> None:
-        """``summarise`` reads a session's list entry and signature (None if it has a turn log).
+        """``summarise`` returns a session's list entry and its file signature (None if the session has a turn log).
 
-        ``read_texts`` reads a session's searchable texts. Both return None for an unreadable session. ``summarise``
+        ``read_texts`` returns a session's searchable texts. Both return None for an unreadable session. ``summarise``
         raises StorageBusy while the file is being written.
         """
         self._directory = directory
@@ -110,14 +110,14 @@ class SessionIndex:
         self._compared: _Comparison | None = None
         self._unsettled: set[str] = set()  # sessions with a turn log, which every list reads again
         self._changed: set[str] = set()
-        """Sessions that this process has changed since the last list. Do not iterate: threads modify it."""
+        """Ids of sessions that this process changed since the last listing. Do not iterate: threads modify the set."""
         self._has_all_texts = False  # whether the index has the texts of every session
         self._last: tuple[SessionQuery, SessionPage] | None = None
         self._lock = threading.Lock()
 
     @contextmanager
     def recording_change(self, session_id: str) -> Iterator[None]:
-        """Record a change by this process, so that the next list reads only this session again."""
+        """Record that the ``with`` body changes a session, so that the next listing reads only this session again."""
         before = self._directory_signature()
         try:
             yield
@@ -137,7 +137,7 @@ class SessionIndex:
         return page
 
     def _try_list(self, query: SessionQuery, search_words: Sequence[str]) -> SessionPage | None:
-        """Return the page, or None if a search has to add more texts first."""
+        """Return the page, or None if the search must first add more texts to the index."""
         with self._lock:
             is_current = not self._unsettled and not self._changed
             if self._last and self._last[0] == query and is_current and self._is_unchanged():
@@ -188,7 +188,6 @@ class SessionIndex:
             return None
 
     def _refresh(self, database: sqlite3.Connection) -> None:
-        """Update the rows of changed files."""
         own = {self._changed.pop() for _ in range(len(self._changed))}
         if self._is_unchanged():
             if not self._update(database, self._unsettled | own, set()):
@@ -203,7 +202,7 @@ class SessionIndex:
             self._compared = _Comparison(directory, None, began + TRUSTED_SECONDS)
 
     def _update(self, database: sqlite3.Connection, changed: set[str], missing: set[str]) -> bool:
-        """Read changed files into their rows. Return False if some could not be read; their rows may be outdated."""
+        """Update rows of ``changed`` and delete rows of ``missing`` sessions. Return False if a file is unreadable."""
         rows, removed, unsettled, is_complete = [], set(missing), set(), True
         for session_id in changed:
             try:
@@ -229,7 +228,7 @@ class SessionIndex:
         return is_complete
 
     def _add_texts(self, database: sqlite3.Connection) -> bool:
-        """Add texts of changed sessions for ``_STEP_SECONDS``, running turns last. Return whether all were added."""
+        """Index changed texts for at most ``_STEP_SECONDS``, running turns last. Return whether all are indexed."""
         if self._has_all_texts:
             return True
         until, is_first = time.monotonic() + _STEP_SECONDS, True
@@ -246,7 +245,7 @@ class SessionIndex:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open or create the file. Raises OperationalError if it is unusable, DatabaseError if it is damaged."""
+        """Open or create the index file. Raises OperationalError if it is unusable, DatabaseError if it is damaged."""
         with suppress(OSError):
             mode = os.lstat(self._path).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # SQLite follows links and blocks on pipes
@@ -267,7 +266,7 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
     database.execute("PRAGMA synchronous = OFF")
     database.execute("PRAGMA secure_delete = ON")
     database.execute("PRAGMA cache_size = -32768")  # KiB
-    database.execute("PRAGMA journal_mode = TRUNCATE")  # deleting the journal changes the directory
+    database.execute("PRAGMA journal_mode = TRUNCATE")  # because deleting the journal would change the directory
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version not in (0, _VERSION):
         raise sqlite3.DatabaseError(f"it has version {version}")
@@ -280,7 +279,7 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:
-    """Return one page of all sessions, or of those in ``ids``. Raises DatabaseError for damaged rows."""
+    """Return one page of all sessions, or of the sessions ``ids``. Raises DatabaseError for damaged rows."""
     where, values = ("", []) if ids is None else (_IN_IDS, [json.dumps([*ids])])
     total = database.execute(_COUNT).fetchone()[0] if ids is None else len(ids)
     statement, limit = _ENTRIES.format(where=where), -1 if query.limit is None else query.limit
@@ -296,7 +295,6 @@ def _has_trigrams(database: sqlite3.Connection) -> bool:
 
 
 def _store_texts(database: sqlite3.Connection, session_id: str, texts: Sequence[str]) -> None:
-    """Store the texts of a session, writing only those that have changed."""
     rows = database.execute("SELECT id, position, text FROM texts WHERE session_id = ?", (session_id,)).fetchall()
     unchanged = {position for _, position, text in rows if position < len(texts) and texts[position] == text}
     if len(unchanged) == len(rows) == len(texts):

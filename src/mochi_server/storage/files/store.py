@@ -1,4 +1,4 @@
-"""Session store over JSON files for an event loop. Worker threads do the blocking I/O."""
+"""Asynchronous session store in JSON files. Worker threads do the blocking I/O."""
 
 import asyncio
 import logging
@@ -47,7 +47,7 @@ def _in_thread(
 
 
 class FileSessionStore:
-    """``SessionStore`` over a directory of ``<session_id>.json`` files. Cancelling a call does not stop its writes."""
+    """``SessionStore`` in a directory of ``<session_id>.json`` files. Cancelling a call does not stop its writes."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class FileSessionStore:
         *,
         wait_seconds: float = LOCK_TIMEOUT_SECONDS,
     ) -> None:
-        """``recent`` is a cache that stores may share. ``wait_seconds`` limits the wait for a lock."""
+        """``recent`` is a cache that several stores may share. ``wait_seconds`` is the lock timeout."""
         self._path = Path(sessions_dir)
         self.directory = SessionDirectory(self._path, recent, timeout=0)  # waiting would block a thread
         self._wait_seconds = wait_seconds
         self._locks = SessionLocks()
         self.others: tuple[int, ...] = ()
-        """Ids of the processes that were serving the directory when it was opened."""
+        """Process ids of the other servers that were using the directory when this store was opened."""
         self._search_lock = asyncio.Lock()
-        """Limits searches to one thread, because the first search may read every file."""
+        """Lock that limits searches to one thread, because the first search may read every file."""
         self._sweep_task: asyncio.Task[None] | None = None  # sweep that is repeated until the images are not locked
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
 
@@ -94,7 +94,7 @@ class FileSessionStore:
     delete = _in_thread(SessionDirectory.delete)
 
     async def load(self, session_id: str) -> ChatSession:
-        session = self.directory.load_cached(session_id)  # half a millisecond faster than a thread
+        session = self.directory.load_cached(session_id)  # saves half a millisecond, because it needs no thread
         return session if session is not None else await self.run(self.directory.load, session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
@@ -122,7 +122,7 @@ class FileSessionStore:
         except SessionNotFound:
             logger.debug("session deleted during its turn session_id=%s", session_id)
         except (StorageBusy, StorageFailed) as error:  # the log is durable
-            logger.warning("turn is only in the turn log for now session_id=%s: %s", session_id, error.message)
+            logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
         finally:
             self.directory.turns.pop(session_id, None)
 
@@ -137,7 +137,7 @@ class FileSessionStore:
     async def run(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Result:
-        """Do blocking work in a thread. On cancellation, wait for its end and then raise."""
+        """Run ``work`` in a worker thread and return its result. On cancellation, first wait until ``work`` ends."""
         result = await run_shielded(self._retry_while_locked(partial(work, *args, **kwargs)))
         if self.directory.sweep_is_due and (self._sweep_task is None or self._sweep_task.done()):
             self._sweep_task = asyncio.create_task(self._sweep())
@@ -151,7 +151,7 @@ class FileSessionStore:
             self.directory.sweep_is_due = True
 
     async def _retry_while_locked(self, work: Callable[[], _Result]) -> _Result:
-        """Repeat work while its files are locked. Raises ``StorageBusy`` after ``wait_seconds``."""
+        """Run ``work``, and repeat it while its files are locked. Raises ``StorageBusy`` after ``wait_seconds``."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self._wait_seconds, _FIRST_PAUSE_SECONDS
         while True:
@@ -165,7 +165,7 @@ class FileSessionStore:
 
 
 class FileStores:
-    """``Stores`` over two directories: one for the sessions of users, one for those of agents."""
+    """``Stores`` in two directories: one for the sessions of users, one for the sessions of agents."""
 
     connected = True
 
@@ -176,7 +176,7 @@ class FileStores:
 
     @property
     def problems(self) -> Sequence[str]:
-        return [f"process {other} serves the same sessions; only one should" for other in self.chats.others]
+        return [f"process {other} serves the same sessions; stop one of the servers" for other in self.chats.others]
 
     async def open(self) -> None:
         await self.chats.open()
@@ -185,7 +185,7 @@ class FileStores:
         await self.chats.check()
 
     def on_sessions_lost(self, _: Callable[[Collection[str]], None]) -> None:
-        """Do nothing: another process never takes over a locked session."""
+        """Do nothing, because another process never takes over a session that is stored in files."""
 
     async def aclose(self) -> None:
         await self.chats.aclose()

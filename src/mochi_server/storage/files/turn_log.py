@@ -1,7 +1,7 @@
-"""Lines of a turn log: the changes of a session since its file was written.
+"""Lines of a turn log, which contains the changes of a session since the session's file was written.
 
-A line has the digest of the history that it changes. It is ignored for any other history, so that a log whose changes
-are already in the file has no effect.
+Each line contains the digest of the history that it changes, and is ignored for any other history. Therefore a log
+has no effect if its changes are already in the file.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def partial_line(after: SessionRecord) -> bytes:
 
 
 def apply_log(record: SessionRecord, log: bytes) -> SessionRecord:
-    """Apply a turn log to the record of a file. Invalid lines and lines for another history are ignored."""
+    """Return ``record`` after the changes in a turn log. Invalid lines and lines for another history are ignored."""
     for encoded in log.split(b"\n")[:-1]:
         try:
             line = decode(encoded)

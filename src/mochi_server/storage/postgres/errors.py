@@ -1,4 +1,4 @@
-"""Translation of database exceptions to API errors. The original texts are omitted: they may contain messages."""
+"""Translation of database exceptions to API errors, without their texts, which may contain chat messages."""
 
 import errno
 import re
@@ -15,7 +15,7 @@ _NO_ANSWER = "the database did not answer in time"
 _CROWDED = "the database has no connections left"
 _READ_ONLY = "the database is read-only"
 _TRANSIENT = {UNREACHABLE, _TOO_SLOW, _NO_ANSWER, _CROWDED, _READ_ONLY}
-"""Reasons that may be temporary, such as a restart or failover of the database."""
+"""Reasons of errors that may be temporary, for example because the database restarts or fails over."""
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (errors.DiskFull, "the database's disk is full"),
     (errors.OutOfMemory, "the database is out of memory"),
@@ -43,14 +43,14 @@ _CONNECT_REASONS = {
     'database ".*" does not exist': "there is no database with that name",
     "too many (clients|connections)|remaining connection slots": _CROWDED,
 }
-_CONNECTION_CLASSES = ("08", "57")  # SQLSTATE classes of lost connections and of connections ended by an operator
+_CONNECTION_CLASSES = ("08", "57")  # SQLSTATE classes: "08" is a lost connection, "57" an intervention of an operator
 
 
 def describe_error(error: Exception) -> str:
-    """Return the reason of an error in a text that clients may see."""
+    """Return the reason of a database error as a text that may be sent to clients."""
     known = next((text for kind, text in _REASONS if isinstance(error, kind)), None)
     state = getattr(error, "sqlstate", None)
-    if not state:  # as in errors of connecting
+    if not state:  # errors while connecting have no SQLSTATE
         known = next((text for pattern, text in _CONNECT_REASONS.items() if re.search(pattern, str(error))), known)
     if known == UNREACHABLE and state and state[:2] not in _CONNECTION_CLASSES:
         known = None
@@ -58,7 +58,7 @@ def describe_error(error: Exception) -> str:
 
 
 def failure(operation: str, error: Exception) -> StorageFailed:
-    """Return the ``StorageFailed`` error for a database exception."""
+    """Convert a database exception to ``StorageUnavailable`` if it may be temporary, otherwise to ``StorageFailed``."""
     number = errno.ENOSPC if isinstance(error, errors.DiskFull) else errno.EIO
     reason = describe_error(error)
     kind = StorageUnavailable if reason in _TRANSIENT else StorageFailed

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class SchemaTooNew(StorageFailed):
-    """A newer mochi-server has migrated the database. This prevents the start, so no route returns this error."""
+    """Error at startup: a newer mochi-server has migrated the database. No HTTP route returns this error."""
 
     def __init__(self, found: int, known: int) -> None:
         MochiError.__init__(
@@ -26,14 +26,14 @@ class SchemaTooNew(StorageFailed):
 
 
 def migrations() -> dict[int, str]:
-    """Return the SQL statements of each schema version."""
+    """Return the SQL statements of all migrations, by schema version."""
     folder = files("mochi_server.storage.postgres") / "schema"
     names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".sql"))
     return {int(name[:4]): (folder / name).read_text() for name in names}
 
 
 async def migrate(database: Database) -> list[int]:
-    """Migrate the schema and return the new versions. Raises ``SchemaTooNew``, ``StorageFailed``."""
+    """Run the missing migrations and return their versions. Raises ``SchemaTooNew``, ``StorageFailed``."""
     known = migrations()
     async with database.connection("migrate the database schema") as connection, connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
@@ -52,7 +52,7 @@ async def migrate(database: Database) -> list[int]:
 
 
 async def prepare(url: str) -> int:
-    """Migrate the schema of the database at a URL and return its version. Raises ``StorageFailed``."""
+    """Migrate the database at ``url`` and return the version of its schema. Raises ``StorageFailed``."""
     database = Database(url)
     try:
         await database.open()

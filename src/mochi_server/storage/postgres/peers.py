@@ -1,4 +1,4 @@
-"""Directory of the other server processes of a database: their runs, URLs and states."""
+"""Directory of the other server processes that use the same database: their runs, URLs and states."""
 
 import hmac
 from collections.abc import Container
@@ -20,11 +20,11 @@ SELECT name, url, {IS_SILENT} FROM processes WHERE name <> %(own)s AND """
 
 
 class PeerGone(Exception):
-    """The process that would have to respond is dead."""
+    """Error that a request cannot be forwarded, because the server process that must handle it is dead."""
 
 
 class Peer(NamedTuple):
-    """Another live server process. A silent process sends no heartbeats, for example because it is frozen."""
+    """Another live server process. If ``is_silent`` is true, it sends no heartbeats, perhaps because it is frozen."""
 
     name: str
     url: str
@@ -32,17 +32,17 @@ class Peer(NamedTuple):
 
 
 class PeerDirectory:
-    """Queries about the other server processes. Every method raises ``StorageFailed`` if the database fails."""
+    """Queries about the other server processes. All asynchronous methods raise ``StorageFailed`` on database errors."""
 
     def __init__(self, database: Database, process: ServerProcess, locked_sessions: Container[str]) -> None:
-        """``locked_sessions`` has the ids of the sessions that this process has locked."""
+        """``locked_sessions`` contains the ids of the sessions that this process has locked."""
         self._database = database
         self._process = process
         self._locked_sessions = locked_sessions
         self._secret = b""
 
     async def open(self) -> None:
-        """Read the secret that all servers of the database share."""
+        """Read the secret with which the servers of the database authenticate their requests to each other."""
         rows = await self._fetch("SELECT secret FROM peer_secret")
         self._secret = rows[0][0].encode() if rows else b""
 
@@ -56,13 +56,13 @@ class PeerDirectory:
         return hmac.digest(self._secret, process.encode(), "sha256").hex()
 
     def accepts(self, token: str) -> bool:
-        """Return whether a token of a request is valid for this process."""
+        """Return whether ``token``, from a request of another server, authenticates a request to this process."""
         return bool(self._secret) and hmac.compare_digest(token.encode(), self.token(self.name).encode())
 
     async def owner_of(self, session_id: str, run_id: str | None = None) -> Peer | None:
-        """Return the process of a run of a session, by default the latest run; None if it is this process.
+        """Return the process that executes the given run of a session (default: its latest run).
 
-        Raises ``PeerGone`` if the process is dead.
+        Return None if that is this process, or if the session has no runs. Raises ``PeerGone`` if the process is dead.
         """
         if session_id in self._locked_sessions and run_id is None:
             return None
@@ -74,12 +74,12 @@ class PeerDirectory:
         return peer
 
     async def claim(self, session_id: str, key: str) -> Peer | None:
-        """Return the process that used an idempotency key first; None if it is this process."""
+        """Claim an idempotency key for this process. Return the live process that already claimed the key, or None."""
         values = {"session_id": session_id, "key": key, "own": self.name}
         while (process := (await self._fetch(_CLAIM, **values))[0][0]) != self.name:
             if (peer := await self.find(process)) is not None:
                 return peer
-            # If several servers find that the process is dead, the SQL condition lets only one take over the key.
+            # Several servers may try this at the same time. The SQL condition lets only one of them take over the key.
             await self._fetch(_TAKE_OVER, **values, dead=process)
         return None
 
@@ -88,11 +88,11 @@ class PeerDirectory:
         return await self._live_peers("url <> ''")
 
     async def peers_with_runs(self, session_id: str) -> list[Peer]:
-        """Return the other live processes that have running or ended runs of a session."""
+        """Return the other live processes that execute, or have executed, runs of a session."""
         return await self._live_peers("name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id)
 
     async def find(self, process: str) -> Peer | None:
-        """Return a process by name, or None if it is dead."""
+        """Return the other process with the name ``process``, or None if that process is dead."""
         peers = await self._live_peers("name = %(name)s", name=process)
         return peers[0] if peers else None
 

@@ -1,4 +1,4 @@
-"""Connections to one database: a pool for short operations, and dedicated connections."""
+"""Connections to one PostgreSQL database: a pool for short operations, and dedicated connections outside the pool."""
 
 import asyncio
 import logging
@@ -18,13 +18,13 @@ Row = tuple[Any, ...]
 Connection = AsyncConnection[Row]
 
 CONNECTIONS = 10
-"""Maximum size of the pool. A process has two more, dedicated connections."""
+"""Maximum number of connections in the pool. Each process also has two dedicated connections."""
 STATEMENT_SECONDS = 15
 _CONNECT_SECONDS = 5
 _START_SECONDS = 5
 _WAIT_SECONDS = 10  # timeout for getting a connection from the pool
 _UNREACHABLE_SECONDS = 0.3
-"""The same timeout while the database is unreachable. Turns retry their writes."""
+"""Timeout for getting a connection from the pool while the database is unreachable. It is short: turns retry writes."""
 
 _OPTIONS: dict[str, Any] = {
     "autocommit": True,
@@ -40,18 +40,18 @@ _KEEPALIVES = (
     "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; "
     "SET tcp_user_timeout = '5s'"
 )
-"""Settings with which the database detects a disconnected host in a few seconds and releases its locks."""
+"""Settings that let the database detect a lost client within seconds and release the locks of that client."""
 
-logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # its warnings repeat on every attempt
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # psycopg repeats its warnings on every attempt to connect
 
 
 class Database:
-    """Connections to the database at a URL. Open and use it in one event loop."""
+    """Connections to the database at ``url``. Open and use an instance in one event loop only."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.reachable = asyncio.Event()
-        """Event that is cleared during an outage, so that requests fail quickly."""
+        """Event that is set while the database is reachable. During an outage, requests fail quickly."""
         self.reachable.set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
@@ -65,7 +65,7 @@ class Database:
         )
 
     async def open(self, wait_seconds: float = _START_SECONDS) -> None:
-        """Connect, waiting up to ``wait_seconds`` for a starting database. Raises ``StorageFailed``."""
+        """Open the pool, waiting up to ``wait_seconds`` until the database is reachable. Raises ``StorageFailed``."""
         deadline = time.monotonic() + wait_seconds
         while True:
             try:
@@ -79,7 +79,7 @@ class Database:
 
     @asynccontextmanager
     async def connection(self, operation: str, wait_seconds: float = _WAIT_SECONDS) -> AsyncIterator[Connection]:
-        """Provide a connection in autocommit mode. Raises ``StorageFailed`` with the name of the operation."""
+        """Provide a connection from the pool in autocommit mode. Errors become ``StorageFailed`` with ``operation``."""
         timeout = wait_seconds if self.reachable.is_set() else min(wait_seconds, _UNREACHABLE_SECONDS)
         try:
             async with self._pool.connection(timeout) as connection:
@@ -93,12 +93,12 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self, operation: str) -> AsyncIterator[Connection]:
-        """Provide a connection in a transaction. It sends statements in batches until a result is needed."""
+        """Provide a connection from the pool in a transaction. Statements are sent in batches to save round trips."""
         async with self.connection(operation) as connection, connection.pipeline(), connection.transaction():
             yield connection
 
     async def connect(self) -> Connection:
-        """Open a connection outside the pool. Raises ``psycopg.Error``."""
+        """Open a dedicated connection outside the pool. Raises ``psycopg.Error``."""
         connection = await AsyncConnection.connect(self._url, **_OPTIONS)
         try:
             await _configure(connection)
@@ -113,7 +113,7 @@ class Database:
 
 
 async def fetch_one(connection: Connection, statement: str, values: Mapping[str, Any] | None = None) -> Row | None:
-    """Run a statement and return the first row of its result."""
+    """Run a statement and return the first row of its result, or None if the result is empty."""
     return await (await connection.execute(statement, values)).fetchone()
 
 
@@ -124,5 +124,5 @@ async def fetch_all(connection: Connection, statement: str, values: Mapping[str,
 
 async def _configure(connection: Connection) -> None:
     await connection.execute(_LIMITS)
-    with suppress(psycopg.Error):  # a Unix socket has no TCP
+    with suppress(psycopg.Error):  # fails for a Unix socket, which has no TCP settings
         await connection.execute(_KEEPALIVES)

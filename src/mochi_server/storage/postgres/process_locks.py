@@ -1,4 +1,4 @@
-"""Advisory locks and heartbeats of this server process. One dedicated connection holds all its locks.
+"""Advisory locks and heartbeats of this server process. One dedicated connection holds all locks of the process.
 
 PostgreSQL releases the locks when the connection ends for any reason, such as a crash or a network failure.
 """
@@ -16,10 +16,10 @@ from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, 
 from mochi_server.util.clock import new_id
 
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
-"""Prefixes of the 64-bit numbers of advisory locks. The lower 40 bits are an id."""
+"""Upper bits of the 64-bit numbers of advisory locks. The lower 40 bits are the id of the session or process."""
 _HEARTBEAT_SECONDS = 1.0
 SILENT_SECONDS = 5
-"""Age of a heartbeat from which a process counts as frozen."""
+"""Maximum age of the last heartbeat, in seconds. A process with an older heartbeat counts as frozen."""
 IS_SILENT = f"seen < clock_timestamp() - interval '{SILENT_SECONDS} s'"
 _RESPONSE_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
@@ -42,18 +42,18 @@ logger = logging.getLogger(__name__)
 
 
 def lock_key(namespace: str, name: str) -> int:
-    """Return the lock number of a session or a process. ``name`` is an id of ten hex digits."""
+    """Return the number of the advisory lock for the session or process whose id is ``name``, ten hex digits."""
     return NAMESPACES[namespace] << 40 | int(name, 16)
 
 
 class ServerProcess:
-    """This server process and its locks. Use it in one event loop only."""
+    """Registration, heartbeat and locks of this server process. Use an instance in one event loop only."""
 
     def __init__(self, database: Database, url: str = "") -> None:
-        """``url`` is the address for requests of other servers; empty if this process serves no requests."""
+        """``url`` is the address at which other servers reach this process, or "" if it serves no requests."""
         self.name = new_id()
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
-        """Callback after an outage, when the locks that no other process has taken are acquired again."""
+        """Callback after a database outage. The locks that no other process has taken are already acquired again."""
         self._url = url
         self._database = database
         self._connection: Connection | None = None
@@ -67,7 +67,7 @@ class ServerProcess:
         return self._connection is not None
 
     async def open(self) -> None:
-        """Register this process. Raises ``StorageFailed``."""
+        """Register this process in the database and start its heartbeat. Raises ``StorageFailed``."""
         try:
             await self._connect()
         except psycopg.Error as error:
@@ -87,7 +87,7 @@ class ServerProcess:
         return is_acquired
 
     async def release(self, key: int) -> None:
-        """Release a lock. An error is ignored, because a lost connection has released it."""
+        """Release a lock. Errors are ignored, because a lost connection has already released the lock."""
         self._locked.discard(key)
         with suppress(StorageFailed):
             await self._lock("pg_advisory_unlock", key)
@@ -98,7 +98,7 @@ class ServerProcess:
         return set(keys) & {key for (key,) in await fetch_all(connection, _LOCKED)}
 
     async def delete_dead_processes(self) -> None:
-        """Remove the rows of dead processes and expired rows. Raises ``StorageFailed``."""
+        """Delete the rows of dead processes, expired runs and expired idempotency keys. Raises ``StorageFailed``."""
         async with self._database.connection("clean up after dead servers") as connection:
             names = {name: lock_key("processes", name) for (name,) in await fetch_all(connection, _SILENT_PROCESSES)}
             locked = await self.locked_keys(connection, names.values())
@@ -107,7 +107,7 @@ class ServerProcess:
                 await connection.execute(statement, {"dead": dead})
 
     async def aclose(self) -> None:
-        """Release all locks. Without this they would remain for a moment after the connection ends."""
+        """Stop the heartbeat, release all locks and close the connection. Closing alone releases the locks later."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             await asyncio.wait([self._heartbeat])
@@ -144,7 +144,7 @@ class ServerProcess:
         return bool(row and row[0])
 
     async def _run_heartbeat(self) -> None:
-        """Send heartbeats and reconnect. The locks remain if the database rejects only writes."""
+        """Send heartbeats, and reconnect after an outage. The locks remain if the database rejects only writes."""
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS if self.connected else _RETRY_SECONDS)
             async with self._connection_lock:

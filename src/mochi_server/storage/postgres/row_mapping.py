@@ -1,4 +1,4 @@
-"""Conversion between sessions and database rows, and SQL statements for messages and images of locked sessions."""
+"""Conversion between sessions and database rows, and the SQL statements that change messages and images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -29,11 +29,11 @@ WHERE key = %(key)s"""
 _DELETE_IMAGES = """
 DELETE FROM images i WHERE sha256 = ANY(%(names)s)
 AND NOT EXISTS (SELECT 1 FROM named_images n WHERE n.sha256 = i.sha256)"""
-_IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"  # prevents a new reference to an image while it is removed
+_IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"  # prevents new references to images that are being removed
 
 
 class SessionRow(NamedTuple):
-    """A row of ``sessions``. ``opening`` has the first user messages with their positions, as JSON."""
+    """Row of the table ``sessions``. ``opening`` contains the first user messages and their positions, as JSON."""
 
     key: int
     stored_metadata: str
@@ -58,7 +58,7 @@ class SessionRow(NamedTuple):
 
 
 def as_text(moment: datetime) -> str:
-    """Return a database timestamp in the format of the metadata."""
+    """Return a database timestamp in the format of session metadata, which is ISO 8601 in UTC."""
     return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
 
 
@@ -67,25 +67,25 @@ def text_of(value: object) -> str:
 
 
 def metadata_text(metadata: SessionMetadata) -> str:
-    """Return the value of the column ``metadata``."""
+    """Return the JSON text for the column ``sessions.metadata``, which does not include ``updated_at``."""
     return text_of({name: value for name, value in metadata.to_dict().items() if name != "updated_at"})
 
 
 def searched_title(metadata: SessionMetadata, opening: str) -> str:
-    """Return the value of the column ``sessions.searched``."""
+    """Return the normalized title of a session for the column ``sessions.searched``."""
     return normalized_text(_entry(metadata, opening, 0)["title"] or "")
 
 
 def like_pattern(word: str) -> str:
-    """Return a LIKE pattern that matches texts with a word in them."""
+    """Return an SQL LIKE pattern that matches all texts that contain ``word``."""
     escaped = word.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
     return f"%{escaped}%"
 
 
 def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
-    """Return the new value of the column ``opening`` after a history is replaced from ``start`` on.
+    """Return the new value of the column ``opening`` after ``messages`` replace the history from position ``start``.
 
-    It has the first user message, for the preview, and the first from which a title can be derived.
+    It contains the first user message, for the preview, and the first user message that is not blank, for the title.
     """
     items = [item for item in decode(opening.encode()) if item["at"] < start]
     for at, message in enumerate(messages, start):
@@ -107,7 +107,7 @@ def _user_messages(opening: Sequence[dict[str, Any]]) -> list[Message]:
 
 @dataclass(frozen=True)
 class CachedHistory:
-    """Immutable history of a session as of a ``change`` number."""
+    """Immutable copy of a session's messages. ``change`` is the change number of the session when it was read."""
 
     key: int
     change: int = 0
@@ -115,7 +115,10 @@ class CachedHistory:
     memory: int = 0
 
     def updated_to(self, head: SessionRow, positions: Sequence[int], bodies: Sequence[str]) -> "CachedHistory | None":
-        """Apply later changes, given as positions and bodies of messages. Return None if the cache is outdated."""
+        """Return the cached messages together with newer messages. Return None if the cache cannot be updated.
+
+        ``head`` is the current row. ``positions`` and ``bodies`` describe the messages written after ``change``.
+        """
         if self.key != head.key:
             return None
         if not positions and len(self.messages) == head.message_count:
@@ -136,7 +139,10 @@ async def replace_tail(
     images: Sequence[Image] = (),
     touch: bool = True,
 ) -> SessionRow:
-    """Replace the messages from a position on and remove the partial answer. ``touch`` updates ``updated_at``."""
+    """Replace all messages from position ``start``, remove the partial answer and return the changed session row.
+
+    The time ``updated_at`` changes only if ``touch`` is true.
+    """
     opening = opening_of(head.opening, start, messages)
     values: dict[str, Any] = {
         "key": head.key,
@@ -163,7 +169,7 @@ async def replace_tail(
 
 
 async def images_from(connection: Connection, session: int, start: int) -> list[str]:
-    """Return the images that messages from a position on reference. Lock the images if there are any."""
+    """Return the hashes of the images that the messages from position ``start`` reference, and lock the images."""
     statement = "SELECT DISTINCT sha256 FROM named_images WHERE session = %s AND position >= %s"
     rows = await (await connection.execute(statement, [session, start])).fetchall()
     if rows:
@@ -172,7 +178,7 @@ async def images_from(connection: Connection, session: int, start: int) -> list[
 
 
 async def delete_unreferenced_images(connection: Connection, names: Sequence[str]) -> None:
-    """Remove the given images unless a message references them."""
+    """Delete the images with the hashes ``names``, except images that a message still references."""
     if names:
         await connection.execute(_DELETE_IMAGES, {"names": list(names)})
 

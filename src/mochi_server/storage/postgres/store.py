@@ -70,7 +70,7 @@ logger = logging.getLogger(__name__)
 
 
 def _shielded(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
-    """Decorate a method so that cancelling its caller does not stop its writes."""
+    """Decorate a store method so that its writes are completed even if the caller is cancelled."""
 
     @wraps(method)
     async def finish(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -80,17 +80,17 @@ def _shielded(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any
 
 
 class SessionLock(NamedTuple):
-    """Lock of a session. Writes are valid until a later lock increments the fence."""
+    """Lock of a session by this process. It permits writes until a later lock increments the session's fence."""
 
     key: int
     fence: int
     run_id: str | None
     end: int
-    """Length of the history at the last read or write. Later messages do not belong to this lock's turn."""
+    """Length of the history when the lock was acquired or last used for a write. By default, a write starts there."""
 
 
 class PostgresSessionStore:
-    """``SessionStore`` over one database. ``collection`` is "chats" or "agents"."""
+    """``SessionStore`` in one PostgreSQL database. ``collection`` is "chats" or "agents"."""
 
     def __init__(self, database: Database, process: ServerProcess, collection: str = "chats") -> None:
         self._database = database
@@ -98,7 +98,7 @@ class PostgresSessionStore:
         self._collection = collection
         self._locks = SessionLocks()
         self.locked_sessions: dict[str, SessionLock] = {}
-        """Sessions that this process has locked, by id."""
+        """Locks of this process, by session id."""
         self._histories = SessionCache[CachedHistory](row_mapping.CACHE_BYTES)
         self._release_events: dict[str, asyncio.Event] = {}
 
@@ -157,7 +157,7 @@ class PostgresSessionStore:
         del ends_turn
         async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
             lock = self.locked_sessions.get(session_id)
-            # Later messages are this write, committed before a connection error, or an answer recovered too early.
+            # Messages after `end` are from a committed first attempt of this write, or from a premature recovery.
             end = lock.end if lock else head.message_count
             start = end if from_index is None else max(0, min(from_index, end))
             new = [normalized_message(message, start + offset) for offset, message in enumerate(messages)]
@@ -232,15 +232,15 @@ class PostgresSessionStore:
                     await self._release(session_id)
 
     async def lost_sessions(self, connection: Connection) -> set[str]:
-        """Return the ids of locked sessions that another process has since locked or deleted."""
+        """Return the ids of sessions that this process had locked, but another process has since locked or deleted."""
         values = {"keys": [lock.key for lock in self.locked_sessions.values()]}
         current = await fetch_all(connection, "SELECT key, fence FROM sessions WHERE key = ANY(%(keys)s)", values)
         return {id_ for id_, lock in self.locked_sessions.items() if (lock.key, lock.fence) not in current}
 
     async def recover_crashed(self, session_id: str) -> None:
-        """Store the partial answer of a dead server and missing tool results as interrupted messages.
+        """Repair a session after its server died: store the partial answer and missing tool results as messages.
 
-        If a server is still running the turn, change nothing.
+        These messages are marked as interrupted. If a live server is running the turn, nothing changes.
         """
         with suppress(errors.SessionNotFound):
             async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
@@ -252,7 +252,7 @@ class PostgresSessionStore:
                     await row_mapping.replace_tail(connection, head, 0, complete, touch=False)
 
     async def recover_all_crashed(self) -> None:
-        """Recover every session that has the partial answer of a dead server. Raises ``StorageFailed``."""
+        """Recover every session whose partial answer was written by a dead server. Raises ``StorageFailed``."""
         statement = "SELECT session_id FROM partials JOIN sessions ON key = session WHERE collection = %(collection)s"
         async with self._database.connection("find interrupted answers") as connection:
             rows = await fetch_all(connection, statement, {"collection": self._collection})
@@ -263,14 +263,14 @@ class PostgresSessionStore:
                 await self.recover_crashed(session_id)
 
     def session_released(self, session_id: str) -> None:
-        """Wake the requests that wait for a session after another process has unlocked it."""
+        """Wake the requests that wait for this session. Call this after another process has unlocked the session."""
         if (event := self._release_events.get(session_id)) is not None:
             event.set()
 
     async def _insert_new(self, connection: Connection, session: ChatSession, images: Sequence[Image]) -> ChatSession:
-        """Insert a session. If its id is in use, assign a new id."""
+        """Insert a session and return it as stored. If its id is in use, the session gets a new id."""
         fresh = normalized(session)
-        row = await fetch_one(connection, "SELECT clock_timestamp()")  # clocks of hosts may differ
+        row = await fetch_one(connection, "SELECT clock_timestamp()")  # the clocks of servers may differ
         moment: datetime = row[0] if row else datetime.now(timezone.utc)
         if any(message["role"] != "system" for message in fresh.messages):  # imported
             moment = min(moment, _updated_at(fresh))
@@ -283,7 +283,7 @@ class PostgresSessionStore:
     async def _insert(
         self, connection: Connection, session: ChatSession, updated_at: datetime, images: Sequence[Image]
     ) -> bool:
-        """Insert a session with its messages; return False if its id is in use."""
+        """Insert a session with its messages. Return False if its id is in use."""
         values = {
             "metadata": row_mapping.metadata_text(session.metadata),
             "extra": text_of(session.extra),
@@ -297,7 +297,7 @@ class PostgresSessionStore:
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
-        """Remove a session's rows. Return the images that its messages referenced, or None if it does not exist."""
+        """Delete a session. Return the hashes of the images it referenced, or None if the session does not exist."""
         row = await fetch_one(connection, _LOCK, self._parameters(session_id))
         if row is None:
             return None
@@ -308,7 +308,7 @@ class PostgresSessionStore:
     async def _write_partial(
         self, connection: Connection, session_id: str, partial: Message, lock: SessionLock | None
     ) -> bool:
-        """Store a partial answer. Return False if the session was deleted or locked by another process since."""
+        """Store a partial answer. Return False if the session was deleted, or was locked again after ``lock``."""
         expected = {"key": lock and lock.key, "fence": lock and lock.fence, "position": lock and lock.end}
         values = self._parameters(session_id, body=text_of(partial), **expected)
         return (await connection.execute(_CHECKPOINT, values)).rowcount == 1
@@ -317,10 +317,10 @@ class PostgresSessionStore:
     async def _row_for_update(
         self, session_id: str, operation: str, *, is_new_lock: bool = False
     ) -> AsyncIterator[tuple[Connection, SessionRow]]:
-        """Lock a session's row in a transaction, and store the partial answer of a dead server as messages.
+        """Provide a transaction in which the session's row is locked. A dead server's partial answer is stored first.
 
         With ``is_new_lock``, this process has just locked the session, so any partial answer is from a dead server.
-        Raises ``SessionTaken`` if another process has taken over the session from this one.
+        Raises ``SessionTaken`` if another process has locked the session since this process locked it.
         """
         async with self._database.transaction(operation) as connection:
             row = await fetch_one(connection, _LOCK, self._parameters(session_id))
@@ -337,7 +337,7 @@ class PostgresSessionStore:
             yield connection, head
 
     async def _read(self, session_id: str) -> tuple[SessionRow, CachedHistory, bool]:
-        """Return a session's row, its history, and whether it needs crash recovery."""
+        """Return a session's row, its history, and whether the session needs crash recovery."""
         async with self._database.connection(f"read session {session_id}") as connection:
             for cached in (self._histories.get(session_id), None):
                 values = self._parameters(session_id, change=cached.change if cached else 0)
@@ -357,7 +357,7 @@ class PostgresSessionStore:
         raise errors.StorageFailed(f"read session {session_id}", OSError(5, "some of its messages are missing"))
 
     async def _is_abandoned(self, connection: Connection, session_id: str) -> bool:
-        """Return whether no process has locked a session, so that its partial answer needs recovery."""
+        """Return whether no live process has locked the session. Its partial answer then needs crash recovery."""
         key = self._key(session_id)
         return session_id not in self.locked_sessions and key not in await self._process.locked_keys(connection, [key])
 
@@ -382,7 +382,7 @@ class PostgresSessionStore:
 
     @_shielded
     async def _release(self, session_id: str) -> None:
-        """Unlock a session. An unreachable database is no error: it has released the lock with the connection."""
+        """Unlock a session. A database outage is no error, because the lost connection has released the lock."""
         lock = self.locked_sessions.pop(session_id)
         try:
             if self._process.connected:
@@ -402,9 +402,9 @@ class PostgresSessionStore:
                     await connection.execute("SELECT pg_notify(%s, %s)", [RELEASED_CHANNEL, session_id])
 
     async def _wait_until_released(self, session_id: str, *, wait: bool) -> None:
-        """Wait until another process may have unlocked a session.
+        """Wait until another process unlocks the session, but at most ``_RETRY_SECONDS``.
 
-        Raises ``SessionBusy`` during a turn unless ``wait`` is set, ``ServerLost`` if the server of the turn is frozen.
+        Raises ``SessionBusy`` if a turn has the lock and ``wait`` is false, ``ServerLost`` if its server is frozen.
         """
         async with self._database.connection(f"lock session {session_id}") as connection:
             run_id, is_silent = await fetch_one(connection, _OWNER, self._parameters(session_id)) or (None, None)
@@ -431,7 +431,7 @@ class PostgresSessionStore:
 async def _require_revision(
     connection: Connection, head: SessionRow, expected: str | None, written: str | None = None
 ) -> None:
-    """Raise ``SessionConflict`` unless the history has the expected revision or already the one to be written."""
+    """Raise ``SessionConflict`` unless the history's revision is ``expected``, or ``written`` by a first attempt."""
     if expected is None:
         return
     statement = "SELECT body FROM messages WHERE session = %(key)s AND position = %(last)s"

@@ -1,4 +1,4 @@
-"""The stores of a server in one database, and their background tasks."""
+"""Session stores of a server in one PostgreSQL database, and their background tasks."""
 
 import asyncio
 import logging
@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 
 
 class PostgresStores:
-    """``Stores`` over one database."""
+    """``Stores`` in one PostgreSQL database."""
 
     problems: Sequence[str] = ()
 
     def __init__(self, url: str, own_url: str = "") -> None:
-        """``own_url`` is the address for requests of other servers; empty if this process serves no requests."""
+        """``own_url`` is the address at which other servers reach this process, or "" if it serves no requests."""
         self._database = Database(url)
         self._process = ServerProcess(self._database, own_url)
         self.chats = PostgresSessionStore(self._database, self._process, "chats")
@@ -68,7 +68,7 @@ class PostgresStores:
         await self._database.aclose()
 
     async def _clean_up(self) -> None:
-        """Recover the sessions of dead servers, now and every few seconds."""
+        """Every few seconds, recover the sessions of dead servers and delete expired rows."""
         while True:
             with suppress(MochiError):
                 await self.chats.recover_all_crashed()
@@ -77,7 +77,7 @@ class PostgresStores:
             await asyncio.sleep(_CLEAN_UP_SECONDS)
 
     async def _listen(self) -> None:
-        """Wake requests that wait for sessions. A lost notification only delays them, because they also poll."""
+        """Wake requests that wait for a locked session. They also poll, so a lost notification only delays them."""
         while True:
             try:
                 async with await self._database.connect() as connection:

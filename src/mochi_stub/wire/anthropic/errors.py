@@ -26,7 +26,7 @@ _KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
 
 
 def refusal(error: pipeline.HttpError | ValidationError, stub: Stub, request: Request) -> HttpResponse:
-    """Return the error response to a rejected request."""
+    """Return the error response for a request that Anthropic rejects."""
     failure = Failure(format_error(error), 400) if isinstance(error, ValidationError) else error.failure
     return failure_answer(failure, stub.seeded_ids(request.body))
 
@@ -51,7 +51,7 @@ def _request_id(ids: SeededIds) -> str:
 
 
 def find_model(stub: Stub, name: str) -> Model:
-    """Return the model with this name. Raises HttpError if it is unknown."""
+    """Return the model with this name. Raises HttpError for an unknown name."""
     return pipeline.find_declared(stub.models, name, pipeline.HttpError(404, f"model: {name}"))
 
 

@@ -46,7 +46,7 @@ _TOOL = schema({"type": string, "name!": string, "description": string, "input_s
 
 
 def _tool(value: Any, location: Location) -> Any:
-    """Check a tool. Only custom tools need `input_schema`, because Anthropic defines the others."""
+    """Validate a tool. Only custom tools need `input_schema`, because Anthropic defines the schemas of other tools."""
     tool = _TOOL(value, location)
     if tool.get("type", "custom") == "custom" and "input_schema" not in tool:
         raise ValidationError("missing", (*location, "custom", "input_schema"))

@@ -1,4 +1,4 @@
-"""Routes of Anthropic's API below `/v1`, and the encoder of its replies."""
+"""Routes of Anthropic's API below `/v1`, and the encoder of replies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 
 class MessageEvents:
-    """Encoder of a message. `open` is the kind of the current content block, and `index` is its position."""
+    """Encoder of a reply. `open` is the kind of the current content block, and `index` is the block's position."""
 
     content_type = pipeline.EVENTS
 
@@ -140,7 +140,7 @@ class MessageEvents:
         return _event("content_block_delta", index=self.index, delta=delta)
 
     def _close(self) -> str:
-        """Return the events that end the current block, if there is one. A thinking block gets a signature."""
+        """Return the events that end the current block, if a block is open. A thinking block gets a signature."""
         if self.open is None:
             return ""
         signature = {"type": "signature_delta", "signature": self._signature(self.index)}
@@ -180,4 +180,4 @@ _OWN_HANDLERS: Routes = {
 ROUTES = pipeline.with_refusals(_OWN_HANDLERS, {ANY: wrong_method}, refusal)
 _SHARED_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}
 SHARED = pipeline.with_refusals(_SHARED_HANDLERS, {ANY: wrong_method}, refusal)
-"""Paths that OpenAI's and Gemini's APIs also have."""
+"""Routes of the paths that the APIs of OpenAI and Gemini also have."""

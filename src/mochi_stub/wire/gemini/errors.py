@@ -34,7 +34,7 @@ _GENERATING = ("generateContent", "streamGenerateContent")
 
 
 def refusal(error: pipeline.HttpError | ValidationError, _stub: Stub, request: Request) -> HttpResponse:
-    """Return the error response to a rejected request."""
+    """Return the error response for a request that Gemini rejects."""
     failure = Failure(format_error(error), 400) if isinstance(error, ValidationError) else error.failure
     sends_list = request.path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
     return failure_answer(failure, as_list=request.method == "POST" and sends_list)
@@ -46,7 +46,7 @@ def failure_answer(failure: Failure, *, as_list: bool) -> HttpResponse:
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
-    """Return the error object for a response body or a stream. Status 429 includes the delay before a retry."""
+    """Return the error object for a response body or a stream. For status 429, it contains the delay before a retry."""
     default = "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION"
     status = _STATUSES.get(failure.status, default)
     error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
@@ -58,7 +58,7 @@ def error_body(failure: Failure) -> dict[str, Any]:
 
 
 def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
-    """Return the model with this name. Raises HttpError if it is unknown or does not support `verb`."""
+    """Return the model with this name. Raises HttpError if the model is unknown or does not support `verb`."""
     message = (
         f"models/{name} is not found for API version {version}, or is not supported for {verb}. Call ListModels to "
         "see the list of available models and their supported methods."

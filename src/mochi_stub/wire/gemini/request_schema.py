@@ -111,7 +111,7 @@ def _format(config: Mapping[str, Any]) -> Any:
 
 
 def json_schema(schema: Any) -> Any:
-    """Convert one of Gemini's schemas, whose type names are in capitals, to a JSON schema."""
+    """Convert a schema of Gemini, in which type names are in capitals, to a JSON schema."""
     if isinstance(schema, list):
         return [json_schema(item) for item in schema]
     if not isinstance(schema, dict):
@@ -156,12 +156,12 @@ def _messages(content: Mapping[str, Any]) -> list[Message]:
 
 
 def _result_message(result: Mapping[str, Any]) -> Message:
-    """Convert a function result to a message. Its content is the only value if that is a string, otherwise JSON."""
+    """Convert a function result to a message. A single string becomes the content; other results become JSON."""
     values = list(result["response"].values())
     text = values[0] if len(values) == 1 and isinstance(values[0], str) else dumps(result["response"])
     return Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", ""))
 
 
 def content_text(content: Mapping[str, Any]) -> str:
-    """Return the text of a `Content` object without thoughts, with a line for each part."""
+    """Return the text of a `Content` object, with a line for each part. Parts with thoughts are omitted."""
     return "\n".join(part["text"] for part in content.get("parts", ()) if "text" in part and not part.get("thought"))

@@ -96,7 +96,7 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
 
 
 def _schedule(stub: Stub, load: LoadRequest, then: Callable[[Lease], HttpResponse | Generation]) -> ScheduledResult:
-    """Return a result that runs `then` when the model is loaded. An HttpError becomes an error response."""
+    """Return a result that calls `then` when the model is loaded. An HttpError of `then` becomes an error response."""
 
     def build_result(lease: Lease) -> HttpResponse | Generation:
         try:

@@ -1,4 +1,4 @@
-"""JSON, numbers, times and quoted strings in exactly the format of Go."""
+"""Encoders of JSON, numbers, times and quoted strings that return exactly the same characters as Go."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def dumps(value: Any) -> str:
-    """Return compact JSON like Go's `encoding/json`, with `<`, `>` and `&` escaped. Keys stay in order."""
+    """Return compact JSON like Go's `encoding/json`, with `<`, `>` and `&` escaped. Keys keep their order."""
     if isinstance(value, str):
         return text(value)
     if isinstance(value, bool) or value is None:
@@ -28,7 +28,7 @@ def dumps(value: Any) -> str:
 
 
 def text(value: str) -> str:
-    """Return a JSON string. Non-ASCII characters are not escaped, except U+2028 and U+2029."""
+    """Encode a string as JSON. Non-ASCII characters are not escaped, except U+2028 and U+2029."""
     escaped = encode_basestring(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     if escaped.isascii():  # fast path, because this runs for every chunk
         return escaped
@@ -36,12 +36,12 @@ def text(value: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return the shortest exact digits of a 64-bit float. Values between 1e-6 and 1e21 have no exponent."""
+    """Encode a 64-bit float with as few digits as possible. Values between 1e-6 and 1e21 have no exponent."""
     return _notation(value, repr(value)) if isfinite(value) else "null"
 
 
 def number32(value: float) -> str:
-    """Return the shortest exact digits of a 32-bit float."""
+    """Round a number to a 32-bit float, and encode it with as few digits as possible."""
     single = struct.unpack("f", struct.pack("f", value))[0]
     for digits in range(6, 10):
         shortest = f"{single:.{digits}g}"

@@ -1,6 +1,7 @@
 """Decoder for request bodies with the rules and error messages of Go.
 
-Only the first JSON value is decoded; the bytes after it are ignored. Field names match in any case, and null is absent.
+Only the first JSON value is decoded; the bytes after that value are ignored. Field names are matched
+case-insensitively, and a field whose value is null is treated as missing.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from mochi_stub.wire.provider_pipeline import HttpError
 
 MAX_DEPTH = 10_000
 Mismatches = list[tuple[str, str, str]]
-"""Values of the wrong type: the found type, the path and the Go type. Go decodes the rest and reports the first."""
+"""Values of a wrong type, as (found type, path, Go type). Go decodes all other values and reports the first error."""
 Decoder = Callable[[Any, str, Mismatches], Any]
-"""Function that returns a decoded value. Its arguments are the value, its path and the mismatches so far."""
+"""Function that decodes a JSON value. Its arguments are the value, its path, and a list to which it adds mismatches."""
 
 
 def loads(data: bytes) -> Any:
-    """Return the first JSON value in the data. Raises HttpError."""
+    """Decode the first JSON value in the data and ignore the rest. Raises HttpError."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -36,7 +37,6 @@ def loads(data: bytes) -> Any:
 
 
 def _integer(digits: str) -> float:
-    """Return an integer, or a float if Python cannot convert that many digits."""
     return int(digits) if len(digits) < 4300 else float(digits)
 
 
@@ -76,7 +76,6 @@ _FAILURES = {
 
 
 def _value_end(data: bytes) -> int:
-    """Return the end offset of the first value. Raises HttpError if the value is invalid."""
     if not data.strip(b" \t\r\n"):
         raise HttpError(400, "missing request body")
     at, state = 0, _VALUE
@@ -103,7 +102,7 @@ def _value_end(data: bytes) -> int:
 
 
 def _number_end(data: bytes, at: int, state: re.Pattern[bytes]) -> int:
-    """Return the end of a number that other data follows. Raises HttpError for any other invalid input."""
+    """Return the end offset of a number such as `0` in `01`. Raises Go's error for any other invalid input."""
     at = _end(_SPACE, data, at)
     first = _byte(data, at)
     if first == ord('"') and state not in (_AFTER_ITEM, _AFTER_FIELD):
@@ -158,7 +157,7 @@ def _character(byte: int) -> str:
 
 
 def read_body(data: bytes, name: str, fields: Mapping[str, Decoder]) -> dict[str, Any]:
-    """Decode the body into the Go struct `name`. Return the present fields by declared name. Raises HttpError."""
+    """Decode a request body as the Go struct `name`. Return the decoded fields that are present. Raises HttpError."""
     errors: Mismatches = []
     body: dict[str, Any] = struct(f"api.{name}", fields)(loads(data), "", errors)
     if errors:
@@ -169,7 +168,7 @@ def read_body(data: bytes, name: str, fields: Mapping[str, Decoder]) -> dict[str
 
 
 def _matches(kind: type, go_type: str, value: Any, path: str, errors: Mismatches) -> bool:
-    """Return whether the value has the type. Record a mismatch if it has another type."""
+    """Return whether `value` has the type `kind`. A value of another type, except null, is added to `errors`."""
     if type(value) is not kind and value is not None:
         names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
         suffix = f" {value}" if go_type == "int" and isinstance(value, float) else ""
@@ -178,12 +177,12 @@ def _matches(kind: type, go_type: str, value: Any, path: str, errors: Mismatches
 
 
 def scalar(go_type: str, kind: type) -> Decoder:
-    """Build a decoder for one Python type. A mismatch decodes to the zero value."""
+    """Build a decoder for values of the type `kind`. A value of another type becomes the zero value of `kind`."""
     return lambda value, path, errors: value if _matches(kind, go_type, value, path, errors) else kind()
 
 
 def sequence(go_type: str, item: Decoder) -> Decoder:
-    """Build a decoder for an array."""
+    """Build a decoder for an array. `item` decodes the items."""
 
     def decode(value: Any, path: str, errors: Mismatches) -> list[Any]:
         return [item(entry, path, errors) for entry in value] if _matches(list, go_type, value, path, errors) else []
@@ -192,7 +191,7 @@ def sequence(go_type: str, item: Decoder) -> Decoder:
 
 
 def struct(go_type: str, fields: Mapping[str, Decoder]) -> Decoder:
-    """Build a decoder for an object. Field names match in any case, and unknown fields are ignored."""
+    """Build a decoder for an object. Field names are matched case-insensitively, and unknown fields are ignored."""
 
     def decode(value: Any, path: str, errors: Mismatches) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -216,7 +215,7 @@ INT = scalar("int", int)
 
 
 def mapping(value: Any, path: str, errors: Mismatches) -> Any:
-    """Decode an object with any fields. A number outside the range of a 64-bit float is a mismatch."""
+    """Decode an object with arbitrary fields. A number outside the range of a 64-bit float is a mismatch."""
     if not _matches(dict, "map[string]interface {}", value, path, errors):
         return {}
     if any(isinstance(item, float) and isinf(item) for item in value.values()):
@@ -225,7 +224,7 @@ def mapping(value: Any, path: str, errors: Mismatches) -> Any:
 
 
 def image(value: Any, path: str, errors: Mismatches) -> str:
-    """Validate base64 as Go does, and return it without decoding. Raises HttpError."""
+    """Validate a base64 text as Go does, and return the text without decoding it. Raises HttpError."""
     if not _matches(str, "api.ImageData", value, path, errors):
         return ""
     text: str = value
@@ -239,7 +238,7 @@ _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{
 
 
 def _error_offset(data: bytes) -> int:
-    """Return the offset of Go's error: the first invalid byte or the incomplete last group."""
+    """Return the offset that Go's error message contains: the first invalid byte or the incomplete last group."""
     positions = [at for at, byte in enumerate(data) if byte not in b"\r\n"]
     length = next((index for index, at in enumerate(positions) if data[at] not in _LETTERS), len(positions))
     rest = length % 4
@@ -258,7 +257,7 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0
 
 
 def duration(value: Any, *_: Any) -> float:
-    """Return seconds from a number or a text such as "1h30m". Negative durations are infinite. Raises HttpError."""
+    """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite. Raises HttpError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
         raise HttpError(400, f"Unsupported type: '{found}'")

@@ -1,6 +1,7 @@
 """Handlers of `/api/create`, `pull`, `push`, `copy`, `delete` and `blobs`. Layers exist only as digests and sizes.
 
-There is no registry. Declared models can be pulled; other names fail as they do on a machine without a network.
+The stub contacts no registry. Only the models of its configuration can be pulled. Other names result in the errors
+that Ollama returns for unknown models and for unreachable registries.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from mochi_stub.wire.provider_pipeline import JSON, HttpError
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
 REGISTRY = "registry.ollama.ai"
 PARTS = 4
-"""Number of progress steps in the download of a layer."""
+"""Number of parts in which the download of a layer is reported."""
 PUSH_DENIED = "you are not authorized to push to this namespace, create the model under a namespace you own"
 OK = HttpResponse(200)
 _TRANSFER = {"model": STRING, "name": STRING, "insecure": BOOL, "stream": BOOL, "username": STRING, "password": STRING}
@@ -40,7 +41,7 @@ Step = Mapping[str, Any]
 
 
 class ProgressLines:
-    """Encoder of progress steps as lines. `finish` is called after the last step, but not after a disconnect."""
+    """Encoder of progress steps as lines. `finish` is called after the last step, unless the client disconnects."""
 
     content_type = b"application/x-ndjson"
 
@@ -178,20 +179,20 @@ def _progress(
     failure: Failure | None = None,
     finish: Callable[[], None] = lambda: None,
 ) -> Generation:
-    """Return a generation that sends the steps and then the failure or the success."""
+    """Return a generation that sends the steps and then `failure`, or the status `success`."""
     parts: list[Part] = [Text([f"{dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
     return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True))
 
 
 def _scheme_and_name(body: Mapping[str, Any]) -> tuple[str, str]:
-    """Split the requested name into its scheme, by default https, and the rest."""
+    """Split the requested name into its URL scheme (default: https) and the rest."""
     scheme, separator, rest = _requested_name(body).partition("://")
     return (scheme, rest) if separator else ("https", scheme)
 
 
 def _transfer_steps(status: str, digest: str, size: int, byte_counts: tuple[int, ...]) -> list[Step]:
-    """Return a progress step for each number of completed bytes. The field `completed` is omitted for zero."""
+    """Return a progress step for each of the `byte_counts`. A count of zero omits the field `completed`."""
     step = {"status": status, "digest": f"sha256:{digest}", "total": size}
     return [{**step, "completed": count} if count else step for count in byte_counts]
 
@@ -208,7 +209,7 @@ def _connection_error(scheme: str, name: Name, insecure: bool) -> str:
 
 
 def copy(stub: Stub, request: Request) -> Result:
-    """Handle `POST /api/copy`: add the model under a second name."""
+    """Handle `POST /api/copy`: store a model under a second name."""
     body = read_body(request.body, "CopyRequest", {"source": STRING, "destination": STRING})
     source, destination = (_parse_valid_name(body.get(field, ""), field) for field in ("source", "destination"))
     model = find(stub.models, source)
@@ -230,7 +231,7 @@ def delete(stub: Stub, request: Request) -> Result:
 
 
 def send_blob(stub: Stub, request: Request) -> Result:
-    """Handle `POST /api/blobs/:digest`: store a blob. Status 201 means that it is new."""
+    """Handle `POST /api/blobs/:digest`: store a blob. Status 201 means that the blob is new."""
     expected = _hexadecimal(request.path.rpartition("/")[2])
     if expected in _stored_digests(stub):
         return OK
@@ -249,7 +250,7 @@ def find_blob(stub: Stub, request: Request) -> Result:
 
 
 def _hexadecimal(digest: str) -> str:
-    """Return the 64 hexadecimal digits of `sha256:…` or `sha256-…`. Raises HttpError."""
+    """Return the 64 hexadecimal digits of a digest such as `sha256:…` or `sha256-…`. Raises HttpError."""
     match = _DIGEST.fullmatch(digest)
     if match is None:
         raise HttpError(400, "invalid digest format")
@@ -257,7 +258,6 @@ def _hexadecimal(digest: str) -> str:
 
 
 def _store(stub: Stub, model: Model, name: Name) -> None:
-    """Add the model under this name, and replace an existing model."""
     existing = find(stub.models, name)
     if existing is not None:
         stub.registry.remove(existing)
@@ -269,7 +269,7 @@ def _requested_name(body: Mapping[str, Any]) -> str:
 
 
 def _parse_valid_name(text: str, field: str = "") -> Name:
-    """Return the parsed name. Raises HttpError, with the name of the field in its message if there is one."""
+    """Parse a model name. Raises HttpError for an invalid name. The error message begins with `field`, if set."""
     name = parse_name(text)
     if name is None:
         raise HttpError(400, f"{field} {quoted(text)} is invalid") if field else invalid_name()
@@ -293,5 +293,4 @@ def _sha256(data: bytes) -> str:
 
 
 def _stored_digests(stub: Stub) -> set[str]:
-    """Return the digests of all layers of models and of all uploaded blobs."""
     return {digest for model in stub.models for digest, _ in _layers(model)} | stub.registry.blobs

@@ -51,7 +51,7 @@ def parse_name(text: str) -> Name | None:
 
 @lru_cache(maxsize=4096)
 def routed(text: str) -> tuple[str, str]:
-    """Return the name without its suffix, and its location: "cloud", "local" or "". Raises HttpError."""
+    """Remove the location suffix of a name. Return the name and "cloud", "local" or "". Raises HttpError."""
     base, _, tag = text.rpartition(":")
     if not base:
         return text, ""
@@ -66,7 +66,7 @@ def routed(text: str) -> tuple[str, str]:
 
 
 def find(models: Iterable[Model], name: Name) -> Model | None:
-    """Return the model with this name, ignoring case, or None."""
+    """Return the model with this name, or None for an unknown name. Names are compared case-insensitively."""
     full_name = name.full.lower()
     for model in models:
         declared = parse_name(model.name)
@@ -76,6 +76,6 @@ def find(models: Iterable[Model], name: Name) -> Model | None:
 
 
 def short_name(model: Model) -> str:
-    """Return the name of the model for lists, with its tag."""
+    """Return the name that model lists show, including the tag."""
     name = parse_name(model.name)
     return model.name if name is None else name.short

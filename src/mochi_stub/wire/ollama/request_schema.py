@@ -85,7 +85,7 @@ _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
 
 
 def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model's parameters, overridden by the request. Raises HttpError (500) if a type is wrong."""
+    """Return the model's parameters, overridden by `requested`. Raises HttpError (500) for a wrong option type."""
     overrides = {key: value for key, value in requested.items() if value is not None}
     for key, value in overrides.items():
         type_name, types = _OPTION_TYPES.get(key, ("", {type(value)}))

@@ -30,9 +30,9 @@ NDJSON = b"application/x-ndjson"
 
 @dataclass
 class ChatLines:
-    """Encoder for `/api/chat`. Durations are in nanoseconds; `top_logprobs` is None without `logprobs`.
+    """Encoder of replies for `/api/chat`. Durations are in nanoseconds.
 
-    A `prompt_duration` of None is derived from the length of the prompt.
+    If `prompt_duration` is None, the duration is derived from the length of the prompt.
     """
 
     model: Model
@@ -70,7 +70,7 @@ class ChatLines:
         )
 
     def whole(self) -> HttpResponse:
-        """Return the reply as one object. If the request has no tools, only native or scripted calls are included."""
+        """Return the reply as one object. Without tools in the request, only native or scripted calls are included."""
         reply = self.reply
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.unasked else []
         has_logprobs = self.top_logprobs is not None
@@ -82,7 +82,6 @@ class ChatLines:
         return planned_end(self.reply)
 
     def _lines(self, kind: type, group: list[Piece]) -> str:
-        """Return a line for each piece. All pieces have the same kind."""
         transition = self._transition(kind is Reasoning, group[0].due)
         if kind is ToolCall:
             return transition + "".join([self._call(piece.value, piece.due) for piece in group])
@@ -100,7 +99,7 @@ class ChatLines:
         return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
 
     def _transition(self, thinking: bool, due: int) -> str:
-        """Return the lines at a change between thinking and answering."""
+        """Return the lines that Ollama sends if `thinking` begins or ends, or an empty string if it is unchanged."""
         if thinking is self.thinking:
             return ""
         self.thinking = thinking
@@ -116,7 +115,7 @@ class ChatLines:
         return line
 
     def _calls(self, calls: list[ToolCall]) -> str:
-        """Return the field `tool_calls`, or nothing if there are no calls. Missing IDs are generated."""
+        """Return the field `tool_calls`, or an empty string without calls. Missing IDs are generated."""
         if not calls:
             return ""
         items = []
@@ -158,12 +157,11 @@ class ChatLines:
         return self.reply.text, self.reply.reasoning
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
-        """Return the JSON before and after the content of a line."""
         key = '"content":"","thinking":' if thinking else '"content":'
         return f'","message":{{"role":"assistant",{key}', '},"done":false'
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
-        """Return the contents that are sent where thinking begins or ends."""
+        """Return the contents of the lines that Ollama sends when thinking begins or ends."""
         # With `format`, models that are not native start a second generation after the thinking.
         return () if opens or self.native or self.prompt.format is None else ("",)
 
@@ -178,14 +176,14 @@ class ChatLines:
 
 
 class GenerateLines(ChatLines):
-    """Encoder for `/api/generate`. Native models return their thinking inside the text."""
+    """Encoder of replies for `/api/generate`. Native models return their thinking inside the text."""
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
         key = '"response":"","thinking":' if thinking and not self.native else '"response":'
         return f'",{key}', ',"done":false'
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
-        """Return `<think>` tags, or empty contents where Ollama removes the tags."""
+        """Return the tags around the thinking, or empty contents if Ollama removes the tags."""
         if self.model.habit == "builtin":
             return ()
         tags = ("<think>",) if opens else ("</think>", "\n\n")
@@ -209,7 +207,7 @@ class GenerateLines(ChatLines):
         )
 
     def _context(self) -> str:
-        """Return the field `context`, which contains one token for each character of the conversation."""
+        """Return the field `context`. By default, it contains one token for each character of the conversation."""
         if self.prompt.raw:
             return ""
         context = self.reply.context

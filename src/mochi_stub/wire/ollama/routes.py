@@ -24,7 +24,7 @@ NEVER = 292 * 365.25 * 24 * 3600
 
 
 def tags(stub: Stub, _request: Request) -> Result:
-    """Handle `GET /api/tags`: return the models, newest first. Models of the same second stay in order."""
+    """List the models (`GET /api/tags`), newest first. Models modified in the same second keep the configured order."""
     ordered = sorted(list_models(stub.models), key=lambda model: _second(model.modified_at), reverse=True)
     return errors.json_answer({"models": [_list_entry(model) for model in ordered]})
 
@@ -83,7 +83,7 @@ def _loaded_object(loaded: LoadedModel, now: float) -> dict[str, Any]:
 
 
 def _list_entry(model: Model) -> dict[str, Any]:
-    # Ollama lists models without reading their weights. It cannot detect embedding models and native capabilities.
+    # Ollama lists models without reading their weights, so it cannot detect embedding models or native capabilities.
     name = short_name(model)
     remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
     lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
@@ -140,7 +140,7 @@ def _parameters(model: Model) -> str:
 
 
 def _pairs(model: Model) -> list[tuple[str, Any]]:
-    """Return the parameters of the Modelfile as pairs, with a pair for each stop sequence."""
+    """Return the parameters of the Modelfile as pairs of name and value, with a pair for each stop sequence."""
     pairs: list[tuple[str, Any]] = []
     for name, value in model.parameters.items():
         pairs += [(name, item) for item in value] if isinstance(value, (list, tuple)) else [(name, value)]

@@ -1,1 +1,1 @@
-"""OpenAI's API according to its specification. `routes.ROUTES` is its entry point."""
+"""OpenAI's API, as OpenAI's specification describes it. `routes.ROUTES` is the entry point."""

@@ -1,4 +1,4 @@
-"""Handlers of `/v1/chat/completions` and `/v1/completions`, and the encoders of their replies."""
+"""Handlers of `/v1/chat/completions` and `/v1/completions`, and the encoders of replies for both."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
 
 
 class ChatChunks(ChunkEncoder):
-    """Encoder of a chat completion. All `n` choices have the same content, unless the reply defines its choices."""
+    """Encoder of a chat completion. All `n` choices have the same content, unless the reply has scripted choices."""
 
     def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
         reply, self.ids = context.reply, context.ids
@@ -95,7 +95,7 @@ class ChatChunks(ChunkEncoder):
         }
         super().__init__(common_fields, _usage(context.usage, len(self.finished_choices)), body)
         self.content_head: str | None = None
-        """Cached start of a content chunk for the only active choice, after its role was sent."""
+        """Cached start of content chunks, if only one choice is active and the role of that choice was sent."""
         self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
         self.roles_sent: set[int] = set()
         self.calls = 0
@@ -130,7 +130,6 @@ class ChatChunks(ChunkEncoder):
         return chunks
 
     def _call(self, call: ToolCall) -> str:
-        """Return a chunk with the name of the call, and chunks with pieces of its arguments."""
         index = self.calls_of_choice
         entry = {"index": index, "id": self._call_id(call), "type": "function"}
         first = dumps([{**entry, "function": {"name": call.name, "arguments": ""}}])
@@ -167,7 +166,7 @@ class ChatChunks(ChunkEncoder):
         return call.id or f"call_{self.ids.id(self.calls, 24, ALPHANUMERIC)}"
 
     def _role(self, index: int) -> str:
-        """Return the field `role` for the first chunk of a choice, and nothing for later chunks."""
+        """Return the field `role` for the first chunk of a choice, or an empty string for later chunks."""
         if index in self.roles_sent:
             return ""
         self.roles_sent.add(index)
@@ -178,7 +177,7 @@ class ChatChunks(ChunkEncoder):
 
 
 def _by_choice(reply: Reply) -> dict[int, Reply]:
-    """Split a reply into one reply for each of its choices. Return an empty dictionary if it has none."""
+    """Return the scripted choices as replies by choice index. The dictionary is empty if `reply` has no choices."""
     found: dict[int, list[Part]] = {}
     parts: list[Part] = []
     for part in reply.parts:
@@ -213,14 +212,14 @@ def _text_prompt(body: Mapping[str, Any], text: str) -> Prompt:
 
 
 def _parts(index: int, context: pipeline.GenerationContext, echo: bool) -> list[Part]:
-    """Return the parts of one choice, without reasoning and tool calls, which this endpoint does not support."""
+    """Return the parts of one choice. Reasoning and tool calls are omitted: the endpoint does not support them."""
     echoed = [Text(context.prompt.user_text)] if echo else []
     parts = [part for part in context.reply.parts if not isinstance(part, (Reasoning, ToolCalls))]
     return [*([Choice(index)] if index else []), *echoed, *parts]
 
 
 def _total_usage(contexts: list[pipeline.GenerationContext], n: int) -> pipeline.Counts:
-    """Return the token counts of all choices. Each prompt counts once, regardless of its number of choices."""
+    """Return the token counts of all choices. A prompt counts once, even if it has several choices."""
     total = pipeline.Counts(*map(sum, zip(*(context.usage for context in contexts[::n]), strict=True)))
     output = sum(context.usage.output for context in contexts)
     return total._replace(output=output, reasoning=sum(context.usage.reasoning for context in contexts))

@@ -19,7 +19,7 @@ _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_excee
 
 
 def refusal(error: HttpError | ValidationError, _stub: Stub, _request: Request) -> HttpResponse:
-    """Return the error response to a rejected request."""
+    """Return the error response for a request that OpenAI rejects."""
     formatted = _format_error(error) if isinstance(error, ValidationError) else error
     return failure_answer(formatted.failure, **formatted.details)
 
@@ -42,13 +42,13 @@ def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
 
 
 def find_model(stub: Stub, name: str) -> Model:
-    """Return the model with this name. Raises HttpError if it is unknown."""
+    """Return the model with this name. Raises HttpError for an unknown name."""
     missing = HttpError(404, f"The model `{name}` does not exist or you do not have access to it.")
     return find_declared(stub.models, name, missing)
 
 
 def _format_error(error: ValidationError) -> HttpError:
-    """Return the error for an invalid body, in OpenAI's wording."""
+    """Return the HTTP error for an invalid body, in OpenAI's wording."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.location).removeprefix(".")
     found, expected = error.found, error.expected
     match error.kind:
@@ -80,7 +80,6 @@ _LIMITS = {"low": ("below minimum", ">=", "below_min"), "high": ("above maximum"
 
 
 def _with_article(kind: str) -> str:
-    """Return the name of a JSON type with its article. OpenAI writes `null` without an article."""
     return kind if kind == "null" else f"{'an' if kind[0] in 'aio' else 'a'} {kind}"
 
 

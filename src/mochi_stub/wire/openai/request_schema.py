@@ -74,7 +74,7 @@ CHAT = schema(
 
 
 def _prompts(value: Any, location: Location) -> Any:
-    """Check a prompt: a text, an array of tokens, or an array of texts or of token arrays."""
+    """Validate a prompt: a text, an array of token ids, an array of texts, or an array of token arrays."""
     first = value[0] if isinstance(value, list) and value else None
     tokens = array(integer(0))
     items = tokens if isinstance(first, int) else array(tokens if isinstance(first, list) else string, least=1)
@@ -88,7 +88,7 @@ EMBEDDING = schema(
 
 
 def texts(value: Any) -> list[str]:
-    """Convert a prompt to a list of texts. Tokens are written as numbers."""
+    """Convert a prompt to a list of texts. A prompt given as token ids becomes a text of those numbers."""
     items = value if isinstance(value, list) and not all(isinstance(item, int) for item in value) else [value]
     return [item if isinstance(item, str) else " ".join(map(str, item)) for item in items]
 
@@ -118,7 +118,7 @@ def text_and_images(content: Any) -> tuple[str, int]:
 
 
 def arguments(text: str) -> Mapping[str, Any]:
-    """Parse the arguments of a tool call. Text that is not a JSON object becomes the value of `arguments`."""
+    """Parse the arguments of a tool call. Text that is not a JSON object becomes `{"arguments": text}`."""
     try:
         value = orjson.loads(text) if text else {}
     except orjson.JSONDecodeError:
@@ -132,7 +132,7 @@ def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
 
 
 def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
-    """Return the model of a request. Raises HttpError if it does not support text generation or the tools."""
+    """Return the requested model. Raises HttpError if that model does not support text generation or tools."""
     model = find_model(stub, body["model"])
     if not model.can("completion"):
         kind = "completion" if endpoint == "v1/completions" else "chat"

@@ -1,4 +1,4 @@
-"""Handler of `/v1/responses`, its request schema and the encoder of its replies."""
+"""Handler of `/v1/responses`, the schema of its requests and the encoder of its replies."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _FUNCTION = schema({"name!": string, "parameters": mapping})
 
 
 def _tool(value: Any, location: Location) -> Any:
-    """Check a tool. Only functions are validated; OpenAI's built-in tools are accepted unchanged."""
+    """Validate a tool. Only functions are validated; OpenAI's built-in tools are accepted unchanged."""
     if _ANY_TOOL(value, location)["type"] == "function":
         _FUNCTION(value, location)
     return value
@@ -144,7 +144,7 @@ def _message(item: Mapping[str, Any]) -> Message | None:
 
 
 class ResponseEvents:
-    """Encoder of a response. The current item has the kind `open` and the pieces `text`; `items` are finished."""
+    """Encoder of a response. `open` is the kind of the current item, `text` the list of its text pieces."""
 
     content_type = pipeline.EVENTS
 
@@ -202,7 +202,7 @@ class ResponseEvents:
         return opening + self._text_event("delta", delta=piece.value)
 
     def _close(self, status: str = "completed") -> str:
-        """Return the events that end the current item, if there is one."""
+        """Return the events that end the current item, or an empty string if no item is open."""
         if self.open is None:
             return ""
         text = "".join(self.text)

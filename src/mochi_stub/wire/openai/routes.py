@@ -1,4 +1,4 @@
-"""Routes of OpenAI's API below `/v1`, and the handlers of models and embeddings."""
+"""Routes of OpenAI's API below `/v1`, and the handlers for models and embeddings."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 
 def _to_base64(vector: list[float]) -> str:
-    """Encode a vector as little-endian 32-bit floats in base64."""
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
