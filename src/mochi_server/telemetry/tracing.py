@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def record_turn(metrics: Metrics, run: Run) -> None:
-    """Record a turn. The log has only the code of most errors, because Ollama's messages may quote conversations."""
+    """Record an ended turn. Most errors are logged by code, because Ollama's messages may quote conversations."""
     failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
@@ -27,7 +27,7 @@ def record_turn(metrics: Metrics, run: Run) -> None:
         _record_spans(run, ended - int(seconds * 1e9), ended)
     if failure is not None:
         text = failure.message if isinstance(failure, OllamaUnreachable) else failure.code
-        logger.warning("turn failed: session_id=%s run_id=%s: %s", run.session_id, run.run_id, text)
+        logger.warning("Turn failed session_id=%s run_id=%s: %s", run.session_id, run.run_id, text)
 
 
 def _record_spans(run: Run, began: int, ended: int) -> None:
