@@ -24,7 +24,7 @@ _CONTENT, _THINKING = ContentDelta.type.encode(), ThinkingDelta.type.encode()
 
 
 class Batch(NamedTuple):
-    """Consecutive events. ``first`` is the number of the first event; ``lines`` has one encoded event per line."""
+    """Consecutive events. ``first`` is the number of the first event; ``lines`` are the encoded events."""
 
     first: int
     lines: Sequence[bytes]
@@ -75,7 +75,7 @@ class EventLog:
         return Batch(first, lines)
 
     def after(self, position: int) -> Batch | None:
-        """Return the events after number ``position``, or None at the end. A snapshot replaces dropped events."""
+        """Return the events after number ``position``, or None if none follow. A snapshot replaces dropped events."""
         if position >= self.last:
             return None
         if position < self._dropped:

@@ -33,7 +33,7 @@ class FirstTokenWait:
         self.end()
 
     def end(self) -> None:
-        """Stop the status events. The caller does this when the first token arrives."""
+        """Stop publishing status events. The caller does this when the first token arrives."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -60,12 +60,12 @@ class Prompt:
     trim: bool = False
     """Whether long tool results of earlier turns are trimmed."""
     trim_turn: bool = False
-    """Whether long tool results of this turn are trimmed too, except those of the latest tool calls."""
+    """Whether long tool results of this turn are trimmed too, except results of the latest calls."""
     shows_images: bool = True
 
     @cached_property
     def covered(self) -> int:
-        """Number of messages that a valid checkpoint covers, including the system message, or 0."""
+        """Number of messages up to the end of the checkpoint, or 0 if no checkpoint matches the history."""
         return covered_count(self.checkpoint, self.history) if self.checkpoint else 0
 
     @property

@@ -62,7 +62,7 @@ class ResponseBuilder:
         finally:
             if events:
                 self._publish(events)
-        if lines[-1].get("done") is True:  # only the last line has it
+        if lines[-1].get("done") is True:  # only the last line of a response
             self._last = lines[-1]
 
     def message(self, *, interrupted: bool = False) -> Message:

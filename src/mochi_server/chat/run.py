@@ -14,7 +14,7 @@ from mochi_server.util.clock import new_id
 from mochi_server.util.eager import EagerCall
 
 RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
-"""State of a run. `stopped` means by a client; `cancelled` means by a disconnect, a shutdown or another server."""
+"""State of a run. A client can stop a run. A disconnect, a shutdown or another server can cancel a run."""
 
 
 @dataclass(eq=False)
@@ -39,7 +39,7 @@ class Run:
     stopped: bool = False
     """Whether a client has stopped the run. The flag is set before the task is cancelled."""
     abort_error: MochiError | None = None
-    """Reason for which the server cancels the run, or None. It is set before the task is cancelled."""
+    """Error to report if the server cancels the run, else None. It is set before the task is cancelled."""
     task: "asyncio.Task[None] | None" = None
     """Task that executes the run, or None before the start and after the end."""
     _has_started: bool = False

@@ -59,7 +59,7 @@ class RunCache:
     async def get_or_start(
         self, session_id: str, key: str, request: TurnRequest, start: Callable[[], Awaitable[Run]]
     ) -> Run:
-        """Return the run with this key, or start one. Raise ``IdempotencyKeyReused`` if its request is different."""
+        """Return the run with this key, or start one. Raise ``IdempotencyKeyReused`` if the run's request differs."""
         session_key = (session_id, key)
         while (starting := self._starting.get(session_key)) is not None:
             await asyncio.wait([starting])

@@ -115,7 +115,7 @@ class RunRegistry:
 
     @contextmanager
     def subscribed(self, run: Run) -> Iterator[None]:
-        """Count a subscriber. After the last one disconnects, cancel the run unless ``on_disconnect`` is `continue`."""
+        """Count a subscriber within a ``with`` block. After the last one, cancel the run unless it may continue."""
         run.subscribers += 1
         if run.cancel_timer is not None:
             run.cancel_timer.cancel()

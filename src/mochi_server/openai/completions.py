@@ -200,7 +200,7 @@ def _instruction(request: CompletionInput) -> str:
 
 
 def _agent_session(agent: AgentDefinition, request: CompletionInput, session_id: str) -> ChatSession:
-    """Create a session of an agent with the messages of the request except the last one, the instruction."""
+    """Create an agent's session. It contains the messages of the request except the last one, which is the task."""
     session = ChatSession.create(SessionCreationOptions(request.model))
     session.metadata.session_id = session_id
     session.metadata.extra[OWNER] = agent.name

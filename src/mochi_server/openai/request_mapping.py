@@ -97,7 +97,7 @@ def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], may_call: bool, o
 
 
 def _is_unanswered(session: ChatSession, message: Message) -> bool:
-    """Return whether ``message`` equals the session's last user message and that has no complete answer."""
+    """Return whether ``message`` equals the session's last user message, and that message has no complete answer."""
     position = last_user_index(session.history)
     if position is None:
         return False

@@ -79,7 +79,7 @@ class DeltaReader:
 
 
 class ChunkEncoder:
-    """Encoder of a run as JSON chunks. With ``include_usage``, the last chunk has the token counts."""
+    """Encoder of a run as JSON chunks in OpenAI's format. With ``include_usage``, a last chunk has the token counts."""
 
     def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
         self._head = _head(run, model, "chat.completion.chunk") | ({"usage": None} if include_usage else {})
@@ -96,7 +96,7 @@ class ChunkEncoder:
             yield self._chunk(_delta(kind, text))
 
     def closing(self, run: Run) -> Iterator[bytes]:
-        """Yield the last chunks. The run must have ended."""
+        """Yield the last chunks. Call this after the run has ended."""
         if run.failure is not None:
             yield orjson.dumps(openai_error(run.failure), default=str)
         else:

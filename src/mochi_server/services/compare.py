@@ -119,7 +119,7 @@ class CompareService:
         """Task of each comparison. The key is a future that completes when the client has received all events."""
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """Return each requested ID with its model. An ID is a name, or a number in the list of models from 1.
+        """Return each requested ID with its model. An ID is a model name or a position in the model list, from 1.
 
         Raise ``InvalidComparison`` for invalid IDs, and ``ShuttingDown`` during a shutdown.
         """

@@ -35,7 +35,7 @@ _MAX_ADJUSTMENTS = 10
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for one request, or None to send no ``num_ctx``. ``loaded`` is the model's current window."""
+    """Context window for one request. If it is None, no ``num_ctx`` is sent. ``loaded`` is the window in Ollama now."""
 
     window: int | None
     reason: str
@@ -172,7 +172,7 @@ class WindowRegistry:
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Restore the window that ``step_down`` has halved, because the model did not load with less either."""
+        """Restore the window that ``step_down`` has halved, because the model did not load with half of it either."""
         entry = self._entry(model.name)
         if entry.before_reduction is not None:
             entry.window, entry.ceiling = entry.before_reduction
@@ -190,7 +190,7 @@ class WindowRegistry:
         return entry.override.window if entry.override else entry.window
 
     def estimate(self, model: ModelInfo, characters: int, images: int = 0) -> int:
-        """Return the estimated number of tokens of a prompt with so many characters and images."""
+        """Return the estimated number of tokens of a prompt, given its numbers of characters and images."""
         text = int(characters * (self._entry(model.name).tokens_per_char or _TOKENS_PER_CHAR))
         return text + IMAGE_TOKENS * images + 1
 
@@ -212,7 +212,7 @@ class WindowRegistry:
         }
 
     def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
-        """Return ``config`` updated with a decision. ``at`` is the timestamp of a change in its history."""
+        """Return ``config`` updated with a decision. Its history gets changes of the window, with time ``at``."""
         history = config.get("adjustment_history")
         result = dict(config) | {
             "dynamic_enabled": self.dynamic,

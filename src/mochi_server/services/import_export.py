@@ -101,7 +101,7 @@ class ImportExportService:
         yield b"\n  }" + _FILE_END
 
     async def import_sessions(self, data: bytes) -> SessionPage:
-        """Store the sessions of a file under new IDs and return them in file order. After an error, none is stored.
+        """Store all sessions of a file under new IDs, or none after an error. Return the sessions in file order.
 
         Raise ``ValidationFailed`` for an invalid file, and ``ShuttingDown`` during a shutdown.
         """

@@ -221,7 +221,7 @@ class SummarizationService:
         return await self._request_summary(payload, messages)
 
     async def _request_summary(self, payload: Mapping[str, Any], messages: Sequence[Any]) -> ConversationSummary:
-        """Request a summary. If it is invalid, send the error to the model and retry once. Raise ``OllamaError``."""
+        """Request a summary. If it is invalid, retry once with the error. Raise ``OllamaError`` if the retry fails."""
         messages, error = list(messages), ""
         for _ in range(_TRIES):
             lines: list[Line] = []
@@ -250,7 +250,7 @@ def _is_current(exchange: Exchange, session: ChatSession) -> bool:
 
 
 def is_due(session: ChatSession, covered: str | None) -> bool:
-    """Return whether the session ends with a complete answer that is newer than the message ID ``covered``."""
+    """Return whether the last message is a complete answer whose ID is not ``covered``, the last summarized one."""
     if len(session.history) < 2:
         return False
     last = session.history[-1]

@@ -35,7 +35,7 @@ class Metrics:
         new = self._new
         self._turns = new(Counter, "turns", "Turns that ended, by outcome.", "outcome")
         self._turn_seconds = new(Histogram, "turn_duration_seconds", "Duration of turns.", buckets=_TURNS)
-        self._requests = new(Counter, "model_requests", "Complete model answers, including those to agents.", "model")
+        self._requests = new(Counter, "model_requests", "Complete answers of models, in turns and to agents.", "model")
         text = "Ollama's token counts: `in` for prompts, `out` for answers."
         self._tokens = new(Counter, "tokens", text, "model", "direction")
         text = "Time from a model request to the first token of its answer."
@@ -122,7 +122,7 @@ class Metrics:
 
 
 def _label(name: str, known: set[str]) -> str:
-    """Return ``name`` as a label value, or `other` if there are too many names, because each one uses memory."""
+    """Return ``name`` as a label value, or `other` above the limit of names, because each value uses memory."""
     if name not in known and len(known) >= _MAX_NAMES:
         return _OTHER
     known.add(name)

@@ -9,7 +9,7 @@ OLLAMA_PORT = 11434
 
 
 def full_url(host: str) -> str:
-    """Return the URL for an address of Ollama. Without a scheme, add http and, if missing, Ollama's port."""
+    """Return the URL of Ollama at ``host``. If ``host`` has no scheme, add http and, if missing, port 11434."""
     if "://" in host:
         return host
     address, slash, path = host.partition("/")

@@ -114,7 +114,7 @@ def terminate_group(leader: int, *, kill: bool = False) -> None:
 
 
 def start_group_guard(leader: int) -> "subprocess.Popen[bytes] | None":
-    """Start a shell that kills a process group when this process ends. Return None if no shell can start.
+    """Start a shell that kills a process group when this process ends. Return it, or None if no shell can start.
 
     The shell reads from a pipe that closes when this process ends, even after a crash.
     """

@@ -1,4 +1,4 @@
-"""The pages `/docs` and `/redoc`. Their scripts come from an installed package, not from another site."""
+"""Pages `/docs` and `/redoc`. Their scripts come from an installed package, not from another site."""
 
 from importlib.resources import files
 

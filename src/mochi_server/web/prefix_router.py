@@ -1,4 +1,4 @@
-"""Router that is skipped for paths without its prefix."""
+"""Router that ignores paths without its prefix."""
 
 from fastapi import APIRouter
 from starlette.routing import Match

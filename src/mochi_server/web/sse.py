@@ -169,7 +169,7 @@ class Position:
     def of(cls, after: str | None, last_event_id: str | None) -> "Position":
         """Parse an event ID or an event number as a position. Return the start of the stream for invalid values.
 
-        ``last_event_id`` overrides ``after``, because a reconnecting ``EventSource`` updates only the header with the ID.
+        ``last_event_id`` overrides ``after``, because an ``EventSource`` that reconnects updates only this header.
         """
         for value in (last_event_id or "", after or ""):
             run_id, _, number = value.rpartition(":")
