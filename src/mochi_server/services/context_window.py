@@ -212,7 +212,7 @@ class WindowRegistry:
         }
 
     def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
-        """Return ``config`` updated with a decision. Its history gets changes of the window, with time ``at``."""
+        """Return ``config`` updated with a decision. A new window is added to its history with the time ``at``."""
         history = config.get("adjustment_history")
         result = dict(config) | {
             "dynamic_enabled": self.dynamic,
