@@ -1,4 +1,4 @@
-"""Approval of tool calls by the clients of a session."""
+"""Approval of tool calls by clients."""
 
 import asyncio
 from collections import OrderedDict
@@ -21,11 +21,11 @@ State = Literal["waiting", "decided", "timed_out"]
 
 @dataclass(eq=False)
 class Confirmation:
-    """Request for the approval of one tool call."""
+    """Approval request for one tool call."""
 
     session_id: str
     bound: BoundCall
-    """Tool call to run. A decision may replace its arguments."""
+    """Tool call to run. The client's decision may replace its arguments."""
     timeout: float
     broker: "ConfirmationBroker"
     agent_name: str | None = None
@@ -38,10 +38,10 @@ class Confirmation:
         return self.bound.call
 
     async def decision(self) -> Decision | None:
-        """Wait for the decision and return it, or None after the timeout."""
+        """Wait for the client's decision. Return the decision, or None if the timeout passes first."""
         with anyio.move_on_after(self.timeout):
             return await asyncio.shield(self._decision)
-        # A decision made in the same iteration of the event loop as the timeout is accepted.
+        # Accept a decision that arrives in the same event-loop iteration as the timeout.
         if self._decision.done():
             return self._decision.result()
         self.state = "timed_out"
@@ -51,7 +51,7 @@ class Confirmation:
         self.broker.close(self)
 
     def decide(self, decision: Decision) -> None:
-        """Apply the decision. Raise ``ValidationFailed`` if the edited arguments do not match the tool's schema."""
+        """Apply the client's decision. Raise ``ValidationFailed`` if its arguments do not match the tool's schema."""
         if decision.approved and decision.arguments is not None and self.bound.tool is not None:
             edited = BoundCall.of(replace(self.call, arguments=decision.arguments), self.bound.tool)
             if edited.refusal is not None:
@@ -63,7 +63,7 @@ class Confirmation:
 
 
 class ConfirmationBroker:
-    """Confirmations of all sessions in this process. ``timeout`` is the approval timeout in seconds."""
+    """Registry of the approval requests in this process. ``timeout`` is the approval timeout in seconds."""
 
     def __init__(self, *, timeout: float) -> None:
         self._timeout = timeout
@@ -71,17 +71,17 @@ class ConfirmationBroker:
         self._ended: OrderedDict[str, Confirmation] = OrderedDict()
 
     def open(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
-        """Create a pending confirmation for a tool call."""
+        """Create a confirmation that waits for the client's decision on a tool call."""
         confirmation = Confirmation(session_id, bound, self._timeout, self, agent_name)
         self._waiting[confirmation.confirmation_id] = confirmation
         return confirmation
 
     def pending(self, session_id: str) -> list[Confirmation]:
-        """Return the pending confirmations of a session, oldest first."""
+        """Return the session's confirmations that wait for a decision, oldest first."""
         return [c for c in self._waiting.values() if c.session_id == session_id and c.state == "waiting"]
 
     def resolve(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
-        """Apply a decision to a pending tool call and return its confirmation.
+        """Apply the client's decision to the confirmation with this ID, and return the confirmation.
 
         Raises:
             ConfirmationNotFound: The session has no confirmation with this ID.
@@ -100,7 +100,7 @@ class ConfirmationBroker:
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
-        """Close a confirmation. An ended confirmation is retained, so that a late decision gets a specific error."""
+        """Close a confirmation. After a decision or timeout, retain it so that a late decision gets a clear error."""
         self._waiting.pop(confirmation.confirmation_id, None)
         if confirmation.state != "waiting":
             self._ended[confirmation.confirmation_id] = confirmation
@@ -110,9 +110,9 @@ class ConfirmationBroker:
 
 @dataclass
 class SessionApprover:
-    """Approval of the tool calls of one turn. Turns that are not interactive cannot request approval.
+    """Approver of the tool calls in one turn. If ``interactive`` is false, the turn cannot request approval.
 
-    An approval for an agent applies to that agent only, because its tools may share names with other tools.
+    The approval of an agent's tool is valid for that agent only, because other agents may have tools of the same name.
     """
 
     broker: ConfirmationBroker

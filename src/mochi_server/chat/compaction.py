@@ -1,4 +1,4 @@
-"""Compaction of a prompt: a summary by the model replaces the oldest turns."""
+"""Compaction: replace the oldest turns of a prompt by a summary that the model writes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from mochi_server.sessions.images import images_of
 from mochi_server.sessions.types import Message
 
 _MAX_ATTEMPTS = 8
-"""Limit of attempts. Each refusal returns a token count, which improves the estimate for the next attempt."""
+"""Maximum number of attempts. Each refusal by Ollama contains a token count that improves the next estimate."""
 
 INSTRUCTION = (
     "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
@@ -29,7 +29,7 @@ INSTRUCTION = (
 
 @dataclass
 class Compactor:
-    """Writer of compaction checkpoints. ``name`` is the model name as stored in the session."""
+    """Compactor that requests summaries from the model. ``name`` is the name of the session's model."""
 
     client: AsyncOllamaClient
     window: TurnWindow
@@ -38,11 +38,11 @@ class Compactor:
     keep_alive: str | float | None
 
     async def checkpoint(self, prompt: Prompt, budget: Budget) -> Checkpoint:
-        """Request a summary of the oldest turns, so that the prompt fits into the context window.
+        """Request a summary of the oldest turns and return it as a checkpoint, with which the prompt fits the window.
 
         Raises:
-            ContextOverflow: No checkpoint makes the prompt fit.
-            OllamaError: The model failed to write the summary.
+            ContextOverflow: There are no turns to replace, or Ollama refused every summary request as too long.
+            OllamaError: Ollama failed to write the summary.
         """
         for _ in range(_MAX_ATTEMPTS):
             end = budget.boundary(prompt)
@@ -87,7 +87,7 @@ class Compactor:
 
 
 def _slices(history: Sequence[Message], start: int, end: int, fits: Callable[[str], bool]) -> list[str]:
-    """Return messages as texts that fit. A message that is too long by itself is cut in the middle."""
+    """Join the messages from ``start`` to ``end`` into texts that fit the window. Cut the middle of long messages."""
     texts: list[str] = []
     for message in history[start:end]:
         line = _line(message)

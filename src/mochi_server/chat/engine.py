@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class ChatEngine:
-    """Executor of turns. ``prepare`` validates and writes nothing; ``run`` writes to the session."""
+    """Executor of turns. ``prepare`` validates a request without writing; ``run`` executes the turn and stores it."""
 
     store: SessionStore
     client: AsyncOllamaClient
@@ -42,17 +42,17 @@ class ChatEngine:
         self.retry.close()
 
     def prefetch(self) -> None:
-        """Request the list of loaded models from Ollama in the background, for the next turn."""
+        """Fetch the list of loaded models from Ollama in the background, so that the next turn need not wait."""
         self.client.prefetch_loaded()
 
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
-        """Validate a request against its session and model.
+        """Validate a turn request against its session and model, and return the turn.
 
-        A failure of Ollama is returned in the turn, so that the user message is stored even then.
+        If Ollama fails, the turn contains the error as ``model_failure``. ``run`` then still stores the user message.
 
         Raises:
-            SessionConflict, EmptyHistory: The request does not match the history of the session.
-            MochiError: The session cannot be loaded, or the request is invalid.
+            SessionConflict: The session does not have the revision that the request expects.
+            MochiError: The session cannot be loaded or has no user message, or the request is invalid.
         """
         session = await self.store.load(session_id)
         if request.revision not in (None, session.revision):
@@ -72,9 +72,9 @@ class ChatEngine:
         return Turn(session, request, request.wrap_toolbox(toolbox), model, failure)
 
     async def run(self, turn: Turn, publish: Publish, is_stopped: Callable[[], bool] = lambda: False) -> TurnResult:
-        """Execute a turn, push its events to ``publish`` and return its result, which includes any failure.
+        """Execute a turn, pass its events to ``publish`` and return its result. A failure is part of the result.
 
-        On cancellation, the turn stores its partial answer and returns a result with ``cancelled``. ``is_stopped``
+        On cancellation, the engine stores the partial answer and sets ``cancelled`` in the result. ``is_stopped``
         returns whether a client has stopped the turn.
         """
         writer = TurnWriter(self.store, turn.session, turn.request, schedule=self._schedule, retry=self.retry)
@@ -85,7 +85,7 @@ class ChatEngine:
         try:
             with scope:
                 writer.begin(turn.request.images, gate.open)
-                turn = replace(turn, request=turn.request.without_data())  # a turn may take minutes: free the images
+                turn = replace(turn, request=turn.request.without_data())  # free the images: a turn may take minutes
                 if turn.request.responder is not None:
                     result = await turn.request.responder(gate.publish)
                 else:
@@ -127,7 +127,7 @@ class ChatEngine:
 
 
 class _EventGate:
-    """Buffer for events until the user message is stored. A failed write cancels the turn."""
+    """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
 
     def __init__(self, publish: Publish, scope: anyio.CancelScope) -> None:
         self._publish = publish
@@ -151,7 +151,7 @@ class _EventGate:
 
 
 def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = TurnResult()) -> TurnResult:  # noqa: B008 - frozen
-    """Return a result with the messages and tool outcomes that the turn has stored so far."""
+    """Return ``result`` with the messages, the tool outcomes and the context window of the turn so far."""
     return replace(
         result,
         stored=[*writer.stored, *result.stored],

@@ -1,6 +1,6 @@
 """Event log of a run. Events are numbered from 1.
 
-Each event is encoded once, as a line in one buffer. This spares the garbage collector many objects.
+Each event is encoded once and stored as a line in one buffer. One buffer is less work for the garbage collector.
 """
 
 from array import array
@@ -24,7 +24,7 @@ _CONTENT, _THINKING = ContentDelta.type.encode(), ThinkingDelta.type.encode()
 
 
 class Batch(NamedTuple):
-    """Consecutive events. ``first`` is the number of the first event."""
+    """Consecutive events. ``first`` is the number of the first event; ``lines`` are the encoded events."""
 
     first: int
     lines: Sequence[bytes]
@@ -42,15 +42,15 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class EventLog:
-    """Event log of limited size. The oldest events are replaced by a snapshot of their text."""
+    """Event log of limited size. When it is full, a snapshot of the text replaces the older half of the events."""
 
     last: int = 0
     """Number of the latest event."""
     _lines: bytearray = field(default_factory=bytearray)
     _ends: "array[int]" = field(default_factory=lambda: array("Q"))
-    """Position after the line feed of each line."""
+    """Byte offset in ``_lines`` after each line and its line feed."""
     _dropped: int = 0
-    """Number of the latest event that a snapshot replaces."""
+    """Number of the last event that the snapshot replaces, or 0."""
     _content: str = ""
     _thinking: str = ""
 
@@ -75,7 +75,7 @@ class EventLog:
         return Batch(first, lines)
 
     def after(self, position: int) -> Batch | None:
-        """Return a batch of the events after a position, or None. A snapshot replaces dropped events."""
+        """Return the events after number ``position``, or None if none follow. A snapshot replaces dropped events."""
         if position >= self.last:
             return None
         if position < self._dropped:

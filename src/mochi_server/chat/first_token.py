@@ -1,4 +1,4 @@
-"""Status events until the first token of an answer arrives."""
+"""Status events that are published until the first token of an answer arrives."""
 
 import asyncio
 import time
@@ -13,9 +13,9 @@ _REPEAT_SECONDS = 5.0
 
 
 class FirstTokenWait:
-    """Context manager that publishes status events: after a second, on each change, and every five seconds.
+    """Context manager that publishes status events: after one second, on each change, and every five seconds.
 
-    ``state`` returns the current state. ``began`` is the start of the turn on the monotonic clock, in seconds.
+    ``state`` returns the status to publish. ``began`` is the start of the turn in seconds, from ``time.monotonic``.
     """
 
     def __init__(self, state: Callable[[], Awaitable[str]], publish: Publish, began: float) -> None:
@@ -33,7 +33,7 @@ class FirstTokenWait:
         self.end()
 
     def end(self) -> None:
-        """Stop the status events, because the first token has arrived."""
+        """Stop publishing status events. The caller does this when the first token arrives."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""Schedule for the writes of partial answers to disk."""
+"""Schedule for writing partial answers to disk."""
 
 FLUSH_SECONDS = 2.0
 _BATCH_SECONDS = 0.125
@@ -7,10 +7,10 @@ _MAX_DELAY_SECONDS = 20.0
 
 
 class FlushSchedule:
-    """Schedule that flushes each turn every two seconds, with at most a thousand flushes per second in total.
+    """Schedule that flushes each partial answer every two seconds, with at most a thousand flushes per second.
 
-    Above two thousand concurrent turns, each turn is flushed less often. Flushes are batched, because a batch costs
-    less than single flushes.
+    With more than two thousand concurrent turns, each turn is flushed less often. Several turns share one flush time,
+    because a batch of flushes costs less than separate flushes.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class FlushSchedule:
         self._count = 0
 
     def following(self, moment: float) -> float:
-        """Return the time of the next flush after ``moment``, in seconds on the same clock."""
+        """Return the time of the next flush. ``moment`` is the current time. Both are seconds on the loop's clock."""
         latest = moment + FLUSH_SECONDS
         batch = max(latest - latest % _BATCH_SECONDS, self._last)
         if batch > self._last:

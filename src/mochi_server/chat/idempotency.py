@@ -1,4 +1,4 @@
-"""Idempotency of messages whose run is no longer in memory, for example after a restart."""
+"""Idempotency keys in stored messages, for repeated requests whose run is no longer in memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,15 +13,15 @@ from mochi_server.sessions.types import Message
 
 
 def key_digest(session_id: str, key: str) -> str:
-    """Return the digest of an idempotency key for storage in a message. It is valid for one session only."""
+    """Return the digest of an idempotency key, which the user message stores. Each session has its own digest."""
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
 def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnRequest:
-    """Return a request that repeats the last stored turn if it has the same key, else the given request.
+    """Return a request that repeats the last stored turn if its idempotency key is the same, else return ``request``.
 
     Raises:
-        IdempotencyKeyReused: The stored message with this key has other text or images.
+        IdempotencyKeyReused: The stored message with this key has a different text or different images.
     """
     position = None if request.key is None or request.message is None else last_user_index(session.history)
     if request.key is None or position is None:

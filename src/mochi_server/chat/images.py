@@ -1,4 +1,4 @@
-"""Conversion of images between base64 and bytes, in worker threads to keep the event loop free."""
+"""Conversion of images between base64 and bytes. Worker threads convert them, so that the event loop stays free."""
 
 import re
 from base64 import b64decode, b64encode
@@ -16,14 +16,14 @@ _LINE_ENDS = str.maketrans("", "", "\r\n")
 
 
 async def read_images(encoded: Sequence[str]) -> tuple[Image, ...]:
-    """Decode the images of a request from base64 or data URLs. Raise ``ValidationFailed`` with the position."""
+    """Decode base64 texts or data URLs into images. Raise ``ValidationFailed`` with the index of an invalid image."""
     return await anyio.to_thread.run_sync(_decode_all, encoded) if encoded else ()
 
 
 async def with_images(
     messages: Iterable[ChatMessage | Encoded], store: SessionStore
 ) -> tuple[list[ChatMessage | Encoded], int]:
-    """Return messages with base64 in place of the image names, and the number of missing images."""
+    """Replace image names in messages by base64. Return the new messages and the number of images not found."""
     sent: list[ChatMessage | Encoded] = []
     encoded: dict[str, str | None] = {}
     missing = 0

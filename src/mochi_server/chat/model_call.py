@@ -1,6 +1,6 @@
 """Model call of a turn: fit the prompt into the context window, send it, and retry if Ollama refuses it.
 
-Requests forbid truncation. A refused prompt gets a larger window, a compacted history or an error.
+Ollama may not truncate prompts. After a refusal, the server changes the window, compacts the prompt or fails.
 """
 
 import time
@@ -31,11 +31,11 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 
 _MAX_ATTEMPTS = 8
-"""Limit of attempts. Each attempt after a refusal has a larger window or a shorter prompt."""
+"""Maximum number of attempts. Each attempt after a refusal has another window size or a shorter prompt."""
 
 
 class _PromptRefused(Exception):
-    """Ollama refused a prompt before its first token, and another attempt may succeed."""
+    """Refusal of a prompt by Ollama before the first token of the answer. Another attempt may succeed."""
 
     def __init__(self, error: OllamaError) -> None:
         super().__init__(error.message)
@@ -43,7 +43,7 @@ class _PromptRefused(Exception):
 
 
 class ModelCall:
-    """Model calls of one turn. ``history`` is the history of the session with the new message."""
+    """Sender of one turn's requests to the model. ``history`` is the session history including the new message."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class ModelCall:
         )
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
         self._last_compaction: tuple[int, int] = (0, 0)
-        """Numbers of dropped messages and trimmed results in the latest event."""
+        """Numbers of dropped messages and trimmed tool results in the latest compaction event."""
         self._reported_missing = False
         self._began = time.monotonic()
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
-        """Return warnings about requested features that the model does not support."""
+        """Return a warning event for each requested feature that the model does not support."""
         features = (
             ("thinking", self._think, "THINKING_NOT_SUPPORTED", "think"),
             ("tools", tools, "TOOLS_NOT_SUPPORTED", "use tools"),
@@ -98,12 +98,12 @@ class ModelCall:
     async def send(
         self, history: History, tools: list[dict[str, Any]], turn_start: int, on_lines: OnLines, *, answer_id: str
     ) -> None:
-        """Send a history and pass the lines of the answer to ``on_lines``.
+        """Send a history to the model and pass the lines of its answer to ``on_lines``.
 
-        ``turn_start`` is the position of the user message to answer, ``answer_id`` the message ID of the answer.
+        ``turn_start`` is the index of the user message to answer. ``answer_id`` is the message ID of the new answer.
 
         Raises:
-            ContextOverflow: Even the shortest prompt does not fit.
+            ContextOverflow: The prompt is too long even after the server has shortened it.
             OllamaError: Ollama failed.
             OllamaUnreachable: Ollama did not accept the connection.
         """
@@ -121,7 +121,7 @@ class ModelCall:
         raise ContextOverflow(self.window.size, self.window.estimate(prompt.size_with(tools)))
 
     async def _fit(self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool) -> Prompt:
-        """Shorten a prompt until it fits. ``forced`` shortens it in any case."""
+        """Return a prompt that fits the window. With ``forced``, shorten the prompt even if its estimate fits."""
         if self.window.size is None:
             return prompt
         budget = Budget(self.window.size, lambda prompt: self.window.estimate(prompt.size_with(tools)))
@@ -140,7 +140,7 @@ class ModelCall:
         return self._checkpoint
 
     async def _attempt(self, prompt: Prompt, tools: list[dict[str, Any]], on_lines: OnLines, answer_id: str) -> None:
-        """Send a prompt. Raise ``_PromptRefused`` if another attempt may succeed."""
+        """Send a prompt once. Raise ``_PromptRefused`` if Ollama refuses it and another attempt may succeed."""
         size = prompt.size_with(tools)
         limit = self.window.answer_limit(size, self._options.get("num_predict"))
         messages, missing = await with_images(prompt.messages, self._store)
@@ -186,8 +186,8 @@ class ModelCall:
     async def _state_of(self, request: TrackedRequest) -> str:
         """Return the status of a waiting request: ``queued``, ``loading_model`` or ``processing_prompt``.
 
-        Ollama lists a model when its loading starts. A model that was not loaded counts as loading until its first
-        token.
+        Ollama lists a model as soon as it begins to load the model. A model that was not loaded before this request
+        counts as loading until the first token.
         """
         if not self._client.tracker.is_queued(request, loaded=self.window.is_loaded):
             return "processing_prompt" if self.window.is_loaded else "loading_model"
@@ -197,7 +197,7 @@ class ModelCall:
         return "queued" if listed is None or self.window.size not in (None, listed) else "loading_model"
 
     def _publish_compaction(self, prompt: Prompt) -> None:
-        """Publish the numbers of dropped messages and trimmed results if they have changed."""
+        """Publish how many messages were dropped and how many tool results trimmed, if the numbers have changed."""
         compaction = (prompt.dropped, prompt.trimmed)
         if compaction != self._last_compaction:
             self._last_compaction = compaction

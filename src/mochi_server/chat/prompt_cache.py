@@ -1,4 +1,4 @@
-"""Prompt cache: encoded messages of completed turns, cached with the blocks of a history."""
+"""Prompt cache: encoded messages of completed turns. Each block of a session history caches its own messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from mochi_server.sessions.images import images_in
 from mochi_server.sessions.types import Message
 
 _TEMPLATE_CHARS = 12
-"""Estimate of the characters that a chat template adds to each message."""
+"""Estimated number of characters that the model's chat template adds to each message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSize:
-    """Size of a prompt in characters and images, because tokens depend on the model."""
+    """Size of a prompt in characters and images. The number of tokens depends on the model."""
 
     characters: int = 0
     images: int = 0
@@ -28,7 +28,7 @@ class PromptSize:
 
     @classmethod
     def of(cls, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> "PromptSize":
-        """Count the characters of messages, tool calls and tools, and count the images."""
+        """Return the size of messages and tool definitions. Tool calls and definitions count as JSON."""
         characters, images = len(orjson.dumps(tools)) if tools else 0, 0
         for message in messages:
             images += len(message.get("images") or ())
@@ -39,14 +39,14 @@ class PromptSize:
 
 
 class EncodedMessages(NamedTuple):
-    """Messages as JSON for Ollama. Images are SHA-256 names until the request is sent."""
+    """Messages encoded as JSON for Ollama, and their size. Images are represented by their SHA-256 names."""
 
     encoded: Encoded
     size: PromptSize
 
 
 def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
-    """Encode the messages of completed turns for Ollama."""
+    """Encode the messages of completed turns as JSON for Ollama, without thinking."""
     converted = to_ollama_messages(messages, len(messages))
     return EncodedMessages(Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted))
 

@@ -1,4 +1,4 @@
-"""Fitting of a prompt into a context window by trimmed tool results and a checkpoint for old turns."""
+"""Fitting of prompts into the context window: trim tool results and replace old turns by a checkpoint."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -14,17 +14,17 @@ from mochi_server.sessions.history import Block, History
 from mochi_server.sessions.types import Message
 
 BEGIN_RATIO = 0.85
-"""Share of the window above which a prompt is compacted."""
+"""Share of the context window. A prompt that uses more than this share is compacted."""
 
 TARGET_RATIO = 0.5
-"""Share of the window that a compacted prompt may use, so that compaction is rare."""
+"""Share of the context window that a compacted prompt may use. A low share makes compaction rare."""
 
 CHECKPOINT_TOKENS = 1500
 TRIMMED_CHARS = 400
-"""Length of a trimmed tool result: half from its start, half from its end."""
+"""Length of a trimmed tool result in characters: half from its start, half from its end."""
 
 MIN_ANSWER_TOKENS = 64
-"""Number of tokens that a prompt must leave free in the window."""
+"""Number of tokens that a prompt must leave free in the context window for the answer."""
 
 HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"
 
@@ -42,7 +42,7 @@ class Checkpoint:
 
     @classmethod
     def from_dict(cls, stored: object) -> "Checkpoint | None":
-        """Read a stored checkpoint. Return None if it is invalid."""
+        """Return the checkpoint from the value that a session stores, or None if the value is invalid."""
         if not isinstance(stored, dict):
             return None
         values = [stored.get(name) for name in ("text", "covers_through_message_id", "model")]
@@ -51,21 +51,21 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Messages for the model: a history without the parts that are trimmed or replaced."""
+    """Messages for the model: a history in which old parts may be trimmed or replaced by a checkpoint."""
 
     history: History
     turn_start: int
-    """Position of the user message to answer."""
+    """Index of the user message to answer."""
     checkpoint: Checkpoint | None = None
     trim: bool = False
     """Whether long tool results of earlier turns are trimmed."""
     trim_turn: bool = False
-    """Whether long tool results of this turn are trimmed too, except in the latest round."""
+    """Whether long tool results of this turn are trimmed too, except results of the latest calls."""
     shows_images: bool = True
 
     @cached_property
     def covered(self) -> int:
-        """Number of messages that the checkpoint replaces, or 0 if it does not belong to this history."""
+        """Number of messages up to the end of the checkpoint, or 0 if no checkpoint matches the history."""
         return covered_count(self.checkpoint, self.history) if self.checkpoint else 0
 
     @property
@@ -74,7 +74,7 @@ class Prompt:
 
     @property
     def dropped(self) -> int:
-        """Number of messages that the checkpoint replaces, without the system message."""
+        """Number of messages that the checkpoint replaces. The system message does not count."""
         return max(self.covered - self.system_count, 0)
 
     @property
@@ -83,7 +83,7 @@ class Prompt:
         return self._sent[0]
 
     def size_with(self, tools: Sequence[dict[str, Any]]) -> PromptSize:
-        """Return the size of the messages together with tool definitions."""
+        """Return the size of the prompt including the tool definitions in ``tools``."""
         return self._sent[1] + PromptSize.of((), tools)
 
     @cached_property
@@ -96,7 +96,7 @@ class Prompt:
         return sent, total
 
     def _parts(self) -> Iterator[EncodedMessages | list[ChatMessage]]:
-        """Yield the messages in order. Unchanged blocks of the history come from the prompt cache."""
+        """Yield the prompt's messages in order. The prompt cache supplies the blocks that are sent unchanged."""
         position = 0
         if self.covered and self.checkpoint:
             yield self._to_ollama(0, self.system_count)
@@ -137,7 +137,7 @@ class Prompt:
 
     @cached_property
     def _latest_round(self) -> int:
-        """Position of the latest answer. The model has not seen the results after it."""
+        """Index of the model's latest answer. The model has not yet received the tool results after this index."""
         return max((i for i, message in enumerate(self.history) if message["role"] == "assistant"), default=0)
 
     def _trim_message(self, index: int) -> Message:
@@ -150,7 +150,7 @@ class Prompt:
 
 
 def checkpoint_tokens(window: int) -> int:
-    """Return the maximum length of a checkpoint for a window size. Both are in tokens."""
+    """Return the maximum length of a checkpoint in tokens, for a context window of ``window`` tokens."""
     return min(CHECKPOINT_TOKENS, window // 4)
 
 
@@ -163,7 +163,7 @@ def _is_long_result(message: Message) -> bool:
 
 
 def covered_count(checkpoint: Checkpoint, history: Sequence[Message]) -> int:
-    """Return how many messages a checkpoint replaces, or 0 if the last of them is no longer in the history."""
+    """Return how many messages a checkpoint covers, or 0 if the history no longer contains its last message."""
     for index, message in enumerate(history):
         if message.get("message_id") == checkpoint.covers_through_message_id:
             return index + 1
@@ -172,7 +172,7 @@ def covered_count(checkpoint: Checkpoint, history: Sequence[Message]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Token budget of a prompt. ``window`` is in tokens, and ``estimate`` returns the tokens of a prompt."""
+    """Token budget for a prompt. ``window`` is the context window; ``estimate`` returns a prompt's number of tokens."""
 
     window: int
     estimate: Callable[[Prompt], int]
@@ -181,10 +181,10 @@ class Budget:
         return self.estimate(prompt) > self.window * BEGIN_RATIO
 
     def boundary(self, prompt: Prompt) -> int | None:
-        """Return how many messages a checkpoint must replace so that the rest fits, or None if it can replace none.
+        """Return how many messages a checkpoint must cover so that the rest fits, or None if no turn can be replaced.
 
-        The result is always the end of a turn, so that tool calls stay with their results. If the rest cannot fit, the
-        result is the end of the last complete turn.
+        A checkpoint covers whole turns, so that tool calls stay with their results. If the rest cannot fit, the
+        checkpoint covers all turns before the current one.
         """
         ends = [
             i
@@ -196,11 +196,11 @@ class Budget:
             message_id = prompt.history[end - 1]["message_id"]
             return self._is_small(replace(prompt, checkpoint=Checkpoint("-", message_id, "")))
 
-        # A binary search works because a later position always leaves a smaller prompt.
+        # A binary search works because a checkpoint that covers more messages always makes the prompt smaller.
         return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)] if ends else None
 
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
-        """Trim the tool results of this turn if the prompt is too long, or if ``forced``. Raise ``ContextOverflow``."""
+        """Return the prompt, shortened if it is too long or ``forced``. Raise ``ContextOverflow`` if it cannot fit."""
         if forced and prompt.trim_turn:
             raise self.overflow(prompt)
         if forced or self.is_exceeded_by(prompt):

@@ -1,4 +1,4 @@
-"""Conversion of stored messages to the messages of a prompt."""
+"""Conversion of stored messages to prompt messages in Ollama's format."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,9 +14,9 @@ _SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
 def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
     """Convert stored messages to Ollama's format.
 
-    ``turn_start`` is the position of the user message to answer. Thinking is sent only for answers after it.
-    Interrupted answers without text are omitted. Tool calls without a result get one, because models require it.
-    Images stay SHA-256 names until the request is sent.
+    ``turn_start`` is the index of the user message to answer. Thinking before this index is omitted, and so are
+    answers without text or tool calls. A tool call without a result gets a placeholder, because models require one.
+    Images are represented by their SHA-256 names.
     """
     sent: list[ChatMessage] = []
     missing: dict[str, str] = {}
@@ -33,13 +33,13 @@ def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[Cha
 
 
 def last_user_index(messages: Sequence[Message]) -> int | None:
-    """Return the position of the latest user message, or None."""
+    """Return the index of the latest user message, or None if no message is from the user."""
     backwards = zip(range(len(messages) - 1, -1, -1), reversed(messages), strict=True)
     return next((index for index, message in backwards if message["role"] == "user"), None)
 
 
 def with_instructions(history: History, user_index: int, instructions: str | None) -> tuple[History, int]:
-    """Add instructions to the system message of a history. Return it with the new ``user_index``."""
+    """Add instructions to the system message. Return the new history and the new index of the user message."""
     if not instructions:
         return history, user_index
     if not history or history[0]["role"] != "system":
@@ -61,7 +61,7 @@ def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
 
 
 def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
-    """Return results for tool calls without one. ``names`` maps call IDs to tool names."""
+    """Return placeholder results for tool calls that have no result. ``names`` maps call IDs to tool names."""
     return [
         {"role": "tool", "content": _NO_RESULT, "tool_name": name, "tool_call_id": call_id}
         for call_id, name in names.items()

@@ -1,4 +1,4 @@
-"""Builder of an answer from the response lines of a model."""
+"""Builder of an answer from the lines that Ollama streams."""
 
 from io import StringIO
 from typing import Any
@@ -26,9 +26,9 @@ _COUNTERS = (
 
 
 class ResponseBuilder:
-    """Builder of one answer, which also publishes its events.
+    """Builder that collects one answer and publishes its events.
 
-    Only the first ``max_calls`` tool calls count. ``skipped_calls`` is the number of further calls.
+    The builder accepts the first ``max_calls`` tool calls and counts further calls in ``skipped_calls``.
     """
 
     def __init__(self, model: str, publish: Publish, max_calls: int) -> None:
@@ -48,10 +48,10 @@ class ResponseBuilder:
         return bool(self._content.tell() or self._thinking.tell())
 
     def feed(self, lines: list[Line]) -> None:
-        """Add the lines of one read, and publish one event for each piece of text.
+        """Add response lines from Ollama, and publish one event for each piece of text.
 
         Raises:
-            OllamaError: A line has an invalid tool call. The events before it are published.
+            OllamaError: A line has an invalid tool call. The text before the call is still published.
         """
         events: list[ChatEvent] = []
         try:
@@ -62,11 +62,11 @@ class ResponseBuilder:
         finally:
             if events:
                 self._publish(events)
-        if lines[-1].get("done") is True:  # no line follows it
+        if lines[-1].get("done") is True:  # only the last line of a response
             self._last = lines[-1]
 
     def message(self, *, interrupted: bool = False) -> Message:
-        """Return the answer received so far in the form that sessions store."""
+        """Return the answer received so far as a message that the session can store."""
         message: Message = {
             "role": "assistant",
             "content": self._content.getvalue(),
@@ -86,7 +86,7 @@ class ResponseBuilder:
         return message
 
     def calls(self, first_index: int) -> list[ToolInvocation]:
-        """Return the tool calls. ``first_index`` is the number of the first call within the turn."""
+        """Return the tool calls of the answer, numbered within the turn from ``first_index``."""
         return [
             ToolInvocation(
                 first_index + i, c["id"], c["function"]["name"], c["function"]["arguments"], self._defects.get(i)
@@ -107,7 +107,7 @@ class ResponseBuilder:
                 self._add_call(call, len(self.tool_calls))
 
     def _add_call(self, call: Any, index: int) -> None:
-        """Add a tool call in Ollama's format, with a new ID if it has none. Raise ``OllamaError``."""
+        """Add a tool call, and create an ID if it has none. Raise ``OllamaError`` if it has no function name."""
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not function.get("name"):
             raise OllamaError("Ollama sent a tool call without a function name.")
@@ -129,7 +129,7 @@ class ResponseBuilder:
 
 
 def _arguments(value: object) -> dict[str, Any] | None:
-    """Return arguments as an object, or None if they are invalid. Some models send a JSON string."""
+    """Return tool arguments as a dictionary, or None if they are invalid. Some models send them as a JSON string."""
     if isinstance(value, str):
         try:
             value = orjson.loads(value or "{}")

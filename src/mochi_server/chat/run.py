@@ -1,4 +1,4 @@
-"""Runs: turns in execution, with their state, event log and subscribers."""
+"""Runs: turns that are being executed or have ended, with state, event log and subscribers."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from mochi_server.util.clock import new_id
 from mochi_server.util.eager import EagerCall
 
 RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
-"""State of a run. A client stops a run; a disconnect, a shutdown or another server cancels it."""
+"""State of a run. A client can stop a run. A disconnect, a shutdown or another server can cancel a run."""
 
 
 @dataclass(eq=False)
@@ -23,9 +23,9 @@ class Run:
 
     session_id: str
     request: TurnRequest
-    """Request without its image data."""
+    """Request without the bytes of its images."""
     model_failure: MochiError | None = None
-    """Error of Ollama during the validation of the turn."""
+    """Error from Ollama while the turn was validated, or None."""
     run_id: str = field(default_factory=new_id)
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
@@ -35,13 +35,13 @@ class Run:
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0
     cancel_timer: asyncio.TimerHandle | None = None
-    """Timer that cancels the run, set while no client is connected."""
+    """Timer that cancels the run after its last client has disconnected."""
     stopped: bool = False
-    """Whether a client has stopped the run. It is set before the cancellation."""
+    """Whether a client has stopped the run. The flag is set before the task is cancelled."""
     abort_error: MochiError | None = None
-    """Error with which the server ends the run. It is set before the cancellation."""
+    """Error to report if the server cancels the run, else None. It is set before the task is cancelled."""
     task: "asyncio.Task[None] | None" = None
-    """Task that executes the run. It is None before the start and after the end."""
+    """Task that executes the run, or None before the start and after the end."""
     _has_started: bool = False
     _cancelled: bool = False
     _subscribers: "set[_Subscriber]" = field(default_factory=set)
@@ -52,17 +52,17 @@ class Run:
 
     @property
     def failure(self) -> MochiError | None:
-        """Error of a run that has ended, or None."""
+        """Error that ended the run, or None."""
         return self.result.failure or self.abort_error
 
     def cancel(self) -> None:
-        """Cancel the run. A task that has not started is cancelled by ``begin``, so that its cleanup runs."""
+        """Cancel the run. If the task has not started yet, ``begin`` cancels it, so that its cleanup is executed."""
         self._cancelled = True
         if self._has_started and self.task is not None:
             self.task.cancel()
 
     def begin(self) -> None:
-        """Mark the task as started. Raise ``CancelledError`` if the run was cancelled before."""
+        """Mark the task as started. Raise ``CancelledError`` if the run is already cancelled."""
         self._has_started = True
         if self._cancelled:
             raise asyncio.CancelledError
@@ -74,10 +74,10 @@ class Run:
             subscriber.notify(batch)
 
     async def forward(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
-        """Call ``receive`` with each batch of events after a position, until the run has ended.
+        """Call ``receive`` with batches of the events that follow event number ``after``, until the run has ended.
 
-        While ``receive`` waits for a slow client, further events collect in the log and form the next batch. After
-        ``idle`` seconds without events, ``receive`` is called with None.
+        While ``receive`` waits for a slow client, new events stay in the log and form the next batch. After ``idle``
+        seconds without events, ``receive`` is called with None.
         """
         subscriber = _Subscriber(self, receive, after, idle)
         self._subscribers.add(subscriber)
@@ -89,7 +89,7 @@ class Run:
             subscriber.close()
 
     async def collect(self) -> TurnResult:
-        """Wait for the end of the run and return its result. Raise the error that ended it."""
+        """Wait until the run has ended and return its result. If an error ended the run, raise that error."""
         if self.task is not None:
             await asyncio.wait([self.task])
         if self.failure is not None:
@@ -101,10 +101,10 @@ Receive = Callable[[Batch | None], Coroutine[Any, Any, None]]
 
 
 class _Subscriber:
-    """Subscriber of a run.
+    """Subscriber that passes the events of a run to the function ``receive``.
 
-    The publisher calls a fast receiver directly, because a task switch costs more than the call. A slow receiver is
-    called by the subscriber's own task, which reads the log.
+    If ``receive`` returns without waiting, ``notify`` calls it directly, because a task switch costs more than the
+    call. Otherwise the subscriber's own task reads the log and calls ``receive``.
     """
 
     def __init__(self, run: Run, receive: Receive, position: int, idle: float | None) -> None:
@@ -117,11 +117,11 @@ class _Subscriber:
         self._wakeup: asyncio.Future[None] | None = None
         self._last_activity = self._loop.time()
         self._is_idle = False
-        # One timer that checks the time costs less than a new timer for each event.
+        # One repeated timer costs less than a new timer for each event.
         self._timer = None if idle is None else self._loop.call_later(idle, self._check_idle, idle)
 
     def notify(self, batch: Batch) -> None:
-        """Forward a batch to a fast receiver, or wake the task that serves a slow one."""
+        """Pass a batch directly to ``receive`` if that is fast, else wake the task that reads the log."""
         self._last_activity = self._loop.time()
         if self._wakeup is None or self._wakeup.done():
             return
@@ -134,7 +134,7 @@ class _Subscriber:
         self._wakeup.set_result(None)
 
     async def catch_up(self) -> bool:
-        """Forward the new events in the log. Return whether more may follow."""
+        """Pass the new events in the log to ``receive``. Return whether the run is still running."""
         if self._is_idle:
             self._is_idle = False
             await self._receive(None)
@@ -154,7 +154,7 @@ class _Subscriber:
         await self._wakeup
 
     def close(self) -> None:
-        """Stop the timer and close an unfinished call."""
+        """Cancel the idle timer and close an unfinished call of ``receive``."""
         if self._timer is not None:
             self._timer.cancel()
         if self._call is not None:

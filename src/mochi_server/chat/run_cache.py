@@ -16,11 +16,11 @@ class RunCache:
     def __init__(self, retention_seconds: float) -> None:
         self._retention_seconds = retention_seconds
         self._runs: dict[str, dict[str, Run]] = {}
-        """Runs by session ID and run ID, the latest last."""
+        """Runs by session ID, then by run ID. The latest run is last."""
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._ended: dict[str, tuple[Run, int, float]] = {}
-        """Ended runs with their size in bytes and their expiry on the loop's clock, the oldest first."""
+        """Ended runs by run ID, oldest first: the run, its size in bytes and its expiry on the loop's clock."""
         self._sweep: asyncio.TimerHandle | None = None
         self._bytes = 0
 
@@ -31,7 +31,7 @@ class RunCache:
         return [run for runs in self._runs.values() for run in runs.values() if run.running]
 
     def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with this ID, else the latest run of the session, else None."""
+        """Return the run with ``run_id``, else the session's latest run, or None if no run of the session is cached."""
         runs = self._runs.get(session_id)
         return None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
 
@@ -56,7 +56,7 @@ class RunCache:
     async def get_or_start(
         self, session_id: str, key: str, request: TurnRequest, start: Callable[[], Awaitable[Run]]
     ) -> Run:
-        """Return the run with an idempotency key, or start a new one. Raise ``IdempotencyKeyReused``."""
+        """Return the run with this key, or start one. Raise ``IdempotencyKeyReused`` if the run's request differs."""
         session_key = (session_id, key)
         while (starting := self._starting.get(session_key)) is not None:
             await asyncio.wait([starting])

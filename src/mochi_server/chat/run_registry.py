@@ -1,4 +1,4 @@
-"""Registry of runs: start turns as tasks, find their runs and end them early."""
+"""Registry of runs. It starts turns as tasks, finds runs by ID, and stops or cancels them."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunObserver(Protocol):
-    """Service that works on sessions between turns. ``session_deleting`` is called before the deletion."""
+    """Observer that the registry calls when a turn starts or ends, and before a session is deleted."""
 
     def turn_starting(self, session_id: str) -> None: ...
     def turn_ended(self, session_id: str) -> None: ...
@@ -35,7 +35,7 @@ class RunObserver(Protocol):
 
 
 class RunRegistry:
-    """Registry of the runs of this process, at most one running turn per session. Times are in seconds."""
+    """Registry of this process's runs. A session has at most one running turn. All times are in seconds."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class RunRegistry:
         """Event that begins the shutdown. After it is set, ``start`` raises ``ShuttingDown``."""
 
     async def start(self, session_id: str, request: TurnRequest, *, key: str | None = None) -> Run:
-        """Start a turn and return its run, or return the run with the same idempotency key.
+        """Start a turn and return its run. If a run with the same idempotency ``key`` exists, return that run.
 
         Raise a ``MochiError`` if the session is busy, the request is invalid or the server shuts down.
         """
@@ -95,21 +95,21 @@ class RunRegistry:
         return run
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with this ID, or the latest run of the session. Raise ``SessionNotFound``."""
+        """Return the run with ``run_id``, else the session's latest run, or None. Raise ``SessionNotFound``."""
         run = self._cache.find(session_id, run_id)
         if run is None or not run.running:
             await self._store.load(session_id)
         return run
 
     async def stop(self, session_id: str) -> Run | None:
-        """Stop the running turn of a session, if any, and store its partial answer. Raise ``SessionNotFound``."""
+        """Stop the session's running turn. Return the session's latest run, or None. Raise ``SessionNotFound``."""
         run = await self.find(session_id)
         if run is not None and run.running:
             await _cancel(run, stopped=True)
         return run
 
     async def abandon(self, session_id: str) -> None:
-        """Stop the running turn of a session before its deletion, and drop its ended runs."""
+        """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
         run = self._cache.find(session_id)
         if run is not None and run.running:
             await _cancel(run, stopped=True)
@@ -118,7 +118,7 @@ class RunRegistry:
 
     @contextmanager
     def subscribed(self, run: Run) -> Iterator[None]:
-        """Count a subscriber. Cancel the run after the last one disconnects, unless it may continue."""
+        """Count a subscriber within a ``with`` block. After the last one, cancel the run unless it may continue."""
         run.subscribers += 1
         if run.cancel_timer is not None:
             run.cancel_timer.cancel()
@@ -133,7 +133,7 @@ class RunRegistry:
                 )
 
     async def drain(self) -> None:
-        """Refuse new turns, wait for running turns until the shutdown grace ends, then cancel them."""
+        """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, and cancel the others."""
         self.shutdown.set()
         if running := self._cache.running():
             await asyncio.wait([run.task for run in running if run.task], timeout=self._shutdown_grace)
@@ -148,14 +148,14 @@ class RunRegistry:
         await asyncio.gather(*(_cancel(run) for run in running))
 
     def abort_all(self, session_ids: Collection[str]) -> None:
-        """Cancel the running turns of sessions that other servers have taken over."""
+        """Cancel the running turns of the given sessions, because other servers have taken these sessions over."""
         for run in self._cache.running():
             if run.session_id in session_ids:
                 run.abort_error = SessionTaken(run.session_id)
                 run.cancel()
 
     async def aclose(self) -> None:
-        """Cancel running turns, store their partial answers and refuse new turns."""
+        """Refuse new turns, cancel the running turns and store their partial answers."""
         self.shutdown.set()
         if self._shutdown_task is not None:
             self._shutdown_task.cancel()
@@ -167,14 +167,14 @@ class RunRegistry:
             try:
                 run.begin()
                 running = self._engine.run(turn, run.publish, lambda: run.stopped)
-                del turn  # so that the engine can free the data of its images
+                del turn  # so that the engine can free the bytes of its images
                 result = await running
             finally:
                 await lock.__aexit__(*sys.exc_info())
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
-            logger.exception("Run failed while it ended run_id=%s", run.run_id)
+            logger.exception("Run failed unexpectedly run_id=%s", run.run_id)
             failure = error if isinstance(error, MochiError) else InternalError()
             result = replace(result or TurnResult(), failure=failure)
         run.result = result
@@ -185,11 +185,11 @@ class RunRegistry:
         else:
             self._end(run, "failed" if run.failure else "completed")
         for stored_error in (run.failure, run.model_failure):
-            if stored_error is not None:  # its frames refer to all data of the turn
+            if stored_error is not None:  # the traceback refers to all data of the turn
                 stored_error.__traceback__ = stored_error.__cause__ = stored_error.__context__ = None
 
     def _end(self, run: Run, state: RunState) -> None:
-        # The session lock is released before `done`, because a client may then start the next turn at once.
+        # The session lock is released before `done`, because a client may start its next turn on `done`.
         run.state = state
         self._on_ended(run)
         run.publish([Done(run.session_id)])
@@ -211,7 +211,7 @@ class RunRegistry:
 
 
 async def _cancel(run: Run, *, stopped: bool = False) -> None:
-    """Cancel a run and wait for its end. ``stopped`` means that a client requested it."""
+    """Cancel a run and wait until it has ended. ``stopped`` states whether a client has requested this."""
     run.stopped = run.stopped or stopped
     run.cancel()
     if run.task is not None:

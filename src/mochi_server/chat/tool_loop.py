@@ -13,7 +13,7 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome, fai
 
 @dataclass(frozen=True, slots=True)
 class ToolLoopLimits:
-    """Limits of the tool loop. After ``rounds`` or ``identical_calls``, the model must answer without tools."""
+    """Limits of the tool loop. At ``rounds`` or ``identical_calls`` in a row, the model must answer without tools."""
 
     rounds: int = 50
     identical_calls: int = 3
@@ -22,10 +22,10 @@ class ToolLoopLimits:
 
 @dataclass
 class ToolLoop:
-    """Tool loop of one turn. Complete messages go to ``writer``, events to ``publish``.
+    """Tool loop of one turn. ``writer`` stores complete messages; ``publish`` receives the events.
 
-    With ``may_announce``, a first answer without calls does not end the loop, because some models announce their tool
-    calls first.
+    If ``may_announce`` is true, a first answer without tool calls does not end the loop, because some models announce a
+    call before they make it.
     """
 
     model: ModelCall
@@ -38,10 +38,10 @@ class ToolLoop:
     _identical_calls: int = 0
 
     async def run(self, reminders: Sequence[Message] = ()) -> None:
-        """Run until the model answers without tool calls, or calls tools that the client runs.
+        """Run the loop until the model answers without tool calls, or calls tools that the client must run.
 
-        ``reminders`` are sent after the history in every request and never stored. At a limit, the model is called once
-        more without tools, so that the user gets an answer.
+        ``reminders`` are messages that follow the history in every request and are never stored. At a limit, the model
+        is called once more without tools, so that the user gets an answer.
         """
         for rounds_left in reversed(range(self.limits.rounds)):
             calls = await self._call_model(reminders)
@@ -63,7 +63,7 @@ class ToolLoop:
         await self.answer(reminders)
 
     async def answer(self, reminders: Sequence[Message] = ()) -> None:
-        """Request one answer without tools, and ignore tool calls in it."""
+        """Request one answer without offering tools. Tool calls in that answer are ignored."""
         await self._call_model(reminders, offers_tools=False)
 
     def _is_announcement(self, rounds_left: int) -> bool:
@@ -93,7 +93,7 @@ class ToolLoop:
         self.publish(events)
 
     async def _run_calls(self, calls: list[ToolInvocation]) -> bool:
-        """Run calls in order. Return whether all of them published their own events instead of ``tool_result``."""
+        """Run tool calls in order. Return whether every call published its own events instead of ``tool_result``."""
         have_own_events = True
         for call in calls:
             outcome = await self._run_call(call)

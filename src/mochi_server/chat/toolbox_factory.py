@@ -1,4 +1,4 @@
-"""Factory of the toolbox of a turn: the enabled tools of its session, and the tools of other sources."""
+"""Factory for a turn's toolbox, which contains the session's enabled tools and tools from other sources."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from mochi_server.tools.registry import ToolRegistry
 from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox, JoinedToolbox, Toolbox
 
 ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | None]]
-"""Function that returns further tools for a session, or None. The approver handles their approvals."""
+"""Function that returns a toolbox with further tools, or None. Its tools use the given approver."""
 
 
 @dataclass
@@ -27,9 +27,9 @@ class ToolboxFactory:
     sources: Sequence[ToolboxSource] = ()
 
     async def create(self, session: ChatSession, *, interactive: bool, tools: Sequence[str] | None = None) -> Toolbox:
-        """Create the toolbox of a session. ``tools`` replaces the session's enabled tools by names.
+        """Create the toolbox for a turn. ``tools`` names the tools to use instead of the session's enabled tools.
 
-        Without ``interactive``, tool calls cannot be approved.
+        If ``interactive`` is false, clients cannot approve tool calls.
         """
         enabled = EnabledTools(self.registry, self.store, session.session_id)
         if tools is not None:
@@ -45,7 +45,7 @@ class ToolboxFactory:
 
 @dataclass
 class EnabledTools:
-    """Enabled tools of a session, selected again when its settings change."""
+    """Enabled tools of a session, updated when its tool settings change."""
 
     registry: ToolRegistry
     store: SessionStore
@@ -54,7 +54,7 @@ class EnabledTools:
     _tools: Mapping[str, Tool] = field(default_factory=dict)
 
     async def current(self) -> Mapping[str, Tool]:
-        """Return the tools that the stored settings enable now."""
+        """Load the session's tool settings and return the enabled tools by name."""
         return await self.of((await self.store.load(self.session_id)).metadata.tool_settings)
 
     async def of(self, settings: ToolSettings) -> Mapping[str, Tool]:

@@ -1,4 +1,4 @@
-"""Turns: the request, the validated inputs and the result."""
+"""Data of a turn: the request, the validated inputs and the result."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class GenerationOptions:
-    """Generation options of one answer. None means the session's default, then the model's."""
+    """Generation options for one answer. None selects the session's default, or else the model's default."""
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
@@ -26,7 +26,7 @@ class GenerationOptions:
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """Request for a turn. Without a message, the last user message is answered again."""
+    """Request for a turn. If ``message`` is None, the model answers the last user message again."""
 
     message: str | None = None
     images: tuple[Image, ...] = ()
@@ -39,17 +39,17 @@ class TurnRequest:
     results: Sequence[Message] = ()
     """Results of tool calls that the client ran after an earlier turn. They are stored before the message."""
     continues: bool = False
-    """Whether the history is answered as it is, even if its last message is not from the user."""
+    """Whether the model continues after the last stored message, even if that message is not from the user."""
     instructions: str | None = None
     """Text that is added to the system prompt for this turn and never stored."""
     tools: Sequence[str] | None = None
-    """Names of tools that replace the enabled tools of the session."""
+    """Names of the tools to use instead of the session's enabled tools."""
     client_tools: frozenset[str] = frozenset()
     """Names of the tools that the client runs."""
     wrap_toolbox: Callable[[Toolbox], Toolbox] = lambda toolbox: toolbox
     """Function that adds the client's tools to the session's toolbox."""
     revision: str | None = None
-    """Expected revision of the history. Another revision raises ``SessionConflict``."""
+    """Expected revision of the session. If it has another revision, the request fails with ``SessionConflict``."""
     key: str | None = None
     responder: "Responder | None" = None
     """Function that answers instead of the session's model."""
@@ -82,7 +82,7 @@ class TurnResult:
     stored: Sequence[Message] = ()
     """Messages that the turn added, oldest first."""
     repeated: Sequence[Message] = ()
-    """Messages of an earlier turn that this turn sends again."""
+    """Messages of an earlier turn that this turn sends to the client again."""
     outcomes: Sequence[ToolOutcome] = ()
     handed_back: Sequence[ToolInvocation] = ()
     """Tool calls that the client must run after the turn."""
@@ -92,12 +92,12 @@ class TurnResult:
 
     @property
     def answer(self) -> Message | None:
-        """Last answer, or None. Tool results may follow it if some of its calls belong to the client."""
+        """Last answer of the turn, or None. Tool results may follow it if the client must run others of its calls."""
         return last_answer(self.stored) or last_answer(self.repeated)
 
     @property
     def window_object(self) -> dict[str, Any]:
-        """Context window for responses. ``usage_tokens`` is Ollama's count of prompt and answer."""
+        """Context window as a JSON object. ``usage_tokens`` is Ollama's token count of prompt and answer."""
         return {
             "current_window": self.window.window if self.window else None,
             "usage_tokens": usage_tokens(self.answer),
@@ -105,7 +105,7 @@ class TurnResult:
         }
 
     def completed(self) -> MessageComplete:
-        """Return the event that ends an answered turn."""
+        """Return the event that reports the complete answer."""
         message = self.answer
         assert message is not None  # noqa: S101 - without an answer, the turn has failed
         return MessageComplete(

@@ -15,11 +15,11 @@ from mochi_server.util.clock import now
 
 _LONG_CHARS = 4000
 _MAX_CHARS_PER_TOKEN = 8
-"""Maximum average of characters per token in a text of more than ``_LONG_CHARS`` characters."""
+"""Highest plausible average of characters per token, for texts longer than ``_LONG_CHARS``."""
 
 
 class TurnWindow:
-    """Context window for the requests of a turn, as decided by the registry."""
+    """Context window that the window registry has chosen for the requests of a turn."""
 
     def __init__(self, windows: WindowRegistry, model: ModelInfo, session: ChatSession, history: History) -> None:
         self.decision: WindowDecision | None = None
@@ -30,14 +30,14 @@ class TurnWindow:
         self._session = session
         self._previous_model = previous_model(history)
         self._last_usage = 0
-        """Tokens of the conversation by Ollama's latest count, or 0 if that count no longer applies."""
+        """Ollama's latest token count of the conversation, or 0 if that count no longer applies."""
         if Checkpoint.from_dict(session.metadata.compaction) is None and self._previous_model == session.model:
             self._last_usage = usage_tokens(last_answer(history)) or 0
         self._stepped_down = False
 
     @property
     def size(self) -> int | None:
-        """Window in tokens, or None if requests have no ``num_ctx``."""
+        """Window in tokens, or None if the requests do not set ``num_ctx``."""
         return self.decision.window if self.decision else None
 
     async def decide(self, prompt: PromptSize) -> None:
@@ -48,7 +48,7 @@ class TurnWindow:
             previous_model=self._previous_model,
             required_tokens=max(self.estimate(prompt), self._last_usage),
         )
-        # Keep the reason of the decision that changed the window: later ones report `no_adjustment`.
+        # Keep the decision that changed the window, because later decisions have the reason `no_adjustment`.
         if self.decision is None or decision.window != self.decision.window:
             self.decision = decision
         self.is_loaded = decision.is_loaded
@@ -57,7 +57,7 @@ class TurnWindow:
         return self._windows.estimate(self._model, prompt.characters, prompt.images)
 
     def answer_limit(self, prompt: PromptSize, num_predict: object) -> int | None:
-        """Return how many tokens the window leaves for an answer, or None if ``num_predict`` is a lower limit."""
+        """Return how many tokens are free for an answer, or None if ``num_predict`` is lower or no window is set."""
         if self.size is None:
             return None
         room = max(self.size - self.estimate(prompt), MIN_ANSWER_TOKENS)
@@ -65,7 +65,7 @@ class TurnWindow:
         return room if is_limited else None
 
     def record_usage(self, last: Line, prompt: PromptSize, limit: int | None) -> list[ChatEvent]:
-        """Record Ollama's token counts, with the ``answer_limit`` of the request. Return warnings about cut texts."""
+        """Record the token counts in Ollama's last line. Return a warning event for a truncated prompt or answer."""
         prompt_tokens, tokens = last.get("prompt_eval_count"), last.get("eval_count")
         events: list[ChatEvent] = []
         if isinstance(prompt_tokens, int) and self._is_truncated(prompt_tokens, prompt.characters):
@@ -79,16 +79,16 @@ class TurnWindow:
         return events
 
     def used_tokens(self, last: Line, prompt: PromptSize) -> int:
-        """Return the tokens of a prompt and its answer, of which ``last`` is the last line."""
+        """Return how many tokens a prompt and its answer use. ``last`` is the last line of Ollama's response."""
         counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
         prompt_tokens = max(counted, self.estimate(prompt)) if isinstance(counted, int) else self.estimate(prompt)
         return prompt_tokens + (answered if isinstance(answered, int) else 0)
 
     def adapt(self, refusal: OllamaError, prompt: PromptSize) -> bool:
-        """Change the window after a refusal. Return False if only a shorter prompt can help.
+        """Change the window after Ollama has refused a prompt. Return False if only a shorter prompt can succeed.
 
         Raises:
-            OllamaError: The model does not fit into memory with a smaller window either.
+            OllamaError: The model does not fit into memory even with a smaller window.
             ContextOverflow: The prompt is too long, and the server does not set ``num_ctx``.
         """
         if is_out_of_memory(refusal):
@@ -107,7 +107,7 @@ class TurnWindow:
         return is_grown
 
     def observe_refusal(self, refusal: OllamaError, prompt: PromptSize) -> int:
-        """Calibrate the token estimate with a refused prompt, and return the tokens of the prompt."""
+        """Calibrate the token estimate with a refused prompt. Return the prompt's number of tokens."""
         tokens = refused_tokens(refusal) or self.estimate(prompt) * 2
         self._windows.observe(self._model, prompt.characters, tokens, prompt.images)
         return tokens
@@ -123,7 +123,7 @@ class TurnWindow:
             await store.patch(stored.session_id, {"context_window_config": after})
 
     def _is_full(self, prompt: object, answer: object, limit: int) -> bool:
-        """Return whether token counts reach the limit. Some models end earlier with the same reason."""
+        """Return whether an answer reached its limit or filled the window. Some models report `length` earlier."""
         if not isinstance(answer, int):
             return False
         return answer >= limit or (isinstance(prompt, int) and prompt + answer >= (self.size or 0))
@@ -131,8 +131,8 @@ class TurnWindow:
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
         """Return whether a token count proves that Ollama truncated the prompt.
 
-        The count fills the window or is too small for the text. A count that falls between turns proves nothing,
-        because old versions of Ollama do not count cached tokens.
+        The proof is a count that fills the window, or a count that is too small for the text. A count below that of the
+        previous turn proves nothing, because old versions of Ollama do not count cached tokens.
         """
         if self.size is not None and prompt_tokens >= self.size:
             return True

@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 class TurnWriter:
-    """Writer of one turn. The caller must hold the session lock.
+    """Writer that stores the messages of one turn. The caller must hold the session lock.
 
-    A regenerated answer replaces the old answer only when it is complete. Until then its messages stay in memory.
+    A regenerated answer stays in memory until it is complete, and then replaces the old answer.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class TurnWriter:
         self._client_tools = request.client_tools
         self._answer: ResponseBuilder | None = None
         self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
-        """Calls without a stored result by index, with their outcome if they have run."""
+        """Tool calls without a stored result, by index. The outcome is set when the call has run."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._initial_write: asyncio.Future[None] | None = None
@@ -64,19 +64,19 @@ class TurnWriter:
             key = None if request.key is None else key_digest(self._session_id, request.key)
             self._new_messages.append(user_message(request.message, request.images, key_digest=key))
         self.history: History = session.history.extended(self._new_messages)
-        """Messages of the session at the start of the turn, with the new messages."""
+        """History of the session including the new messages of this request."""
         history, user_index = self.history, last_user_index(self.history)
         self._user_index = user_index if user_index is not None else len(history)
         end = len(history) if request.continues else self._user_index + 1
         self._is_regeneration = end < len(history)
         self._revision = session.revision if self._is_regeneration else None
         self.messages, self.turn_start = with_instructions(history.prefix(end), self._user_index, request.instructions)
-        """Messages for the model, and the position of the user message to answer in them."""
+        """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
 
     def begin(self, images: Sequence[Image] = (), on_end: Callable[[bool], None] = lambda _: None) -> None:
-        """Start to store the user message with its images.
+        """Begin to store the user message and its images in the background.
 
-        The model is called meanwhile, because the disk is slow. ``on_end`` receives whether the message is stored.
+        The model call does not wait for this write. ``on_end`` receives True if the message was stored, else False.
         """
         if not self._new_messages:
             on_end(True)
@@ -93,7 +93,7 @@ class TurnWriter:
         self._initial_write = asyncio.ensure_future(store())
 
     async def wait_until_stored(self) -> None:
-        """Wait until the user message is stored. After a failure, raise its error at every call."""
+        """Wait until the user message is stored. If that write failed, every call raises its error."""
         if self._initial_write is not None:
             await asyncio.shield(self._initial_write)
             self._initial_write = None
@@ -102,13 +102,13 @@ class TurnWriter:
         self._answer = answer
 
     def schedule_flush(self) -> None:
-        """Schedule a flush of the partial answer, so that a crash loses only seconds."""
+        """Schedule a write of the partial answer, so that a crash loses only the last seconds of text."""
         if self._timer is None and not self._is_regeneration:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(self._schedule.following(loop.time()), self._flush)
 
     async def add(self, message: Message, *, last: bool = False) -> None:
-        """Store a complete answer message. ``last`` means that it ends the turn."""
+        """Store a complete answer message. ``last`` states whether the answer ends the turn."""
         await self._finish_writes()
         if handed_back := self._handed_back(message):
             message["handed_back"] = handed_back
@@ -120,20 +120,20 @@ class TurnWriter:
 
     async def add_result(self, call: ToolInvocation, outcome: ToolOutcome) -> None:
         self.outcomes.append(outcome)
-        self._open_calls[call.index] = (call, outcome)  # for a turn that is cancelled before it is stored
+        self._open_calls[call.index] = (call, outcome)  # `interrupt` stores it if the turn is cancelled first
         await self._finish_writes()
         await run_shielded(self._add(tool_message(call, outcome), result_of=call))
 
     def return_to_client(self, call: ToolInvocation) -> None:
-        """Return a tool call to the client, which sends its result in a later turn."""
+        """Register that the client must run a tool call. The client sends the result in a later turn."""
         self.handed_back.append(call)
         del self._open_calls[call.index]
 
     async def interrupt(self, is_stopped: Callable[[], bool] = lambda: False) -> MochiError | None:
-        """Store the partial answer, marked as interrupted, and the results of open tool calls.
+        """Store the partial answer of an interrupted turn and the results of its open tool calls.
 
-        A partial answer replaces an earlier answer only if a client has stopped the turn. Return the error if this
-        write or the write of the user message failed.
+        Return the error if this write or the write of the user message failed, else None. A partial regenerated answer
+        replaces the old answer only if a client has stopped the turn.
         """
         try:
             await run_shielded(self._interrupt(is_stopped))
@@ -159,7 +159,7 @@ class TurnWriter:
             await self._append(messages)
 
     def _results_of_open_calls(self) -> list[Message]:
-        """Return the results of open calls. Calls without an outcome are marked as interrupted."""
+        """Return result messages for the open tool calls. Calls without an outcome are marked as interrupted."""
         open_calls, self._open_calls = self._open_calls, {}
         messages: list[Message] = []
         for call, outcome in open_calls.values():
@@ -172,7 +172,7 @@ class TurnWriter:
 
     async def _add(self, message: Message, *, last: bool = False, result_of: ToolInvocation | None = None) -> None:
         if not self._is_regeneration:
-            # Unfinished results are stored with the calls, so that after a crash each call has a result.
+            # Placeholder results are stored with the calls, so that after a crash each call has a result.
             await self._append([message], ends_turn=last, unfinished=self._unfinished_calls(result_of))
         elif last:
             await self._replace([*self.stored, message])
@@ -200,7 +200,7 @@ class TurnWriter:
             self._flushing = asyncio.get_running_loop().create_task(self._store_partial(message))
 
     def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
-        """Return the message that crash recovery turns into results of the other open calls, or None."""
+        """Return a message from which crash recovery creates results of the calls that are still open, or None."""
         open_calls = [call for call, _ in self._open_calls.values() if call is not ended]
         if not open_calls:
             return None
@@ -222,7 +222,7 @@ class TurnWriter:
             logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error.message)
 
     async def _finish_writes(self) -> None:
-        """Wait for running writes and cancel the next flush."""
+        """Cancel the scheduled flush and wait for running writes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""Retry of writes after the database was unreachable."""
+"""Retry of writes while the database is unreachable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,10 +26,10 @@ class WriteRetry:
         self._closed.set()
 
     async def run(self, write: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Run a write and return its result. Retry with growing pauses until the time limit.
+        """Run a write and return its result. While the storage is unavailable, retry with growing pauses.
 
         Raises:
-            StorageUnavailable: The last attempt failed.
+            StorageUnavailable: The storage was still unavailable at the time limit or at shutdown.
             MochiError: The write failed with another error, which is not retried.
         """
         clock = asyncio.get_running_loop().time

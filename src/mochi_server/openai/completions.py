@@ -1,4 +1,4 @@
-"""Completions of OpenAI's API as turns: in a session, with an agent, or in an unstored conversation."""
+"""Completions of OpenAI's API, executed as turns: in a session, by an agent, or in an unstored conversation."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -28,19 +28,19 @@ from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.clock import new_id
 
 PREFIX = "agent:"
-"""Prefix of model names that select an agent. The agent answers in its own session."""
+"""Prefix of the model names that select an agent, such as `agent:researcher`."""
 
 _DEFAULT_POLICY = ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
 _NO_MODEL = "Ollama has no chat model. Install one with `ollama pull qwen3`."
 
 
 class EphemeralConversations:
-    """Unstored conversations of one request each. They are deleted when their turns end."""
+    """Unstored conversations, each for one request. A conversation is deleted when its turn ends."""
 
     def __init__(self) -> None:
         self.sessions = MemorySessionStore()
         self.agent_chats = MemorySessionStore()
-        """Conversations with agents. Each has the ID of its session."""
+        """Conversations with agents. Each has the same ID as its session in ``sessions``."""
 
     def turn_starting(self, _: str) -> None: ...
 
@@ -53,7 +53,7 @@ class EphemeralConversations:
 
 @dataclass(frozen=True)
 class TurnBackend:
-    """Stores and services for either stored or unstored conversations."""
+    """Stores and services for one kind of conversation: stored or unstored."""
 
     store: SessionStore
     runs: RunRegistry
@@ -63,7 +63,7 @@ class TurnBackend:
 
 @dataclass(frozen=True)
 class CompletionRun:
-    """Run that answers a request, and its registry."""
+    """Run that answers a request, and the registry that contains the run."""
 
     runs: RunRegistry
     run: Run
@@ -71,7 +71,7 @@ class CompletionRun:
 
 @dataclass(eq=False)
 class Completions:
-    """Service that starts turns for requests of OpenAI's API."""
+    """Service that starts turns for completion requests of OpenAI's API."""
 
     client: AsyncOllamaClient
     sessions: SessionService
@@ -88,12 +88,12 @@ class Completions:
         return [model.name for model in await self.client.list_models()] + agents
 
     async def check_model(self, name: str) -> None:
-        """Raise ``ModelNotFound``, ``AgentNotFound`` or ``AgentInvalid`` if no model or agent has the name."""
+        """Raise ``ModelNotFound``, ``AgentNotFound`` or ``AgentInvalid`` unless ``name`` is a valid model or agent."""
         if await self._agent(name) is None:
             await self.client.find_model(name)
 
     async def start(self, request: CompletionInput) -> CompletionRun:
-        """Start the turn that answers a request. Raises ``MochiError`` if it cannot start."""
+        """Start the turn that answers a request. Raise ``MochiError`` if the turn cannot start."""
         known = (await self.tools.catalogue()).tools if request.tools else {}
         for name in request.tools or ():
             if name not in known:
@@ -148,7 +148,7 @@ class Completions:
     async def _start_unstored(
         self, session: ChatSession, turn: TurnRequest, messages: Sequence[Message] = (), images: Sequence[Image] = ()
     ) -> CompletionRun:
-        """Start a turn in an unstored conversation."""
+        """Create an unstored conversation and start a turn in it."""
         backend = self.ephemeral
         created = await backend.store.create(session)
         try:
@@ -159,7 +159,7 @@ class Completions:
             raise
 
     async def _agent(self, name: str) -> AgentDefinition | None:
-        """Return the agent for a model name, or None for a model. Raises ``AgentNotFound`` and ``AgentInvalid``."""
+        """Return the agent with this name, or None if it names a model. Raise ``AgentNotFound`` or ``AgentInvalid``."""
         if not name.startswith(PREFIX):
             return None
         agent = name.removeprefix(PREFIX)
@@ -180,7 +180,7 @@ class Completions:
 
 
 def _check_capabilities(request: CompletionInput, model: ModelInfo, images: Collection[object]) -> None:
-    """Raise ``ValidationFailed`` for tools or images that the model does not support."""
+    """Raise ``ValidationFailed`` if the request has tools or images that the model does not support."""
     if request.may_call and (request.client_tools or request.tools) and not model.can("tools"):
         raise invalid_parameter("tools", f"model {model.name!r} does not support tools; use another model")
     if images and not model.can("vision"):
@@ -188,7 +188,7 @@ def _check_capabilities(request: CompletionInput, model: ModelInfo, images: Coll
 
 
 def _instruction(request: CompletionInput) -> str:
-    """Return the last message. Raises ``ValidationFailed`` for requests that agents do not support."""
+    """Return the text of the last message. Raise ``ValidationFailed`` for requests that agents do not support."""
     if request.client_tools or request.tools is not None:
         raise invalid_parameter("tools", "agents use their own tools only; leave out this field")
     if request.images:
@@ -200,7 +200,7 @@ def _instruction(request: CompletionInput) -> str:
 
 
 def _agent_session(agent: AgentDefinition, request: CompletionInput, session_id: str) -> ChatSession:
-    """Create the session of an agent. It contains the messages before the instruction."""
+    """Create an agent's session. It contains the messages of the request except the last one, which is the task."""
     session = ChatSession.create(SessionCreationOptions(request.model))
     session.metadata.session_id = session_id
     session.metadata.extra[OWNER] = agent.name

@@ -12,26 +12,26 @@ _CODES = {
     ContextOverflow.code: "context_length_exceeded",
     AgentNotFound.code: "model_not_found",
 }
-"""OpenAI's names of error codes. Other codes are sent in lower case."""
+"""OpenAI's error codes, by this server's error codes. Codes that are not listed are sent in lower case."""
 
 _KINDS = {"missing": "missing_required_parameter"}
 AS_TEXT, AS_PARTS = "as text", "as parts"
 _UNION_MEMBERS = {"system", "developer", "user", "assistant", "tool", "str", "bool"}
-"""Parts of pydantic's path of an invalid field that name a union member instead of a field."""
+"""Names of union members that pydantic adds to the path of an invalid field."""
 
 
 def invalid_parameter(param: str, message: str) -> ValidationFailed:
-    """Return the error for an invalid request field."""
+    """Return the error for an invalid value of the request field ``param``."""
     return ValidationFailed(f"{param}: {message}", errors=[{"loc": ["body", param], "msg": message, "type": "value"}])
 
 
 def openai_status(error: MochiError) -> int:
-    """Return the HTTP status of an error. OpenAI uses 400 instead of 422."""
+    """Return the HTTP status for an error. OpenAI's API uses 400 instead of 422."""
     return 400 if error.status == 422 else error.status
 
 
 def openai_error(error: MochiError) -> dict[str, Any]:
-    """Return the body of an error response, or the last chunk of a failed stream."""
+    """Return an error in OpenAI's format, for an error response or as the last chunk of a failed stream."""
     message, code, param = error.message, _CODES.get(error.code, error.code.lower()), None
     if isinstance(error, ValidationFailed):
         message, code, param = _first_problem(error)
@@ -46,7 +46,7 @@ def openai_body(error: MochiError) -> bytes:
 
 
 def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:
-    """Return the message, the code and the field of the first problem."""
+    """Return the message, the code and the field of the first invalid value in the request."""
     problems = error.details.get("errors")
     if not problems:
         return error.message, "invalid_request", None
@@ -63,5 +63,5 @@ def _path(location: Sequence[str | int]) -> str:
     for step in location[1:]:
         if isinstance(step, int) or (step not in _UNION_MEMBERS and re.fullmatch("[a-z_]+", step)):
             steps.append(step)
-    steps = [step for step, before in zip(steps, ["", *steps], strict=False) if step != before]  # without repeated tags
+    steps = [step for step, before in zip(steps, ["", *steps], strict=False) if step != before]  # omit repeated tags
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")

@@ -1,4 +1,4 @@
-"""Mapping of OpenAI's requests to turns."""
+"""Mapping of completion requests in OpenAI's format to turn requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from mochi_server.util.clock import new_id, now
 
 @dataclass(frozen=True, slots=True)
 class CompletionInput:
-    """Validated request with messages in the stored format. None means the default of the session or the model."""
+    """Validated completion request with messages in the stored format. None selects the session's default."""
 
     model: str
     messages: list[Message]
@@ -34,7 +34,7 @@ class CompletionInput:
 
     @property
     def messages_with_images(self) -> list[Message]:
-        """Messages with references to their images."""
+        """Messages of the request, with the names of their images."""
         return [
             {**message, "images": [image.reference for image in self.images[index]]}
             if self.images.get(index)
@@ -44,13 +44,13 @@ class CompletionInput:
 
     @property
     def new_messages(self) -> list[Message]:
-        """Messages after the last answer, which the session may not have yet."""
+        """Messages of the request after its last answer. The session may not contain them yet."""
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
         return self.messages[last + 1 :]
 
 
 def to_turn_request(request: CompletionInput) -> TurnRequest:
-    """Return the turn for a request without a session."""
+    """Convert a completion request without a session to a turn request."""
     # Not a closure over the request, which would stay in memory with the turn.
     wrap = partial(_wrap_client_tools, request.client_tools, request.may_call)
     names = frozenset(tool["function"]["name"] for tool in request.client_tools) if request.may_call else frozenset()
@@ -60,10 +60,10 @@ def to_turn_request(request: CompletionInput) -> TurnRequest:
 
 
 def to_session_turn_request(session: ChatSession, request: CompletionInput) -> TurnRequest:
-    """Return the turn for a request in a session. The prompt contains the history of the session, not of the request.
+    """Convert a completion request in a session to a turn request. The model receives the session's history.
 
-    From the request, the turn adds the user message after the last answer, and results of pending tool calls. Clients
-    repeat requests after a timeout: if the session has that message without a complete answer, it is not added again.
+    The turn stores the user message after the request's last answer, and results of pending tool calls. If a client
+    repeats a request after a timeout, and its message is stored but not completely answered, it is not stored again.
     """
     turn = replace(
         to_turn_request(request),
@@ -90,14 +90,14 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
 
 
 def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], may_call: bool, own: Toolbox) -> Toolbox:
-    """Return the tools of a turn. Client tools take precedence over server tools with the same name."""
+    """Return the toolbox of a turn. Client tools take precedence over server tools with the same name."""
     if not may_call:
         return ClosedToolbox()
     return JoinedToolbox(ClientToolbox(client_tools), own) if client_tools else own
 
 
 def _is_unanswered(session: ChatSession, message: Message) -> bool:
-    """Return whether a message equals the last user message of the session, which has no complete answer."""
+    """Return whether ``message`` equals the session's last user message, and that message has no complete answer."""
     position = last_user_index(session.history)
     if position is None:
         return False
@@ -108,7 +108,7 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
 
 
 def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]:
-    """Return the results of pending calls as stored messages. Raises ``ValidationFailed`` for unknown call IDs."""
+    """Return results of pending tool calls in the stored format. Raise ``ValidationFailed`` for unknown call IDs."""
     names = {call.get("id"): call["function"]["name"] for m in session.history for call in m.get("tool_calls") or ()}
     pending = _pending_calls(session)
     results: list[Message] = []
@@ -126,7 +126,7 @@ def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]
 
 
 def _pending_calls(session: ChatSession) -> set[str]:
-    """Return the IDs of the last tool calls of the session that have no result."""
+    """Return the IDs of the tool calls in the session's last answer that have no result yet."""
     answered: set[str] = set()
     for message in reversed(session.history):
         if message["role"] == "tool":

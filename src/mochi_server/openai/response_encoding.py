@@ -28,21 +28,21 @@ _NO_SOURCE = ""
 
 @dataclass
 class DeltaReader:
-    """Converter of a run's events to pieces of content and reasoning. A blank line separates rounds and sources.
+    """Converter of a run's events to pieces of content and reasoning. Blank lines separate rounds and sources.
 
-    Text of agents is reasoning. With ``agent_answers``, the execution text of an agent is content.
+    Text from agents is reasoning. If ``agent_answers`` is true, an agent's execution text is content instead.
     """
 
     agent_answers: bool = False
     notices: list[dict[str, Any]] = field(default_factory=list)
-    """Warnings and compactions, for the end of the response."""
+    """Warnings and compactions, which are added at the end of the response."""
     _emitted_characters: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
-    """Number of characters of the model's text, so that only new text of a snapshot is emitted."""
+    """Number of characters of the model's text emitted so far. A snapshot repeats this text."""
     _sources: dict[Kind, str] = field(default_factory=dict)
     """Event type of the last text of each kind, or ``_NO_SOURCE`` after the end of a round."""
 
     def pieces(self, batch: Batch) -> Iterator[Piece]:
-        """Yield the new pieces of text of a batch."""
+        """Yield the kind and the text of each new piece in a batch of events."""
         for _, name, payload in batch.events():
             event = name.decode()
             if (kind := _DELTA_KINDS.get(event)) is not None:
@@ -79,7 +79,7 @@ class DeltaReader:
 
 
 class ChunkEncoder:
-    """Encoder of a run as JSON chunks. With ``include_usage``, the last chunk has the token counts."""
+    """Encoder of a run as JSON chunks in OpenAI's format. With ``include_usage``, a last chunk has the token counts."""
 
     def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
         self._head = _head(run, model, "chat.completion.chunk") | ({"usage": None} if include_usage else {})
@@ -96,7 +96,7 @@ class ChunkEncoder:
             yield self._chunk(_delta(kind, text))
 
     def closing(self, run: Run) -> Iterator[bytes]:
-        """Yield the last chunks, after the end of the run."""
+        """Yield the last chunks. Call this after the run has ended."""
         if run.failure is not None:
             yield orjson.dumps(openai_error(run.failure), default=str)
         else:
@@ -113,7 +113,7 @@ class ChunkEncoder:
 
 
 async def encode_completion(run: Run, model: str) -> bytes:
-    """Wait for the end of a run, and return the completion as JSON. Raises the error of a failed run."""
+    """Wait until a run has ended, and return the completion as JSON. If the run failed, raise its error."""
     head, reader = _head(run, model, "chat.completion"), DeltaReader(agent_answers=run.request.responder is not None)
     pieces: dict[Kind, list[str]] = {"content": [], "reasoning": []}
 
@@ -135,7 +135,7 @@ async def encode_completion(run: Run, model: str) -> bytes:
 
 
 def _head(run: Run, model: str, kind: str) -> dict[str, Any]:
-    """Return the first fields of each response. ``model`` is the name in the request."""
+    """Return the fields that every response has. ``model`` is the model name in the request."""
     return {"id": f"chatcmpl-{run.run_id}", "object": kind, "created": int(time.time()), "model": model}
 
 
@@ -148,7 +148,7 @@ def _message(turn: TurnResult, content: str, reasoning: str) -> dict[str, Any]:
 
 
 def _delta(kind: Kind, text: str) -> dict[str, str]:
-    """Return the field for a piece of text. Clients read reasoning from either of two fields."""
+    """Return the JSON fields for a piece of text. Reasoning has two fields, because clients read either of them."""
     return {"content": text} if kind == "content" else {"reasoning_content": text, "reasoning": text}
 
 
@@ -181,6 +181,6 @@ def _usage(turn: TurnResult) -> dict[str, int]:
 
 
 def _extra_fields(turn: TurnResult, reader: DeltaReader) -> dict[str, Any]:
-    """Return the results that OpenAI's format does not have. Clients ignore unknown fields."""
+    """Return this server's additional response fields. Clients of OpenAI's API ignore unknown fields."""
     executed = [outcome.executed() for outcome in turn.outcomes]
     return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": reader.notices}

@@ -1,4 +1,4 @@
-"""Comparison of models: several models answer one prompt in sequence. Nothing is stored."""
+"""Comparison of models: several models answer one prompt in sequence. The server stores no answers."""
 
 import asyncio
 import time
@@ -18,12 +18,12 @@ from mochi_server.util.shielding import run_shielded
 MAX_MODELS = 3
 
 _LAST_EVENTS_SECONDS = 0.3
-"""Time for clients to receive the last events during a shutdown, in seconds."""
+"""Maximum wait in seconds until clients have received the last events during a shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Name and provider of the next model."""
+    """Name and provider of the model that answers next."""
 
     modelId: str
     modelName: str
@@ -41,7 +41,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Part of the response, or of the thinking before it."""
+    """Part of a model's response or of its thinking."""
 
     modelId: str
     delta: str
@@ -50,7 +50,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingChunk(Chunk):
-    """Part of the thinking, which is not part of the response."""
+    """Part of a model's thinking. It is not part of the response."""
 
     kind: str = "thinking"
 
@@ -65,7 +65,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Complete response. Times are in milliseconds; tokens are Ollama's counts."""
+    """Complete response of a model. Times are in milliseconds. Token counts come from Ollama."""
 
     modelId: str
     response: str
@@ -79,7 +79,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The model has failed. It has no further events."""
+    """The model has failed. The server sends no further events for this model."""
 
     modelId: str
     error: str
@@ -99,7 +99,7 @@ CompareEvent = Metadata | Start | Chunk | ThinkingChunk | End | Answered | Faile
 
 @dataclass(frozen=True)
 class Comparison:
-    """Validated request. ``models`` pairs each requested ID with its model."""
+    """Validated request for a comparison. ``models`` has each requested ID with its model."""
 
     models: Sequence[tuple[str, ModelInfo]]
     messages: list[ChatMessage]
@@ -108,7 +108,7 @@ class Comparison:
 
 
 class CompareService:
-    """Service that compares models of one Ollama. ``shutdown_grace`` is in seconds."""
+    """Service that compares models. At shutdown, running comparisons get ``shutdown_grace`` seconds to end."""
 
     def __init__(self, client: AsyncOllamaClient, windows: WindowRegistry, *, shutdown_grace: float = 5) -> None:
         self._client = client
@@ -116,10 +116,10 @@ class CompareService:
         self._shutdown_grace = shutdown_grace
         self._is_draining = self._is_cancelling = False
         self._running: dict[asyncio.Future[None], asyncio.Task[None]] = {}
-        """Task of each comparison, by a future that is done when the client has received all events."""
+        """Task of each comparison. The key is a future that completes when the client has received all events."""
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """Find models by name, or by their number in the list of models, counted from 1.
+        """Return each requested ID with its model. An ID is a model name or a position in the model list, from 1.
 
         Raise ``InvalidComparison`` for invalid IDs, and ``ShuttingDown`` during a shutdown.
         """
@@ -134,7 +134,7 @@ class CompareService:
         return [(_display_name(model_id), await self._model(model_id)) for model_id in model_ids]
 
     async def run(self, comparison: Comparison) -> AsyncGenerator[CompareEvent, None]:
-        """Yield the events of all models in the requested order. A failed model does not affect the others."""
+        """Run the models in the requested order and yield their events. A failed model does not affect the others."""
         events: asyncio.Queue[CompareEvent | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         task, received = loop.create_task(self._compare(comparison, events.put_nowait)), loop.create_future()
@@ -152,14 +152,14 @@ class CompareService:
             received.set_result(None)
 
     async def drain(self) -> None:
-        """Refuse new comparisons, wait for running comparisons until the grace ends, then cancel them."""
+        """Refuse new comparisons, wait at most ``shutdown_grace`` seconds for running ones, and cancel the others."""
         self._is_draining = True
         if self._running:
             await asyncio.wait(self._running, timeout=self._shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
-        """Cancel running comparisons, with an ``error`` event for each model that has not answered."""
+        """Cancel running comparisons, and send an ``error`` event for each model that has not answered."""
         self._is_draining = self._is_cancelling = True
         for task in self._running.values():
             task.cancel()

@@ -1,6 +1,6 @@
-"""Context windows, one per model, because Ollama reloads a model when ``num_ctx`` changes.
+"""Context windows of models. Sessions share a model's window, because Ollama reloads the model to change it.
 
-A window doubles when needed and shrinks only when Ollama runs out of memory. Sizes are in tokens.
+A window doubles when prompts need more room, and shrinks only when Ollama runs out of memory. Sizes are in tokens.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,30 +12,30 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 
 _GROWTH_FACTOR = 2
-"""Growth factor. A window also grows when it has less than this many times the required tokens."""
+"""Factor by which a window grows. A window grows when it is smaller than this factor times the required tokens."""
 
 _REFUSAL_MARGIN = 1.5
-"""Size of the new window after a refusal, relative to the refused prompt."""
+"""Minimum size of the window after Ollama refused a prompt, as a multiple of the tokens in that prompt."""
 
 _MIN_WINDOW = 512
 _DEFAULT_LIMIT = 131_072
 
 _TOKENS_PER_CHAR = 1 / 3.5
-"""Estimate for prose before the model's own ratio is known, a little too high."""
+"""Estimated tokens per character of prose, slightly too high. It is used until the model's ratio is known."""
 
 _MIN_CALIBRATION_CHARS = 400
 """Minimum prompt length for calibration. In shorter prompts, the chat template distorts the ratio."""
 _MAX_TOKENS_PER_CHAR = 2
-"""Upper limit of the calibrated ratio. Higher counts do not come from text."""
+"""Upper limit of the calibrated tokens per character. Text does not have a higher ratio."""
 
 IMAGE_TOKENS = 768
-"""Ollama's own estimate of the tokens of an image. Models need from 256 to several thousand."""
+"""Estimated tokens per image, as in Ollama. Models use from 256 to several thousand tokens for an image."""
 _MAX_ADJUSTMENTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for one request. A ``window`` of None sends no ``num_ctx``. ``loaded`` is the current window."""
+    """Context window for one request. If it is None, no ``num_ctx`` is sent. ``loaded`` is the window in Ollama now."""
 
     window: int | None
     reason: str
@@ -60,13 +60,13 @@ class ManualWindow:
 class _ModelWindow:
     window: int | None = None
     ceiling: int | None = None
-    """Largest window that may fit into memory, after Ollama ran out of memory."""
+    """Upper limit of the window after Ollama has run out of memory, or None."""
     override: ManualWindow | None = None
     released: bool = False
-    """Whether a stored manual window no longer applies."""
+    """Whether manual windows that sessions have stored are ignored for this model."""
     tokens_per_char: float | None = None
     before_reduction: tuple[int | None, int | None] | None = None
-    """Window and ceiling before the last reduction."""
+    """Values of ``window`` and ``ceiling`` before ``step_down`` halved the window."""
 
 
 async def _no_loaded_models() -> Mapping[str, int]:
@@ -74,9 +74,9 @@ async def _no_loaded_models() -> Mapping[str, int]:
 
 
 class WindowRegistry:
-    """Registry of the context windows of all models. Without ``dynamic``, only users set windows.
+    """Registry of the context window of each model. If ``dynamic`` is false, only users set windows.
 
-    ``loaded`` returns the current windows of the loaded models by qualified name.
+    ``loaded`` returns the current windows of the models in memory, by qualified model name.
     ``on_adjusted`` is called with the reason when the window of a session changes.
     """
 
@@ -90,7 +90,7 @@ class WindowRegistry:
     ) -> None:
         self.dynamic = dynamic
         self.on_compacted = on_compacted
-        """Callback for each compaction of a prompt."""
+        """Callback that is called after each compaction of a prompt."""
         self._on_adjusted = on_adjusted
         self._loaded = loaded
         self._entries: dict[str, _ModelWindow] = {}
@@ -105,16 +105,16 @@ class WindowRegistry:
         required_tokens: int = 0,
         ignore_override: bool = False,
     ) -> WindowDecision:
-        """Choose the context window for a request of a session. ``ignore_override`` ignores a manual window.
+        """Choose the context window for a request in a session. With ``ignore_override``, ignore a manual window.
 
-        ``config`` is the stored ``context_window_config``. ``previous_model`` gave the latest answer.
+        ``config`` is the session's ``context_window_config``. ``previous_model`` is the model of the latest answer.
         ``required_tokens`` is the size of the prompt.
         """
         loaded = (await self._loaded()).get(qualified_name(model.name))
         entry = self._entry(model.name)
         stored = config.get("current_window")
         if entry.override is None and not entry.released and config.get("manual_override") and isinstance(stored, int):
-            self.override(model, stored, session_id)  # set before a restart
+            self.override(model, stored, session_id)  # a user set it before a restart
         if entry.override is not None and not ignore_override:
             return WindowDecision(entry.override.window, "manual_override", model.context_length, loaded)
         if not self.dynamic:
@@ -138,7 +138,7 @@ class WindowRegistry:
         return WindowDecision(window, reason, model.context_length, loaded)
 
     async def borrow(self, model: ModelInfo, required_tokens: int) -> int | None:
-        """Choose the window for a request without a session. Prefer the loaded window if it is large enough."""
+        """Return the window for a request without a session, or None. Prefer the loaded window if large enough."""
         if not self.dynamic and self._entry(model.name).override is None:
             return None
         loaded = (await self._loaded()).get(qualified_name(model.name), 0)
@@ -147,7 +147,7 @@ class WindowRegistry:
         return (await self.decide(model, {}, "", previous_model=model.name, required_tokens=required_tokens)).window
 
     def grow(self, model: ModelInfo, required_tokens: int) -> bool:
-        """Grow the window until ``required_tokens`` fit. Return whether it has grown."""
+        """Enlarge the model's window so that ``required_tokens`` fit. Return whether the window has grown."""
         entry = self._entry(model.name)
         if not self.dynamic or entry.override is not None:
             return False
@@ -156,7 +156,7 @@ class WindowRegistry:
         return entry.window > window
 
     def grow_after_refusal(self, model: ModelInfo, tokens: int) -> bool:
-        """Grow the window after Ollama refused a prompt of this size. Return whether it has grown."""
+        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it has grown."""
         return self.grow(model, int(tokens * _REFUSAL_MARGIN))
 
     def step_down(self, model: ModelInfo) -> bool:
@@ -172,30 +172,30 @@ class WindowRegistry:
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Restore the previous window, because the halved window did not load either."""
+        """Restore the window that ``step_down`` has halved, because the model did not load with half of it either."""
         entry = self._entry(model.name)
         if entry.before_reduction is not None:
             entry.window, entry.ceiling = entry.before_reduction
             entry.before_reduction = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
-        """Return the current window as a decision with a reason."""
+        """Return the model's current window as a decision with the given reason."""
         entry = self._entry(model.name)
         window = entry.override.window if entry.override else entry.window or self._initial_window(entry, model)
         return WindowDecision(window, reason, model.context_length)
 
     def size(self, model: str) -> int | None:
-        """Return the window of a model in tokens; None if none has been decided yet."""
+        """Return the window of a model in tokens, or None if no window has been chosen yet."""
         entry = self._entry(model)
         return entry.override.window if entry.override else entry.window
 
     def estimate(self, model: ModelInfo, characters: int, images: int = 0) -> int:
-        """Return the estimated tokens of a prompt for a model."""
+        """Return the estimated number of tokens of a prompt, given its numbers of characters and images."""
         text = int(characters * (self._entry(model.name).tokens_per_char or _TOKENS_PER_CHAR))
         return text + IMAGE_TOKENS * images + 1
 
     def observe(self, model: ModelInfo, characters: int, tokens: int, images: int = 0) -> None:
-        """Calibrate the estimate with Ollama's token count of a prompt. Ignore short prompts and images."""
+        """Calibrate ``estimate`` with Ollama's token count. Ignore short prompts and prompts with images."""
         if tokens > 0 and characters >= _MIN_CALIBRATION_CHARS and not images:
             self._entry(model.name).tokens_per_char = min(tokens / characters, _MAX_TOKENS_PER_CHAR)
 
@@ -212,7 +212,7 @@ class WindowRegistry:
         }
 
     def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
-        """Return the config of a session after a decision, with a history of the last ten changes."""
+        """Return ``config`` updated with a decision. A new window is added to its history with the time ``at``."""
         history = config.get("adjustment_history")
         result = dict(config) | {
             "dynamic_enabled": self.dynamic,
@@ -228,23 +228,23 @@ class WindowRegistry:
         return result
 
     def override(self, model: ModelInfo, window: int, session_id: str) -> int:
-        """Set the window of a model for all its sessions. Return it, capped at the model's maximum."""
+        """Set a manual window for a model in all sessions. Return the window, capped at the model's maximum."""
         window = _cap(window, model.context_length)
         entry = self._entry(model.name)
         entry.override, entry.released = ManualWindow(window, session_id), False
         return window
 
     def manual(self, model: ModelInfo, window: int) -> WindowDecision:
-        """Return the decision that would result from ``override``."""
+        """Return the decision for a manual window, capped at the model's maximum, without setting the window."""
         return WindowDecision(_cap(window, model.context_length), "manual_override", model.context_length)
 
     def release(self, model: str) -> None:
-        """Remove the manual window of a model, so that the server chooses."""
+        """Remove the manual window of a model, so that the server chooses the window again."""
         entry = self._entry(model)
         entry.override, entry.released = None, True
 
     def clear_session(self, session_id: str) -> None:
-        """Remove the manual windows that a deleted session has set, because no client could remove them."""
+        """Remove the manual windows that were set in a deleted session. Clients can no longer remove them."""
         for entry in self._entries.values():
             if entry.override is not None and entry.override.session_id == session_id:
                 entry.override, entry.released = None, True
@@ -261,7 +261,7 @@ class WindowRegistry:
         return _cap(max(min(_max_window(model), DEFAULT_WINDOW), model.num_ctx or 0), entry.ceiling)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
-        """Return the first doubling of the initial window that fits ``required_tokens``, or the largest window."""
+        """Double the initial window until ``required_tokens`` fit, up to the largest window. Return the result."""
         largest = _cap(_max_window(model), entry.ceiling)
         window = self._initial_window(entry, model)
         while window < required_tokens and window < largest:
@@ -270,7 +270,7 @@ class WindowRegistry:
 
 
 DynamicContextWindowService = WindowRegistry
-"""Documented library name of the registry."""
+"""Name of ``WindowRegistry`` in the documented library API."""
 
 
 def _max_window(model: ModelInfo) -> int:

@@ -25,7 +25,7 @@ _FILE_END = b"\n}\n"
 
 
 class _OpenModel(BaseModel):
-    """Base model of imported files. Unknown fields are allowed, and known fields are validated."""
+    """Base class of the models of imported files. Known fields are validated, and unknown fields are allowed."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -53,7 +53,7 @@ class FileMetadata(_OpenModel):
 
 
 class SessionFile(_OpenModel):
-    """Session file. In exports, `blobs` has the images of the messages as base64, by their SHA-256 in hex."""
+    """Exported session. `blobs` maps the SHA-256 of each image, in hex, to the image in base64."""
 
     metadata: FileMetadata
     messages: list[FileMessage]
@@ -62,7 +62,7 @@ class SessionFile(_OpenModel):
 
 @dataclass
 class ImportExportService:
-    """Service for forks, exports and imports. ``shutdown`` refuses imports that are not stored yet."""
+    """Service for forks, exports and imports. After ``shutdown`` is set, imports not stored yet are refused."""
 
     store: SessionStore
     max_sessions: int
@@ -71,14 +71,14 @@ class ImportExportService:
     """Lock that allows one import at a time, because large files need much memory."""
 
     async def fork(self, session_id: str, index: int | None = None, message_id: str | None = None) -> ChatSession:
-        """Create a session with the history up to a message. The original may have a running turn."""
+        """Copy a session up to and including a message. A turn may be running in the original session."""
         original = await self.store.load(session_id)
         if message_id is not None:
             index = index_of(original, message_id)
         return await self.store.create(forked(original, index))
 
     async def export(self, session_id: str, form: Literal["json", "markdown"]) -> AsyncIterator[bytes]:
-        """Return the chunks of a session file. JSON files include the images."""
+        """Return a session as the chunks of a file in the format ``form``. JSON files include the images."""
         session = await self.store.load(session_id)
         file = await asyncio.to_thread(_encode_session, session, form)
         return self._with_images(file, sorted(images_in(session.history)) if form == "json" else ())
@@ -101,7 +101,7 @@ class ImportExportService:
         yield b"\n  }" + _FILE_END
 
     async def import_sessions(self, data: bytes) -> SessionPage:
-        """Store all sessions of a file under new IDs, or none, and return them in the order of the file.
+        """Store all sessions of a file under new IDs, or none after an error. Return the sessions in file order.
 
         Raise ``ValidationFailed`` for an invalid file, and ``ShuttingDown`` during a shutdown.
         """

@@ -18,7 +18,7 @@ _REASONING = re.compile(r'<details type="reasoning"[^>]*>(.*?)</details>\s*', re
 _SUMMARY = re.compile(r"\s*<summary>.*?</summary>\s*", re.DOTALL)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
 _MIN_MILLISECONDS = 1e11
-"""Larger timestamps are in milliseconds. Exports mix both units; in seconds, this is the year 5138."""
+"""Timestamps above this number are in milliseconds, others in seconds. Exports contain both units."""
 
 
 class _Lenient(BaseModel):
@@ -26,7 +26,7 @@ class _Lenient(BaseModel):
 
 
 class OpenWebUIMessage(_Lenient):
-    """Message and its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored."""
+    """Message with the ID of its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored."""
 
     role: Literal["system", "user", "assistant"] | None = None
     content: str | list[dict[str, Any]] | None = None
@@ -34,7 +34,7 @@ class OpenWebUIMessage(_Lenient):
     timestamp: float | None = None
     model: str | None = None
     output: Any = None
-    """Output items in the format of OpenAI's Responses API. In newer exports, only they may have the text."""
+    """Output items in the format of OpenAI's Responses API. In newer exports, the text may be only here."""
 
 
 class OpenWebUIHistory(_Lenient):
@@ -108,7 +108,7 @@ def to_session(exported: OpenWebUIChat) -> ChatSession:
 
 
 def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
-    """Return the messages up to the current message. Without a current message, use the latest."""
+    """Return the messages from the first to the current one. If no message is current, use the latest."""
     messages = {name: message for name, message in history.messages.items() if _has_content(message)}
     latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
     name = history.currentId if history.currentId in messages else latest
@@ -148,7 +148,7 @@ def _new_message(role: Role, content: str, time: str) -> Message:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a content. Content in OpenAI's format may be a list of parts."""
+    """Return the text of a message's content, which is a string or a list of parts in OpenAI's format."""
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "\n".join(part for part in parts if isinstance(part, str))

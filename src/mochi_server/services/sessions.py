@@ -1,4 +1,4 @@
-"""Session operations of clients, with checks of models, prompt files and context windows."""
+"""Session operations for clients. They check models, prompt files and context windows."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from mochi_server.util.clock import now
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """Session with the current state of its model. ``model`` is None if Ollama cannot return it."""
+    """Session with the current state of its model. ``model`` is None if the model cannot be found."""
 
     session: ChatSession
     model: ModelInfo | None
@@ -49,9 +49,9 @@ class SessionService:
         )
 
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
-        """Set fields of a session. None clears a field.
+        """Set the fields in ``changes`` and return the changed session. The value None clears a field.
 
-        ``context_window`` is ``{"current_window": tokens}``. None for the object or its value lets the server choose.
+        ``context_window`` is ``{"current_window": tokens}``. If it or its value is None, the server chooses the window.
         """
         fields = dict(changes)
         session = await self.store.load(session_id)
@@ -75,19 +75,19 @@ class SessionService:
         return patched
 
     async def delete(self, session_id: str) -> None:
-        """Delete a session, even if it is locked."""
+        """Delete a session, even if a process holds its lock."""
         await self.store.delete(session_id)
         self.windows.clear_session(session_id)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
-        """Replace a user message and remove all later messages. Raise ``InvalidMessageIndex`` or ``SessionBusy``."""
+        """Replace a user message and remove the later messages. Raise ``InvalidMessageIndex`` or ``SessionBusy``."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             tail = edited(session, index, content)
             return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
-        """Set the system message. Raise ``PromptNotFound``, ``SessionBusy`` or ``ValidationFailed``."""
+        """Set the system message. Raise ``PromptNotFound``, ``SessionBusy``, or ``ValidationFailed`` if it is empty."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             text = await self._system_prompt(content, source_file)
@@ -97,7 +97,7 @@ class SessionService:
             return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def remove_system_prompt(self, session_id: str) -> None:
-        """Remove the system message. Raise ``PromptNotFound`` if there is none, or ``SessionBusy``."""
+        """Remove the system message. Raise ``PromptNotFound`` if the session has none, or ``SessionBusy``."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             if session.system_prompt is None:
@@ -105,7 +105,7 @@ class SessionService:
             await self.store.replace_tail(session_id, *without_system_prompt(session), revision=session.revision)
 
     async def image(self, session_id: str, sha256: str) -> Image:
-        """Return an image of a message of the session. Raise ``BlobNotFound``."""
+        """Return the image with this SHA-256. Raise ``BlobNotFound`` if no message of the session contains it."""
         session = await self.store.load(session_id)
         if sha256 not in images_in(session.history):
             raise errors.BlobNotFound(sha256)
@@ -115,7 +115,7 @@ class SessionService:
         return Image(sha256, media_type, data)
 
     async def state(self, session_id: str) -> SessionState:
-        """Return a session with the current state of its model."""
+        """Return a session with its model, its manual window and its active tools."""
         session = await self.store.load(session_id)
         override = self.windows.override_of(session.model)
         tools = await self._active_tools(session.metadata.tool_settings)
@@ -131,7 +131,7 @@ class SessionService:
         return list(dict.fromkeys([*settings.tools, *groups.get(settings.tool_group, ())]))
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
-        """Return the text, or the content of the file if the text is blank."""
+        """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""
         if (content is None or not content.strip()) and source_file is not None:
             return (await asyncio.to_thread(self.prompts.get, source_file)).content
         return content if content is not None and content.strip() else None

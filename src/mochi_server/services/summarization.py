@@ -34,17 +34,17 @@ _MAX_TOPICS = 8
 _MAX_TOPIC_CHARS = 40
 _MAX_PROMPT_RATIO = 0.6
 _ANSWER_TOKENS = 1200
-"""Limit for an answer. The longest JSON that the schema allows fits into it, at one token per character."""
+"""Maximum length of an answer in tokens. It suffices for the longest valid JSON, at one token per character."""
 _UNKNOWN_WINDOW = 4096
 _TRIES = 2
 _MAX_SESSIONS = 10_000
-"""Limit of sessions with state in memory. Other sessions are summarized from their start."""
+"""Maximum number of sessions with a state in memory. Other sessions are summarized from their start."""
 
 logger = logging.getLogger(__name__)
 
 
 class ConversationSummary(BaseModel):
-    """Structured answer that the model must return."""
+    """Summary in the JSON format that the model must return."""
 
     summary: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=_MAX_SUMMARY_CHARS)]
     topics: Annotated[list[Annotated[str, Field(max_length=_MAX_TOPIC_CHARS)]], Field(max_length=_MAX_TOPICS)]
@@ -65,7 +65,7 @@ class _SummaryTask:
     covered: str | None = None
     """ID of the last message that the stored summary covers."""
     failed: set[str] = field(default_factory=set)
-    """Models that failed. Background summaries do not use them again."""
+    """Names of models that failed to summarize. Background summaries do not use these models again."""
 
     def cancel(self) -> None:
         if self.task is not None:
@@ -104,7 +104,7 @@ class SummarizationService:
         self.client.slots.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
-        """Summarize a session now. ``model`` is stored as the session's ``summary_model``.
+        """Summarize a session now and return the summary. ``model`` is stored as the session's ``summary_model``.
 
         Raises:
             SessionNotFound, NothingToSummarize: The session does not exist or has no messages.
@@ -130,7 +130,7 @@ class SummarizationService:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _state_of(self, session_id: str) -> _SummaryTask:
-        """Return the state of a session. Drop the states of the least recently used sessions."""
+        """Return the summary state of a session. Above ``_MAX_SESSIONS``, drop the least recently used states."""
         state = self._states[session_id] = self._states.pop(session_id, _SummaryTask())
         while len(self._states) > _MAX_SESSIONS and next(iter(self._states.values())).task is None:
             del self._states[next(iter(self._states))]
@@ -160,7 +160,7 @@ class SummarizationService:
     async def _update_summary(
         self, session: ChatSession, name: str, state: _SummaryTask, *, revision: str | None, may_load: bool
     ) -> ConversationSummary:
-        """Request and store a summary. Raise ``_ModelNotLoaded`` if the model would be loaded, unless ``may_load``."""
+        """Request, store and return a summary. Unless ``may_load``, raise ``_ModelNotLoaded`` for unloaded models."""
         loaded = (await self.client.loaded_windows()).get(qualified_name(name))
         if not may_load and (loaded is None or self.windows.size(name) not in (None, loaded)):
             raise _ModelNotLoaded(name)
@@ -176,9 +176,9 @@ class SummarizationService:
     async def _continue_prompt(
         self, session: ChatSession, model: ModelInfo, loaded: int | None
     ) -> ConversationSummary | None:
-        """Request a summary by continuing the prompt that the model has evaluated last.
+        """Request a summary by continuing the session's latest prompt, which Ollama still has in its cache.
 
-        Return None if another prompt used the slot since, or if the model returns no valid summary.
+        Return None if Ollama has evaluated another prompt since, or if the model returns no valid summary.
         """
         exchange = self.client.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
@@ -206,7 +206,7 @@ class SummarizationService:
     async def _request_separately(
         self, session: ChatSession, name: str, model: ModelInfo, window: int | None, covered: str | None
     ) -> ConversationSummary:
-        """Request a summary of the earlier summary and the new messages. Raise ``OllamaError``."""
+        """Request a summary of the previous summary and the newer messages. Raise ``OllamaError`` on failure."""
         max_tokens = int((window or _UNKNOWN_WINDOW) * _MAX_PROMPT_RATIO)
         messages = _request(session, covered, lambda text: self.windows.estimate(model, len(text)) <= max_tokens)
         payload = chat_payload(
@@ -221,7 +221,7 @@ class SummarizationService:
         return await self._request_summary(payload, messages)
 
     async def _request_summary(self, payload: Mapping[str, Any], messages: Sequence[Any]) -> ConversationSummary:
-        """Request a summary. After an invalid answer, retry once with the error. Raise ``OllamaError``."""
+        """Request a summary. If it is invalid, retry once with the error. Raise ``OllamaError`` if the retry fails."""
         messages, error = list(messages), ""
         for _ in range(_TRIES):
             lines: list[Line] = []
@@ -240,17 +240,17 @@ class SummarizationService:
 
 
 class _ModelNotLoaded(Exception):
-    """A background summary would load a model, or load it with another window."""
+    """Refusal of a background summary that would load a model or change its window."""
 
 
 def _is_current(exchange: Exchange, session: ChatSession) -> bool:
-    """Return whether a session consists of the messages of an exchange and of its answer."""
+    """Return whether the session's history is the history of the exchange plus its answer."""
     *before, last = session.history or [None]
     return last is not None and last["message_id"] == exchange.answer_id and before == list(exchange.history)
 
 
 def is_due(session: ChatSession, covered: str | None) -> bool:
-    """Return whether the session ends with a complete answer that the summary does not cover."""
+    """Return whether the last message is a complete answer whose ID is not ``covered``, the last summarized one."""
     if len(session.history) < 2:
         return False
     last = session.history[-1]
@@ -259,7 +259,7 @@ def is_due(session: ChatSession, covered: str | None) -> bool:
 
 
 def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
-    """Return the prompt with the previous summary and the newer messages. Cut their start if they do not fit."""
+    """Return a prompt with the previous summary and the newer messages. Cut the first messages until it fits."""
     start = next((i + 1 for i, m in enumerate(session.history) if m["message_id"] == covered), 0)
     earlier = session.metadata.summary if start else None
     before = f"Summary so far: {earlier.get('summary')}\n\n" if earlier else ""

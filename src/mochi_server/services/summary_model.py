@@ -7,17 +7,17 @@ from mochi_server.sessions.session import SessionMetadata
 
 
 class SummaryModelManager:
-    """Selector of summary models. ``unsupported`` has model names; a name without a tag means all tags."""
+    """Selector of models for summaries. ``unsupported`` has model names. A name without a tag means all tags."""
 
     def __init__(self, unsupported: Collection[str]) -> None:
         self._unsupported = {name.strip().lower() for name in unsupported}
 
     def supports(self, model: str) -> bool:
-        """Return whether a model is not listed as unsupported."""
+        """Return whether a model may write summaries, which is false for the ``unsupported`` models."""
         name = qualified_name(model)
         return name not in self._unsupported and name.rpartition(":")[0] not in self._unsupported
 
     def choose(self, metadata: SessionMetadata) -> str | None:
-        """Return the model for background summaries of a session, or None if none is suitable."""
+        """Return the session's model, else its ``summary_model``, or None if neither may write summaries."""
         candidates = (metadata.model, metadata.summary_model)
         return next((model for model in candidates if model and self.supports(model)), None)

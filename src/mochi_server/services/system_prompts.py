@@ -33,7 +33,7 @@ class SystemPrompt:
 
 
 class SystemPromptService:
-    """Service for the prompt files of a directory. The first write creates the directory."""
+    """Service for the prompt files in a directory. The first write creates the directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -46,14 +46,14 @@ class SystemPromptService:
         return [PromptListing(p.filename, shorten(p.content), len(p.content.split())) for p in prompts]
 
     def get(self, filename: str) -> SystemPrompt:
-        """Return a prompt. Raise ``PromptNotFound`` for missing files and invalid names."""
+        """Return a prompt. Raise ``PromptNotFound`` if the file is missing or its name is invalid."""
         prompt = self._read(filename) if is_prompt_name(filename) else None
         if prompt is None:
             raise PromptNotFound(filename)
         return prompt
 
     def create(self, filename: str, content: str) -> SystemPrompt:
-        """Create a prompt file. Raise ``PromptExists``, ``ValidationFailed``, ``StorageFailed``."""
+        """Create a prompt file. Raise ``PromptExists``, ``ValidationFailed`` or ``StorageFailed``."""
         if not (is_prompt_name(filename) and unicodedata.is_normalized("NFC", filename)):
             raise ValidationFailed("filename must be a plain file name that ends in .md or .txt.", filename=filename)
         with self._creating:
@@ -62,11 +62,11 @@ class SystemPromptService:
             return self._write(filename, content)
 
     def update(self, filename: str, content: str) -> SystemPrompt:
-        """Overwrite a prompt file. Raise ``PromptNotFound``, ``ValidationFailed``, ``StorageFailed``."""
+        """Overwrite a prompt file. Raise ``PromptNotFound``, ``ValidationFailed`` or ``StorageFailed``."""
         return self._write(self.get(filename).filename, content)
 
     def delete(self, filename: str) -> None:
-        """Delete a prompt file. Raise ``PromptNotFound``, ``StorageFailed``."""
+        """Delete a prompt file. Raise ``PromptNotFound`` or ``StorageFailed``."""
         try:
             self._path(self.get(filename).filename).unlink()
         except OSError as error:
@@ -98,7 +98,7 @@ class SystemPromptService:
 
 
 def is_prompt_name(name: str) -> bool:
-    """Return whether a file name is valid on every operating system, also after Unicode normalization."""
+    """Return whether ``name`` ends in ``.md`` or ``.txt`` and is valid on every operating system."""
     stem, dot, suffix = name.rpartition(".")
     plain = unicodedata.normalize("NFKC", stem)
     return (

@@ -10,10 +10,10 @@ from mochi_server.constants import LogFormat
 from mochi_server.util.masking import SecretMasker
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-"""ID of the current request. Tasks that a request started inherit it."""
+"""ID of the current HTTP request. Tasks that the request starts inherit the ID."""
 
 FIELDS = "fields"
-"""Key of ``extra`` for additional fields of a JSON line."""
+"""Key in the ``extra`` argument of a log call. Its value has additional fields for the JSON line."""
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -38,7 +38,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Formatter for one JSON object per record. A traceback is one of its fields."""
+    """Formatter for one JSON object per record. The field ``exception`` contains the traceback."""
 
     def __init__(self, secrets: SecretMasker) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
-    """Write the log of the process and Python's warnings to standard error."""
+    """Configure logging: write the log records and Python's warnings to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(secrets) if log_format == "json" else TextFormatter(secrets))
     logging.basicConfig(level=level, handlers=[handler])

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a server. They are updated at the end of turns, calls and requests, never per token."""
+"""Prometheus metrics of a server. They are updated when turns, calls and requests end, never per token."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ _TOOL_OUTCOMES = {ToolExecutionDenied.code: "denied", ConfirmationTimeout.code: 
 
 
 class Metrics:
-    """Metrics of one server, in their own registry. They belong to one event loop."""
+    """Metrics of one server, in a registry of their own. They may be used on one event loop only."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -38,21 +38,21 @@ class Metrics:
         self._requests = new(Counter, "model_requests", "Complete answers of models, including summaries.", "model")
         text = "Ollama's token counts: `in` for prompts, `out` for answers."
         self._tokens = new(Counter, "tokens", text, "model", "direction")
-        text = "Time from a request to a model to its first token."
+        text = "Time from a model request to the first token of its answer."
         self._first_token = new(Histogram, "time_to_first_token_seconds", text, "model", buckets=_FIRST_TOKEN)
-        text = "Load times of models that requests waited for."
+        text = "Load times of models for which a request had to wait."
         self._loads = new(Histogram, "model_load_duration_seconds", text, "model", buckets=_LOADS)
         text = "Changes of sessions' context windows, by reason."
         self._adjustments = new(Counter, "context_adjustments", text, "reason")
-        self.compactions = new(Counter, "context_compactions", "Summaries of the oldest turns of a prompt.")
+        self.compactions = new(Counter, "context_compactions", "Prompts whose oldest turns were summarized.")
         self._calls = new(Counter, "tool_calls", "Tool calls that ended, by outcome.", "tool", "outcome")
-        self.lost_threads = new(Counter, "tool_threads_lost", "Tool threads that continued after their call ended.")
+        self.lost_threads = new(Counter, "tool_threads_lost", "Tool threads that still ran after their call ended.")
         self.refused_calls = new(Counter, "tool_calls_refused", "Tool calls refused because no thread was free.")
         text = "Errors by code: failed turns (`turn`) and error responses (`request`)."
         self._errors = new(Counter, "errors", text, "code", "of")
-        self._responses = new(Counter, "http_requests", "Requests that ended.", "method", "status")
-        self._running = new(Gauge, "running_turns", "Running turns.")
-        self._subscribers = new(Gauge, "open_streams", "Requests that wait for events of a running turn.")
+        self._responses = new(Counter, "http_requests", "HTTP requests that ended.", "method", "status")
+        self._running = new(Gauge, "running_turns", "Turns that are running.")
+        self._subscribers = new(Gauge, "open_streams", "Open requests that receive the events of a running turn.")
         self._store = new(Gauge, "store_connected", "1 if the session store is reachable, otherwise 0.")
         new(Gauge, "build_info", "Always 1. The label is the version.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
@@ -70,7 +70,7 @@ class Metrics:
         self._store.set_function(store)
 
     def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
-        """Count a turn, its tool calls in the stored messages, and the code of its error."""
+        """Count an ended turn, its duration, the tool results in its stored messages and its error code."""
         self._turns.labels(outcome).inc()
         self._turn_seconds.observe(seconds)
         self.tool_calls_ended(messages)
@@ -78,13 +78,13 @@ class Metrics:
             self._errors.labels(error, "turn").inc()
 
     def tool_calls_ended(self, messages: Sequence[Message]) -> None:
-        """Count the tool results in a list of messages."""
+        """Count each tool result in ``messages`` as an ended tool call."""
         for message in messages:
             if message["role"] == "tool":
                 self._calls.labels(*self._tool_labels(message)).inc()
 
     def response_ended(self, last: Mapping[str, Any]) -> None:
-        """Count an answer of a model. ``last`` is the last line of Ollama's response."""
+        """Count a model's answer, its tokens and its load time. ``last`` is the last line of Ollama's response."""
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
@@ -93,14 +93,14 @@ class Metrics:
             self._loads.labels(model).observe(seconds)
 
     def first_token(self, model: str, seconds: float) -> None:
-        """Record the seconds from a request to a model to its first token."""
+        """Record the time in seconds from a model request to the first token of its answer."""
         self._first_token.labels(self._model(model)).observe(seconds)
 
     def context_adjusted(self, reason: str) -> None:
         self._adjustments.labels(reason).inc()
 
     def request_ended(self, method: str, status: int | None, error: str | None) -> None:
-        """Count a request and the code of its error. A status of None means that no response was sent."""
+        """Count an HTTP request and its error code. ``status`` is None if the server sent no response."""
         self._responses.labels(method if method in _METHODS else _OTHER, str(status or "none")).inc()
         if error is not None:
             self._errors.labels(error, "request").inc()
@@ -122,7 +122,7 @@ class Metrics:
 
 
 def _label(name: str, known: set[str]) -> str:
-    """Return the label value for a name. Each label value uses memory, so names beyond a maximum share one."""
+    """Return ``name`` as a label value, or `other` above the limit of names, because each value uses memory."""
     if name not in known and len(known) >= _MAX_NAMES:
         return _OTHER
     known.add(name)

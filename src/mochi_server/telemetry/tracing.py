@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def record_turn(metrics: Metrics, run: Run) -> None:
-    """Record an ended turn. The log contains error codes only, because Ollama's texts may quote conversations."""
+    """Record an ended turn. Most errors are logged by code, because Ollama's messages may quote conversations."""
     failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
@@ -27,11 +27,11 @@ def record_turn(metrics: Metrics, run: Run) -> None:
         _record_spans(run, ended - int(seconds * 1e9), ended)
     if failure is not None:
         text = failure.message if isinstance(failure, OllamaUnreachable) else failure.code
-        logger.warning("turn failed: session_id=%s run_id=%s: %s", run.session_id, run.run_id, text)
+        logger.warning("Turn failed session_id=%s run_id=%s: %s", run.session_id, run.run_id, text)
 
 
 def _record_spans(run: Run, began: int, ended: int) -> None:
-    """Record a span for the turn and a child span for each answer. ``began`` and ``ended`` are in nanoseconds."""
+    """Record a span for the turn and a child span for each answer. Times are Unix times in nanoseconds."""
     from opentelemetry.trace import SpanKind, StatusCode, get_tracer, set_span_in_context  # noqa: PLC0415 - optional
 
     tracer = get_tracer("mochi_server", __version__)

@@ -1,1 +1,1 @@
-"""Helpers without chat logic."""
+"""General helpers that contain no chat logic."""

@@ -64,7 +64,7 @@ def run(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
 
 @cache
 def _event_loop(_process: int) -> asyncio.AbstractEventLoop:
-    """Return the event loop of a process. The cache is per process, because a fork does not copy the thread."""
+    """Return the background event loop of a process. A forked child creates its own event loop and thread."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="clients", daemon=True).start()
     return loop
@@ -72,4 +72,4 @@ def _event_loop(_process: int) -> asyncio.AbstractEventLoop:
 
 def _close(client: _Closable, loop: asyncio.AbstractEventLoop) -> None:
     closed = asyncio.run_coroutine_threadsafe(client.aclose(), loop)
-    wait([closed], _CLOSE_SECONDS)  # limited, because a finalizer in the loop's own thread would block forever
+    wait([closed], _CLOSE_SECONDS)  # with a timeout, because a finalizer in the loop's own thread would block forever

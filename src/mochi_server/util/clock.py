@@ -1,4 +1,4 @@
-"""IDs and timestamps in the form that sessions store."""
+"""IDs and timestamps in the format of stored sessions."""
 
 from datetime import datetime, timezone
 from uuid import uuid4
@@ -15,7 +15,7 @@ def now() -> str:
 
 
 def timestamp(value: object) -> float:
-    """Return a stored time in Unix seconds. Times without an offset are UTC; invalid times are 0."""
+    """Convert an ISO 8601 time to Unix seconds. A time without an offset is UTC. Return 0 for an invalid time."""
     try:
         parsed = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
     except ValueError:

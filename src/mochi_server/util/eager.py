@@ -1,13 +1,13 @@
-"""Eager execution of coroutines, because a task switch costs more than a coroutine that does not wait."""
+"""Eager execution of coroutines, which saves a task switch if a coroutine does not wait."""
 
 from collections.abc import Coroutine, Generator
 from typing import Any
 
 
 class EagerCall:
-    """Coroutine that has run to its first suspension. Await it to run the rest in the current task.
+    """Coroutine that starts at once and runs to its first suspension. Await the call to run the rest.
 
-    Errors are raised by ``await``, not by the constructor. Await or close the call unless ``is_done``.
+    The constructor raises no errors; ``await`` raises them. If ``is_done`` is false, await or close the call.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:

@@ -11,7 +11,7 @@ class FairScheduler:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
-        """Wait until all earlier tasks have continued, for at least one iteration."""
+        """Wait for the next iteration of the event loop, and until all tasks ahead in the queue have continued."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         if len(self._waiting) == 1:

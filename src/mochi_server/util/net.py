@@ -9,7 +9,7 @@ OLLAMA_PORT = 11434
 
 
 def full_url(host: str) -> str:
-    """Return a URL for an address. The default scheme is http, and the default port is Ollama's."""
+    """Return the URL of Ollama at ``host``. If ``host`` has no scheme, add http and, if missing, port 11434."""
     if "://" in host:
         return host
     address, slash, path = host.partition("/")
@@ -26,7 +26,7 @@ def is_loopback(host: str) -> bool:
 
 
 def server_url(host: str, port: int) -> str:
-    """Return the URL of a server on this machine. Wildcard addresses become the host name."""
+    """Return the URL of a server on this machine. The host name of the machine replaces a wildcard address."""
     if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         host = _host_name()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -21,7 +21,7 @@ OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", 
 _POLL_SECONDS = 0.005
 _SYNC_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 _locked_descriptors: set[int] = set()
-"""Descriptors of locked files, which a forked child must close."""
+"""File descriptors of locked files. A forked child must close them."""
 
 
 def sync_directory(path: Path) -> None:
@@ -40,8 +40,8 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
-    """Yield the entries of a directory, by descriptor if possible, for faster ``stat`` calls. Raise ``OSError``."""
-    descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None
+    """Open a directory and yield an iterator over its entries. Raise ``OSError``."""
+    descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None  # for faster `stat` calls
     try:
         with os.scandir(path if descriptor is None else descriptor) as entries:
             yield entries
@@ -51,9 +51,9 @@ def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
 
 
 def try_lock_file(path: Path) -> int | None:
-    """Create a file and lock it until ``release_file`` or the end of this process. Return its descriptor.
+    """Create and lock a file. Return its descriptor, or None on Windows. Raise ``OSError`` if it is locked.
 
-    A forked child does not hold the lock. On Windows, return None. Raise ``OSError``.
+    ``release_file`` or the end of this process unlocks the file. A forked child does not hold the lock.
     """
     # Open for reading, so that the file system can be remounted read-only while the file is locked.
     return None if sys.platform == "win32" else _lock(path, os.O_RDONLY)
@@ -85,9 +85,9 @@ def release_file(descriptor: int) -> None:
 
 @contextmanager
 def exclusive_lock(path: Path, timeout: float) -> Iterator[None]:
-    """Lock a file against other processes and threads, and create it if necessary. Block while it is locked.
+    """Hold an exclusive lock on a file within a ``with`` block. Create the file if it does not exist.
 
-    Raise ``TimeoutError`` after ``timeout`` seconds, and ``OSError``.
+    Raise ``TimeoutError`` if another process or thread holds the lock for ``timeout`` seconds. Raise ``OSError``.
     """
     if sys.platform == "win32":
         with FileLock(path, mode=0o600).acquire(timeout=timeout, poll_interval=_POLL_SECONDS):
@@ -105,7 +105,7 @@ def exclusive_lock(path: Path, timeout: float) -> Iterator[None]:
 
 
 def terminate_group(leader: int, *, kill: bool = False) -> None:
-    """Send SIGTERM, or SIGKILL with ``kill``, to a process group. On Windows, terminate the leader."""
+    """Send SIGTERM to a process group, or SIGKILL if ``kill`` is true. On Windows, terminate only the leader."""
     with suppress(OSError):
         if sys.platform == "win32":
             os.kill(leader, signal.SIGTERM)
@@ -114,7 +114,7 @@ def terminate_group(leader: int, *, kill: bool = False) -> None:
 
 
 def start_group_guard(leader: int) -> "subprocess.Popen[bytes] | None":
-    """Start a shell that kills a process group when this process ends. Return None if there is no shell.
+    """Start a shell that kills a process group when this process ends. Return it, or None if no shell can start.
 
     The shell reads from a pipe that closes when this process ends, even after a crash.
     """
@@ -132,7 +132,7 @@ def start_group_guard(leader: int) -> "subprocess.Popen[bytes] | None":
 
 
 def stop_group_guard(guard: "subprocess.Popen[bytes] | None") -> None:
-    """Stop a guard without killing its process group."""
+    """Stop the shell that ``start_group_guard`` has started, without killing the process group."""
     if guard is not None:
         with guard:  # waits, and closes the pipe
             guard.kill()
@@ -160,7 +160,7 @@ if sys.platform != "win32":
         except OSError:
             release_file(descriptor)
             raise
-        if not exists:  # other processes would lock a new file with this name
+        if not exists:  # the file was deleted, and other processes would lock a new one
             release_file(descriptor)
         return descriptor if exists else None
 

@@ -1,4 +1,4 @@
-"""Protection of work against cancellation until it has ended."""
+"""Protection of awaitables against cancellation."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -10,7 +10,7 @@ _Result = TypeVar("_Result")
 
 
 async def run_shielded(work: Awaitable[_Result]) -> _Result:
-    """Await ``work`` and return its result. A cancellation of the caller takes effect after the work has ended."""
+    """Await ``work`` and return its result. If the caller is cancelled, raise the cancellation after ``work`` ends."""
     future = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):

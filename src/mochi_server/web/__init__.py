@@ -1,1 +1,1 @@
-"""HTTP code that is not a route: middleware, SSE, disconnects, exception handlers and OpenAPI."""
+"""HTTP infrastructure: middleware, event streams, disconnects, exception handlers and OpenAPI."""

@@ -18,7 +18,7 @@ LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::
 
 
 def host_check(allowed_origins: Sequence[str]) -> Check:
-    """Return a check against DNS rebinding. It rejects foreign names in the Host header of loopback connections."""
+    """Return a check against DNS rebinding. On loopback connections, it rejects foreign names in the Host header."""
     allowed = {urlsplit(origin).hostname for origin in allowed_origins}
 
     def check(scope: Scope) -> MochiError | None:
@@ -32,7 +32,7 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
 
 
 def origin_check(allowed_origins: Sequence[str]) -> Check:
-    """Return a check that rejects requests from web pages of foreign origins."""
+    """Return a check that rejects requests from web pages whose origin is neither local nor allowed."""
     allowed = {origin.lower().rstrip("/") for origin in allowed_origins}
 
     def is_admitted(origin: str, host: str) -> bool:
@@ -55,7 +55,7 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
 def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = ()) -> Check:
     """Return a check that requires an API key, except for GET requests to the paths in ``exempt``.
 
-    If ``keys`` is empty, the check admits requests to loopback addresses, or all requests if ``insecure`` is true.
+    If ``keys`` is empty, the check admits requests to a loopback address, or all requests if ``insecure`` is true.
     """
     digests = [_digest(key.encode()) for key in keys]
 
@@ -67,7 +67,7 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
             return insecure or address is None or address.is_loopback
         scheme, _, key = header(scope, b"authorization").partition(" ")
         digest = _digest(key.strip().encode("latin-1", "replace"))
-        # All digests are compared, so that the time reveals neither the length of a key nor which key matched.
+        # All digests are compared, so that the response time reveals neither a key's length nor which key matched.
         matches = [hmac.compare_digest(digest, known) for known in digests]
         return scheme.lower() == "bearer" and any(matches)
 

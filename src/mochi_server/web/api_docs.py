@@ -1,4 +1,4 @@
-"""The pages `/docs` and `/redoc`. Their scripts come from an installed package, not from another site."""
+"""Pages `/docs` and `/redoc`. Their scripts come from an installed package, not from another site."""
 
 from importlib.resources import files
 
@@ -10,11 +10,11 @@ from fastapi.staticfiles import StaticFiles
 _ASSETS = "/docs/assets"
 _SWAGGER = {"docExpansion": "list", "defaultModelsExpandDepth": 0, "displayRequestDuration": True, "filter": True}
 _HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff"}
-"""Headers that prevent framing by other sites and guessing of the content type."""
+"""Headers that forbid other sites to frame the pages, and browsers to guess the content type."""
 
 
 def add_docs(app: FastAPI) -> None:
-    """Add both pages and their scripts to an app."""
+    """Add the pages `/docs` and `/redoc` and their scripts to an app."""
     app.mount(_ASSETS, StaticFiles(directory=str(files("fastapi_offline") / "static")))
     app.add_route("/docs", _swagger, include_in_schema=False)
     app.add_route("/redoc", _redoc, include_in_schema=False)
@@ -46,5 +46,5 @@ async def _redoc(request: Request) -> HTMLResponse:
 
 
 def _url(request: Request, path: str) -> str:
-    """Return a path of this server with the path prefix of a reverse proxy (``root_path``)."""
+    """Return ``path`` with the path prefix of a reverse proxy (``root_path``) in front."""
     return str(request.scope.get("root_path", "")).rstrip("/") + path

@@ -17,11 +17,11 @@ def header(scope: Scope, name: bytes) -> str:
 
 
 ERROR = "mochi.error"
-"""Key in the scope of a request: the code of the error that the response contains."""
+"""Key in the ASGI scope of a request. Its value is the error code of the response."""
 
 
 def format_error(error: MochiError, path: str) -> tuple[int, bytes]:
-    """Return the status and the body of an error. Paths under ``/v1`` get OpenAI's error format."""
+    """Return the HTTP status and the JSON body of an error. Paths under ``/v1`` get OpenAI's error format."""
     if path == OPENAI_PREFIX or path.startswith(f"{OPENAI_PREFIX}/"):
         return openai_status(error), openai_body(error)
     return error.status, error.body()

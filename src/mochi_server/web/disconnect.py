@@ -17,11 +17,11 @@ class ClientDisconnected(Exception):
 
 
 async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
-    """Return the result of ``work``. Cancel it and raise ``ClientDisconnected`` when the client disconnects."""
+    """Await ``work`` and return its result. On a disconnect, cancel ``work`` and raise ``ClientDisconnected``."""
 
     def cancel(disconnected: "asyncio.Future[None]") -> None:
         if not disconnected.cancelled():
-            disconnected.exception()  # marks it as retrieved: a connection error counts as a disconnect
+            disconnected.exception()  # prevents a warning: a connection error counts as a disconnect
             task.cancel()
 
     task = asyncio.ensure_future(work)  # a task resumes fewer frames per event than an await
@@ -50,7 +50,7 @@ class BodyReleasingRoute(APIRoute):
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the request body. Raises ``ClientDisconnected`` if the client disconnects before its end."""
+    """Return the request body. Raise ``ClientDisconnected`` if the client disconnects before it is complete."""
     try:
         return await request.body()
     except ClientDisconnect as error:

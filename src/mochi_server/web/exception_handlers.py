@@ -37,7 +37,7 @@ _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 def responses(*kinds: type[MochiError], prefix: str = API_PREFIX) -> Responses:
-    """Return FastAPI's `responses` for a route that returns these errors, with an example of each."""
+    """Return FastAPI's ``responses`` argument for a route that can return these errors, with examples."""
     by_status: dict[int, list[bytes]] = {}
     for kind in kinds:
         status, body = format_error(sample(kind), prefix)
@@ -46,7 +46,7 @@ def responses(*kinds: type[MochiError], prefix: str = API_PREFIX) -> Responses:
 
 
 def any_error(prefix: str = API_PREFIX) -> Responses:
-    """Return FastAPI's `responses` for the errors that all routes under a prefix can return."""
+    """Return FastAPI's ``responses`` argument for the errors that all routes under a prefix can return."""
     bodies = [format_error(sample(error), prefix)[1] for error in _ANY_ROUTE]
     return {"default": _response(bodies, prefix) | {"description": _ANY_ERROR}}
 
@@ -63,7 +63,7 @@ def _response(bodies: Sequence[bytes], prefix: str) -> dict[str, Any]:
     examples = {value["error"]["code"]: {"value": value} for value in values}
     return {
         "description": ", ".join(f"`{code}`" for code in examples),
-        # A reference, because FastAPI builds a validator for each model class, about a hundred in total.
+        # A reference instead of a model class, because FastAPI would build about a hundred validators.
         "content": {"application/json": {"examples": examples, "schema": {"$ref": REFERENCE + envelope.__name__}}},
     }
 
@@ -100,7 +100,7 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
 
 
 def _methods(request: Request) -> list[str]:
-    """Return the methods of a path. The router reports one route only, even if several routes share the path."""
+    """Return the HTTP methods of the request's path. Several routes may share the path, so all are matched."""
     routes, scope = request.app.routes, request.scope
     return [name for name in _METHODS if any(r.matches({**scope, "method": name})[0] is Match.FULL for r in routes)]
 
@@ -120,7 +120,7 @@ def _validation_error(error: RequestValidationError) -> ValidationFailed:
 
 
 def _location(problem: dict[str, Any], body: Any) -> list[str | int]:
-    """Return the path of an invalid field. Pydantic's path also contains the names of union members."""
+    """Return the path of an invalid field, without the names of union members that pydantic adds to the path."""
     part, *steps = problem["loc"]
     if part != "body" or problem["type"] == "json_invalid":
         return [part, *steps]

@@ -17,10 +17,10 @@ from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.web.request_limits import MAX_HEADER_BYTES
 from mochi_server.web.request_log import HEADER, report
 
-_MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES  # of an incomplete head; the application checks complete heads
-_MAX_UNREAD_BYTES = 64 * 1024  # of buffered requests; above it, reading from the socket is paused
+_MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES  # limit for an incomplete head; the application checks complete heads
+_MAX_UNREAD_BYTES = 64 * 1024  # limit for buffered requests; above it, reading from the socket is paused
 _BLANK_LINE = b"\r\n\r\n"
-_MIN_CHUNKED_BYTES = 256  # per call of the parser, so that blank lines in a chunked body do not slow it down
+_MIN_CHUNKED_BYTES = 256  # minimum per parser call: blank lines in a chunked body would cause many calls
 _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
 
 
@@ -30,11 +30,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
     Pipelined requests stay in the buffer as bytes. Each is parsed after the previous response is complete.
 
     `Upgrade` headers are ignored. The parser treats the body of a request with such a header as data of the other
-    protocol, and Java's client sends one with every request. The head is therefore parsed again without them.
+    protocol, and Java's client sends one with every request. The server therefore parses the head again without it.
     """
 
     stall_seconds = 60.0
-    """Timeout for a request without new data."""
+    """Timeout in seconds for an idle connection or an incomplete request that receives no data."""
 
     _parsed_tail = b""  # last three parsed bytes, in which a blank line may begin
     _unread = b""
@@ -111,9 +111,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def _parse_unread(self) -> None:
-        """Parse the buffered bytes up to the end of a request without a response."""
+        """Parse the buffered bytes up to the end of one request. Later requests wait until it is answered."""
         data, start = self._parsed_tail + self._unread, len(self._parsed_tail)
-        # The last unanswered request may be incomplete. After a complete one, no further request is parsed.
+        # An incomplete request is parsed further. After a complete request, parsing pauses until it is answered.
         pending = self._unanswered
         while start < len(data) and len(pending) <= int(self._state != "idle") and not self.transport.is_closing():
             end = self._piece_end(data, start)
@@ -125,7 +125,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._parsed_tail, self._unread = data[max(0, start - 3) : start], data[start:]
 
     def _piece_end(self, data: bytes, start: int) -> int:
-        """Return the end of the next bytes to parse: the end of the declared body, or the next blank line."""
+        """Return the index up to which to parse next: the end of the declared body, or the next blank line."""
         if self._body_left:
             return min(start + self._body_left, len(data))
         found = data.find(_BLANK_LINE, start + _MIN_CHUNKED_BYTES if self._state == "body" else max(0, start - 3))
@@ -156,7 +156,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         return b"\r\n".join([first, *lines, b"", b""])
 
     def _check_stalled(self) -> None:
-        """Close the connection if the request stalls. While a response is being sent, no timer is active."""
+        """Close the connection if no data has arrived in time. The timer is inactive while a response is sent."""
         self._timer = None
         remaining = self._received_at + self.stall_seconds - self.loop.time()
         if self.transport.is_closing() or self._is_answering():

@@ -8,16 +8,16 @@ from mochi_server.chat.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position of a client in a stream: the number of the last received event and, if sent, the run ID."""
+    """Position of a client in a stream: the number of the last event that it received, and the run ID or None."""
 
     number: int = 0
     run_id: str | None = None
 
     @classmethod
     def of(cls, after: str | None, last_event_id: str | None) -> "Position":
-        """Return the position after an event ID or an event number. Invalid values mean the beginning.
+        """Parse an event ID or an event number as a position. Return the start of the stream for invalid values.
 
-        The header overrides the query, because a reconnecting ``EventSource`` updates only the header.
+        ``last_event_id`` overrides ``after``, because an ``EventSource`` that reconnects updates only this header.
         """
         for value in (last_event_id or "", after or ""):
             run_id, _, number = value.rpartition(":")
@@ -26,5 +26,5 @@ class Position:
         return cls()
 
     def within(self, run: Run) -> int:
-        """Return the event number in ``run``, at most the last one. A position in another run means 0."""
+        """Return the event number, at most the number of the last event in ``run``, or 0 for another run's position."""
         return min(self.number, run.log.last) if self.run_id in (None, run.run_id) else 0

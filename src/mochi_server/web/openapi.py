@@ -24,7 +24,7 @@ TAGS = {
     "system prompts": "Read and write prompt files.",
     "health": "Check the server, and get its metrics.",
 }
-"""Descriptions of the tags, in the order of `/docs`: the most frequently used first."""
+"""Descriptions of the tags, in the order in which `/docs` shows them."""
 
 _DESCRIPTION = """
 Sessions, streaming, tool calls with approval, agents and automatic context windows.
@@ -48,7 +48,7 @@ def document(app: FastAPI) -> dict[str, Any]:
         tags=[{"name": name, "description": text} for name, text in TAGS.items()],
     )
     components = openapi["components"]
-    # Routes refer to these schemas by name. Defaults of null are omitted, as FastAPI does.
+    # Routes refer to these schemas by name. Null defaults are omitted, as in FastAPI's own schemas.
     kinds = (StoredMessage, ErrorEnvelope, OpenAIErrorEnvelope)
     _, models = models_json_schema([(model, "serialization") for model in kinds], ref_template=REFERENCE + "{model}")
     referenced = jsonable_encoder(models["$defs"], exclude_none=True)
@@ -62,7 +62,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _with_message_references(schema: Any) -> Any:
-    """Return a schema in which references to `StoredMessage` replace its placeholders."""
+    """Return ``schema`` with a reference to `StoredMessage` in place of each message placeholder."""
     if schema == MESSAGE_PLACEHOLDER:
         return {"$ref": REFERENCE + StoredMessage.__name__}
     if isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Router that is skipped for paths without its prefix."""
+"""Router that ignores paths without its prefix."""
 
 from fastapi import APIRouter
 from starlette.routing import Match
@@ -6,7 +6,7 @@ from starlette.types import Scope
 
 
 class PrefixRouter(APIRouter):
-    """Router whose routes are neither built nor matched for paths without its prefix."""
+    """Router that matches no path without its prefix. It builds its routes only for a path with the prefix."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         return super().matches(scope) if self.prefix in scope["path"] else (Match.NONE, {})

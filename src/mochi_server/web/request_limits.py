@@ -32,7 +32,7 @@ class CheckMiddleware:
 
 
 def head_check(scope: Scope) -> MochiError | None:
-    """Reject oversized heads, and ambiguous heads that a proxy may interpret differently."""
+    """Return an error if the request head is too large, or if a proxy may interpret it differently."""
     size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
         return HeadersTooLarge(MAX_HEADER_BYTES)
@@ -41,7 +41,7 @@ def head_check(scope: Scope) -> MochiError | None:
 
 
 def json_check(scope: Scope) -> MochiError | None:
-    """Reject bodies without a JSON content type, so that HTML forms of web pages cannot send requests."""
+    """Return an error for a body without a JSON content type, so that HTML forms cannot send requests."""
     if scope["method"] not in _WITH_BODY or _is_json_or_empty(scope):
         return None
     return ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
@@ -83,7 +83,7 @@ class BodyLimitMiddleware:
 
 
 def _ambiguity(scope: Scope) -> str | None:
-    """Return why a head is ambiguous or invalid, or None if it is valid."""
+    """Return a message that explains why a request head is ambiguous or invalid, or None if it is valid."""
     names = [name for name, _ in scope["headers"] if name in _SINGLE_HEADERS]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         return f"The header {repeated.decode().title()} occurs more than once. Send it once."

@@ -26,7 +26,7 @@ class RequestLogMiddleware:
     """Outermost middleware. It adds the request ID to every response, including responses to unexpected errors."""
 
     def __init__(self, app: ASGIApp, on_ended: Callable[[str, int | None, str | None], None]) -> None:
-        """Call ``on_ended`` with the method, the status and the error code of each request."""
+        """Create the middleware. It calls ``on_ended`` with the method, status and error code of each request."""
         self._app = app
         self._on_ended = on_ended
 
@@ -36,7 +36,7 @@ class RequestLogMiddleware:
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         supplied = header(scope, _HEADER_BYTES)
         request_id = supplied if _VALID_ID.fullmatch(supplied) else uuid4().hex
-        # Never reset, so that log lines after a failure of the app have the ID, too.
+        # The ID is never reset, so that log lines after a failure of the app also contain it.
         REQUEST_ID.set(request_id)
         started = perf_counter()
         status: int | None = None
@@ -81,7 +81,7 @@ def report(
     ended: str | None = None,
     error: str | None = None,
 ) -> None:
-    """Log one line for a request, without the query, which may contain secrets."""
+    """Log one line for an ended request. The query is omitted, because it may contain secrets."""
     fields = {
         "method": method,
         "path": path[:_MAX_PATH_CHARS],

@@ -31,22 +31,22 @@ _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Bu
 
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's `responses` for a route that streams. The schema describes one event."""
+    """Return FastAPI's ``responses`` argument for a route that streams. The schema describes one event."""
     content = {"text/event-stream": {"schema": {"$ref": REFERENCE + events.name}, "example": example}}
     return {200: {"description": f"A stream of events. The last event is `{events.last}`.", "content": content}}
 
 
 class EventsResponse(EventSourceResponse):
-    """Stream of events from a generator. The generator is closed when the client disconnects."""
+    """Response that streams the events of a generator. A disconnect of the client closes the generator."""
 
     def __init__(self, events: AsyncGenerator[CompareEvent, None]) -> None:
         super().__init__(_frames(events), ping=PING_SECONDS, sep="\n")
 
 
 class _EventStream(Response):
-    """Base class of streams that end when the client disconnects.
+    """Base class of event streams that end when the client disconnects.
 
-    It sends ASGI messages itself, because sending runs for every token and an open stream must use little memory.
+    It sends ASGI messages directly, which saves time for each token and memory for each open stream.
     """
 
     media_type = "text/event-stream"
@@ -67,7 +67,7 @@ class _EventStream(Response):
 
 
 class RunResponse(_EventStream):
-    """Stream of a run's events after a position. With ``chunks``, it sends chunks of OpenAI's API instead."""
+    """Stream of a run's events after event number ``after``. With ``chunks``, it sends OpenAI's chunks instead."""
 
     def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: ChunkEncoder | None = None) -> None:
         super().__init__(runs)
@@ -103,7 +103,7 @@ class RunResponse(_EventStream):
 
 
 class WaitingResponse(_EventStream):
-    """Stream of a run that waits for its session. It sends comments until the run starts, then the events."""
+    """Stream for a run that waits for a busy session. It sends SSE comments until the run starts, then events."""
 
     def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
         super().__init__(runs)
@@ -137,7 +137,7 @@ def _body(data: bytes, *, more: bool = True) -> Message:
 async def respond_when_started(
     request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
 ) -> Response:
-    """Return the stream of a new run. If the session stays busy, the stream starts before the run."""
+    """Return the stream of a new run. If the session is busy for long, return a stream that waits for the run."""
     starting = asyncio.ensure_future(start)
     try:
         await until_disconnect(request, asyncio.wait([starting], timeout=PING_SECONDS))
@@ -150,7 +150,7 @@ async def respond_when_started(
 
 
 async def _cancel_start(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
-    """Cancel the start of a run after a disconnect. If it already started, it ends like a run without subscribers."""
+    """Cancel the start of a run after a disconnect. Treat a run that has started as a run without subscribers."""
     starting.cancel()
     (run,) = await asyncio.gather(starting, return_exceptions=True)
     if isinstance(run, Run):
@@ -159,7 +159,7 @@ async def _cancel_start(runs: RunRegistry, starting: "asyncio.Future[Run]") -> N
 
 
 def attach_response(runs: RunRegistry, run: Run | None, position: Position) -> Response:
-    """Return the remaining events of a run as a stream, or 204 if there are none. 204 stops an ``EventSource``."""
+    """Return a stream of a run's remaining events. If no events remain, return 204, which stops an ``EventSource``."""
     if run is None or (not run.running and position.within(run) >= run.log.last):
         return Response(status_code=204)
     return RunResponse(runs, run, position.within(run))
