@@ -33,7 +33,7 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class Text:
-    """Text, split into chunks like `Reasoning`. `logprobs` has one entry per chunk, or is empty to be generated."""
+    """Text, split into chunks like `Reasoning`. `logprobs` has one entry per chunk. If empty, it is generated."""
 
     content: Content
     logprobs: tuple[Logprob, ...] = ()

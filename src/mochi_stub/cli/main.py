@@ -212,7 +212,7 @@ def _server_options() -> _Parser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that prints an error as one line, without the usage."""
+    """Argument parser that prints an error as one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"mochi-stub: {message}\n")

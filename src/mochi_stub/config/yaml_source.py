@@ -133,7 +133,7 @@ class WatchedFile(Generic[_T]):
     value: _T | ConfigError = field(init=False)
 
     def current(self) -> _T:
-        """Return the parsed content of the file. Raises ConfigError."""
+        """Return the parsed content of the file. Raises ConfigError if the file is unreadable or invalid."""
         try:
             if self.stamp != _stamp(os.stat(self.path)):  # noqa: PTH116  # every request does this; Path.stat is slower
                 self._read()

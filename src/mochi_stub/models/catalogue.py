@@ -1,4 +1,4 @@
-"""Declared models and their load options."""
+"""Model declarations, the default models and the load options."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _translated(stub: Stub, request: Request, key: RequestKey, reply: Reply) -> 
 
 
 def describe_nearest(key: RequestKey, recordings: Iterable[Recording]) -> str:
-    """Describe the differences between the request and the most similar recording."""
+    """Return a message that compares the request with the most similar recording."""
     compared = [
         (item.request_key.path != key.path, len(found := _differences(item.request_key, key)), item.file.name, found)
         for item in recordings
