@@ -1,4 +1,4 @@
-"""Deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini. Names are imported lazily."""
+"""Deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini. Submodules load on first use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from mochi_stub.server import StubServer
 
-_MODULES = {
+_MODULES = {  # modules of the exported names; `reply` has all other names
     **dict.fromkeys(("DEFAULT_MODELS", "Model", "Remote"), "models.catalogue"),
     **dict.fromkeys(("Message", "Prompt", "ToolCall"), "prompt"),
     "ConfigError": "config.yaml_source",
@@ -36,7 +36,6 @@ _MODULES = {
     "Machine": "models.scheduler",
     "StubServer": "server",
 }
-"""Modules of the exported names that are not in `reply`."""
 
 __all__ = ["DEFAULT_MODELS", "ConfigError", "Exchange", "Machine", "Message", "Model", "Prompt", "Remote", "StubServer"]
 __all__ += ["Choice", "Cut", "Durations", "Failure", "Gate", "Logprob", "Pace", "Pause", "Reasoning", "Reply", "Text"]

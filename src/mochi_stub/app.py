@@ -1,4 +1,4 @@
-"""Application of the stub: route a request to its handler and send the result. It does not depend on a provider."""
+"""Application of the stub: it routes each request to a handler and sends the result, for the APIs of all providers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without 
 
 @dataclass(frozen=True)
 class App:
-    """Application without a socket. `replay` is tried before the routes. `speed` scales all delays; 0 removes them."""
+    """Request handler of the stub. It calls `replay` before the routes. `speed` divides all delays; 0 removes them."""
 
     stub: Stub
     replay: Callable[[Stub, Request], Result | None]
@@ -53,7 +53,7 @@ class App:
 
 @dataclass
 class ExchangeHandler:
-    """Handler of one exchange. Cached replies are found by the request and `cache_key`."""
+    """Sender of the response to one request. It caches a reusable response under the request and `cache_key`."""
 
     writer: ResponseWriter
     record: JournalEntry
@@ -65,7 +65,7 @@ class ExchangeHandler:
     lease: Lease | None = None
 
     async def send(self, result: Result | CachedReply) -> None:
-        """Send the result until it ends or the client disconnects."""
+        """Send a result to the client, then close its journal entry and release its model."""
         try:
             if isinstance(result, ScheduledResult):
                 result = await self._after_load(result)
@@ -117,7 +117,7 @@ class ExchangeHandler:
             self.entries.add(CachedReply(answer, fields, self.record.chunks, generation.evaluation), *self.cache_key)
 
     async def _play(self, generation: Generation) -> None:
-        """Send the reply in real time. A reply that is not streamed is sent as one body at its end."""
+        """Send each piece of the reply at its planned time. Without streaming, send one body after the last piece."""
         encoder, stream = generation.encoder, generation.stream
         end = planned_end(generation.reply) if self.speed else 0
         async with aclosing(paced(pieces(generation.reply), self.speed, end)) as batches:
@@ -164,7 +164,7 @@ class ExchangeHandler:
         await self.writer.write(body, last=last)
 
     async def _end(self, body: bytes, outcome: Outcome) -> None:
-        self._close(outcome)  # first, so that a client with the whole body finds the exchange ended
+        self._close(outcome)  # before the write: a client with the whole body must find a closed exchange
         await self._write(body, last=True)
 
     def _close(self, outcome: Outcome) -> None:

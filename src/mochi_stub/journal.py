@@ -1,4 +1,4 @@
-"""Journal of requests and their outcomes, without secrets. It is thread-safe and bounded."""
+"""Thread-safe journal of the latest requests and their outcomes. Secrets are masked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Outcome = Literal["running", "finished", "cancelled", "failed"]
 MAX_EXCHANGES = 1000
 MAX_BYTES = 64 * 1024 * 1024
 
-STUB_ROUTES = "/stub/"  # their requests are not recorded
+STUB_ROUTES = "/stub/"  # requests to these routes are not recorded
 
 MASK = "***"
 _SECRET_HEADER = re.compile(rb"auth|cookie|credential|api-?key|token|secret|passw|(?<!idempotency)-key$")
@@ -46,17 +46,17 @@ class Exchange:
         body: Parsed JSON body. None if there is no body or it is not JSON.
         status: HTTP status, 0 until it is sent.
         outcome: "cancelled" if the client disconnected or the server stopped, "failed" if the reply has an error.
-        chunks: Number of streamed pieces of content.
-        size: Bytes of the request body.
-        rule: Rule that made the reply, for example a trigger of the configuration.
-        passed_over: Earlier rules, each with the reason why it did not apply.
-        num_ctx: Context of the model in tokens, None if no model was loaded for the request.
-        reload: Whether the model was loaded again with other settings.
+        chunks: Number of content chunks in the streamed reply.
+        size: Size of the request body in bytes.
+        rule: Name of the rule that selected the reply, for example a trigger of the configuration.
+        passed_over: Rules that were tried before `rule`, each with the reason why it did not apply.
+        num_ctx: Context length of the model in tokens. None if the request used no model.
+        reload: Whether the request reloaded the model with other settings.
         truncated: Whether the prompt was shortened to fit the context.
-        prompt_tokens: Tokens of the prompt after truncation.
-        evaluated_tokens: Tokens of the prompt that the model had not evaluated before, None on other APIs.
-        duration: Seconds from the request to its end.
-        images: SHA-256 of each image in the request, in hexadecimal.
+        prompt_tokens: Number of prompt tokens after truncation.
+        evaluated_tokens: Number of prompt tokens that were not in the prompt cache. None if the API reports none.
+        duration: Seconds from the start of the request to the end of the response.
+        images: SHA-256 digest of each image in the request, in hexadecimal.
     """
 
     method: str
@@ -83,7 +83,7 @@ class Exchange:
 
 @dataclass
 class JournalEntry:
-    """Journal entry of a running or ended exchange. The request is parsed only when the journal is read."""
+    """Journal entry of one request and its response. The request is parsed only when the journal is read."""
 
     request: Request
     status: int = 0
@@ -119,7 +119,7 @@ class JournalEntry:
 
 
 class Journal:
-    """The latest exchanges, oldest first. At most 1000 are kept, with bodies of at most 64 MiB in total."""
+    """Journal of the latest exchanges, oldest first: at most 1000, with at most 64 MiB of request bodies in total."""
 
     def __init__(self) -> None:
         self._records: deque[JournalEntry] = deque()
@@ -141,7 +141,7 @@ class Journal:
         return record
 
     def update(self, record: JournalEntry, *, status: int = 0, chunks: int = 0, **fields: Any) -> None:
-        """Set the status and other fields of an exchange, and add `chunks` to its count."""
+        """Update a journal entry: set `status` unless it is 0, set `fields`, and add `chunks` to its chunk count."""
         with self._changed:
             record.status = status or record.status
             record.chunks += chunks
@@ -156,7 +156,6 @@ class Journal:
             self._changed.notify_all()
 
     def clear(self) -> None:
-        """Delete all exchanges, including running ones."""
         with self._changed:
             self._records.clear()
             self._bytes = 0
@@ -167,17 +166,17 @@ class Journal:
             return [record.exchange() for record in self._records]
 
     def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float) -> list[Exchange]:
-        """Block until `condition` holds for the exchanges. Raises TimeoutError after `timeout` seconds."""
+        """Return the exchanges once `condition(exchanges)` is true. Raises TimeoutError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         with self._changed:
             while not condition(found := [record.exchange() for record in self._records]):
                 if not self._changed.wait(deadline - time.monotonic()):
-                    raise TimeoutError(f"the condition did not hold within {timeout} s; last exchanges: {found[-5:]}")
+                    raise TimeoutError(f"the condition was not met within {timeout} s; last exchanges: {found[-5:]}")
             return found
 
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the headers as text. Values that can contain a secret are replaced by `***`."""
+    """Return the headers as a dictionary of strings, with the values of secret headers replaced by `***`."""
     return {
         name.decode("latin-1"): MASK if _SECRET_HEADER.search(name) else value.decode("latin-1")
         for name, value in headers
@@ -185,7 +184,7 @@ def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def masked_query(query: bytes) -> str:
-    """Return the query string. Values that can contain a secret are replaced by `***`."""
+    """Return the query string as text, with the values of secret parameters replaced by `***`."""
     pairs = [pair.partition("=") for pair in query.decode("latin-1").split("&")]
     return "&".join(
         f"{name}={MASK}" if value and _SECRET_QUERY.search(unquote_plus(name)) else name + equals + value
@@ -194,7 +193,7 @@ def masked_query(query: bytes) -> str:
 
 
 def parsed_body(data: bytes) -> Any:
-    """Return the parsed JSON body with masked secrets. Return None if there is no body or it is not JSON."""
+    """Return the parsed JSON body with masked secrets, or None for an empty body or invalid JSON."""
     try:
         parsed = orjson.loads(data) if data else None
         return _masked(parsed) if _SECRET_BODY.search(data) else parsed
@@ -211,7 +210,7 @@ def _masked(value: Any, secret: bool = False) -> Any:
 
 
 def _digests(value: Any) -> Iterator[str]:
-    """Yield the SHA-256 of each image in a request body of any provider. Invalid base64 is skipped."""
+    """Yield the SHA-256 digest of each image in a parsed request body. Images with invalid base64 are skipped."""
     if isinstance(value, list):
         for item in value:
             yield from _digests(item)

@@ -1,4 +1,4 @@
-"""Prompt of a request to a model, independent of the provider."""
+"""Prompts: requests to a model in a form that is independent of the provider."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IMAGE_TOKENS = 768
 
 @dataclass(frozen=True)
 class ToolCall:
-    """Call of a tool. If `id` is None, APIs with call IDs get a generated one."""
+    """Tool call of a model. If `id` is None, the stub generates an ID for APIs that require one."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """Message of a conversation. `images` is the number of its images."""
+    """Message of a conversation. `images` is the number of attached images."""
 
     role: str
     content: str = ""
@@ -38,14 +38,14 @@ class Message:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Request for one reply. An embedding request has its text as the only message.
+    """Request to a model. For an embedding request, the only message is the text to embed.
 
     Attributes:
-        think: The `think` field of the request, None if it was not sent.
-        thinks: Whether the reply has reasoning, which also depends on the model.
-        options: Generation options of the request and the model.
+        think: The `think` field of the request. None if the request has no such field.
+        thinks: Whether the reply includes reasoning. This depends on the request and the model.
+        options: Generation options: those of the request, and defaults of the model.
         choices: Whether the API allows several choices in one reply.
-        request: Request body as sent.
+        request: Body of the HTTP request, not parsed.
     """
 
     model: str
@@ -63,7 +63,7 @@ class Prompt:
 
     @cached_property
     def last_user(self) -> int:
-        """Index of the latest user message, -1 if there is none."""
+        """Index of the latest user message in `messages`, or -1 without user messages."""
         return max((index for index, message in enumerate(self.messages) if message.role == "user"), default=-1)
 
     @property
@@ -73,7 +73,7 @@ class Prompt:
 
     @property
     def user_text(self) -> str:
-        """Text of the latest user message, "" if there is none."""
+        """Text of the latest user message, or "" without user messages."""
         return self.messages[self.last_user].content if self.last_user >= 0 else ""
 
 
@@ -86,13 +86,13 @@ def render(prompt: Prompt) -> str:
 
 
 def render_message(message: Message) -> str:
-    """Return one message as a `role: content` line."""
+    """Return a message as a line `role: content`, followed by its tool calls."""
     calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in message.tool_calls]
     return f"{message.role}: " + " ".join(filter(None, [message.content, *calls]))
 
 
 def counted_text(prompt: Prompt) -> str:
-    """Return the text whose tokens count as prompt: tools, contents and tool calls, without roles and reasoning."""
+    """Return the text whose characters count as prompt tokens: tools, contents and tool calls, without roles."""
     if prompt.raw:
         return prompt.user_text
     tools = dumps(list(prompt.tools)) if prompt.tools else ""
@@ -100,16 +100,16 @@ def counted_text(prompt: Prompt) -> str:
 
 
 def counted_text_of(message: Message) -> str:
-    """Return the text of a message whose tokens count: its content, and the names and arguments of its calls."""
+    """Return the text of a message that counts as prompt tokens: its content, and names and arguments of tool calls."""
     return message.content + "".join(f"{call.name}{dumps(dict(call.arguments))}" for call in message.tool_calls)
 
 
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
-    """Return the number of tokens of the prompt. An image counts as 768 tokens."""
+    """Return the number of tokens in the prompt. Each image counts as 768 tokens."""
     images = sum(message.images for message in prompt.messages)
     return count_tokens(len(counted_text(prompt)), chars_per_token) + IMAGE_TOKENS * images
 
 
 def count_tokens(characters: int, chars_per_token: float) -> int:
-    """Return the number of tokens for a number of characters, rounded up."""
+    """Convert a number of characters to a number of tokens, rounded up."""
     return characters if chars_per_token == 1 else -int(-characters // chars_per_token)

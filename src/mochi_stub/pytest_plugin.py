@@ -1,4 +1,4 @@
-"""Pytest fixture `mochi_stub`. Imports are delayed until a test uses it, because every test run loads this module."""
+"""Pytest plugin with the fixture `mochi_stub`. Every test run loads it, so it imports the server only on use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def mochi_stub() -> Iterator[ScriptedStub]:
-    """Start a stub server on a free port, without delays. Each test gets its own."""
+    """Start a stub server for one test, on a free port and without delays."""
     from mochi_stub.server import ScriptedStub  # noqa: PLC0415 - only tests that use the fixture load the server
 
     stub = ScriptedStub()

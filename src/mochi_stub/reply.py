@@ -1,4 +1,4 @@
-"""Reply of a model, independent of the provider: a sequence of parts that are sent in order."""
+"""Replies of a model in a form that is independent of the provider. A reply is a sequence of parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Content: TypeAlias = "str | Sequence[str]"
 
 @dataclass(frozen=True)
 class Logprob:
-    """Log probability of a token. `top` are the alternatives, the most likely first."""
+    """Log probability of a token. `top` lists alternative tokens with log probabilities, the most likely first."""
 
     token: str
     logprob: float
@@ -26,14 +26,14 @@ class Logprob:
 
 @dataclass(frozen=True)
 class Reasoning:
-    """Reasoning before or between texts. A string is split into chunks; the items of a sequence are the chunks."""
+    """Reasoning of the model. A string is split into chunks. In a sequence of strings, each item is one chunk."""
 
     content: Content
 
 
 @dataclass(frozen=True)
 class Text:
-    """Text of the answer, split like `Reasoning`. `logprobs` has one entry per chunk; empty means generated ones."""
+    """Text, split into chunks like `Reasoning`. `logprobs` has one entry per chunk. If empty, it is generated."""
 
     content: Content
     logprobs: tuple[Logprob, ...] = ()
@@ -48,7 +48,7 @@ class ToolCalls:
 
 @dataclass(frozen=True)
 class Failure:
-    """Error of the model. Before the first chunk it sets the HTTP status, later it is an error inside the stream."""
+    """Error of the model. Before the first chunk it becomes an HTTP error response, later an error in the stream."""
 
     message: str
     status: int = 500
@@ -57,25 +57,25 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cut:
-    """Disconnect in the middle of the stream, without an error and without the last object."""
+    """Premature end of the stream, without an error and without the last object of the stream."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Index of the choice to which the following parts belong. Only for prompts with `choices`."""
+    """Start of a choice in a reply with several choices. The parts after it belong to the choice `index`."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Pause in seconds, at speed 1."""
+    """Pause before the next part. The stub divides `seconds` by its speed."""
 
     seconds: float
 
 
 class Gate:
-    """Point at which the reply waits until a test calls `open()`, from any thread. It cannot be closed again."""
+    """Part at which a reply waits until a test calls `open()`, from any thread. An open gate stays open."""
 
     def __init__(self) -> None:
         self._opened: Future[None] = Future()
@@ -95,12 +95,12 @@ Part: TypeAlias = "Reasoning | Text | ToolCalls | Choice | Pause | Gate | Failur
 
 @dataclass(frozen=True)
 class Pace:
-    """Chunk size and speed of a reply. The default without a `Pace` is five words per chunk, 50 words per second.
+    """Chunk size and speed of a reply. Without a `Pace`, a chunk has five words and 50 words are sent per second.
 
     Attributes:
         characters: Characters per chunk. None means five words.
-        characters_per_second: Speed. With infinity, only pauses take time.
-        jitter: From 0 to 1. A chunk is sent earlier by at most this share of its delay; the last one is on time.
+        characters_per_second: Speed of the text. If it is infinite, only pauses take time.
+        jitter: Largest share of its delay by which a chunk is sent early, from 0 to 1. The last chunk is on time.
     """
 
     characters: int | None = None
@@ -111,7 +111,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Frames:
-    """Bytes of a recorded stream or body. `due` has the time of each frame, in nanoseconds after the start."""
+    """Recorded stream or body. `due` has the send time of each frame in nanoseconds after the start of the reply."""
 
     wire: str
     stream: bool
@@ -124,7 +124,7 @@ class Frames:
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts. None means that the stub counts. `output` includes `reasoning`."""
+    """Token counts of a reply. The stub calculates counts that are None. `output` includes `reasoning`."""
 
     input: int | None = None
     output: int | None = None
@@ -135,7 +135,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Durations:
-    """Durations in nanoseconds. None means that the stub calculates them."""
+    """Durations of a reply in nanoseconds. The stub calculates durations that are None."""
 
     total: int | None = None
     load: int | None = None
@@ -148,12 +148,12 @@ class Reply:
     """Reply of a model.
 
     Attributes:
-        context: Token IDs that `/api/generate` returns.
-        embedding: Vector of an embedding request.
-        stop_sequence: Stop sequence of the request that ended the text.
-        unasked: Send tool calls even if the request offers no tools.
-        rule: Rule that made the reply.
-        passed_over: Earlier rules, each with the reason why it did not apply.
+        context: Token IDs for the field `context` of `/api/generate`.
+        embedding: Vector for the response to an embedding request.
+        stop_sequence: Stop sequence at which the text ended, or None.
+        unasked: Whether tool calls are sent even if the request offers no tools.
+        rule: Name of the rule that selected the reply.
+        passed_over: Rules that were tried before `rule`, each with the reason why it did not apply.
     """
 
     parts: Sequence[Part] = ()
@@ -179,7 +179,7 @@ class Reply:
         finish: Finish = "stop",
         usage: Usage | None = None,
     ) -> Reply:
-        """Return a reply of reasoning, text and tool calls, in this order. Empty parts are left out."""
+        """Return a reply that consists of reasoning, text and tool calls, in this order. Empty parts are omitted."""
         parts: list[Part] = [Reasoning(reasoning)] if reasoning else []
         parts += [Text(text)] if text else []
         parts += [ToolCalls(tool_calls)] if tool_calls else []
@@ -199,5 +199,5 @@ class Reply:
 
 
 def joined(content: Content) -> str:
-    """Return the text of a content, with its pieces joined."""
+    """Return the content as one string."""
     return content if isinstance(content, str) else "".join(content)

@@ -1,4 +1,4 @@
-"""Stub server: the application on a socket, in its own thread and event loop."""
+"""Stub servers. Each one runs in its own thread with its own event loop."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ class StubServer:
         port: Port to listen on; 0 selects a free port.
         models: Models to serve. Without `models` and `config`, the default models are served.
         config: YAML file of models and their replies.
-        resolve: Function from prompt to reply. If it returns None, the configuration or the default behavior replies.
-        seed: The same seed and request give the same bytes.
-        speed: 2 halves all delays, 0 removes them.
+        resolve: Function that returns the reply to a prompt. If it returns None, the stub selects the reply.
+        seed: Seed of generated values. Equal seeds and requests give equal responses.
+        speed: Divisor of all delays: 2 halves them, 0 removes them.
         machine: Limits of the simulated Ollama scheduler. By default, no request waits for another.
-        record: Recorder that forwards each request to a real server, see `mochi_stub.recording.recorder.record`.
+        record: Recorder that forwards each request to a real server, from `mochi_stub.recording.recorder.record`.
 
+    Example:
         with StubServer(speed=0) as stub:
             ollama.Client(stub.url).chat("mochi", messages=[...])
     """
@@ -94,7 +95,7 @@ class StubServer:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def start(self) -> StubServer:
-        """Bind the socket and return when the server accepts requests. Raises OSError if the port is taken."""
+        """Start the server and return it when it accepts requests. Raises OSError if the port is in use."""
         try:
             listener = _bind(self.host, self.port)
         except OSError:
@@ -111,7 +112,7 @@ class StubServer:
         return self
 
     def stop(self, grace: float = 0.0) -> None:
-        """Close all connections and wait until the server has stopped. Running replies have `grace` seconds to end."""
+        """Stop the server and wait for its end. Replies that still run after `grace` seconds are aborted."""
         if self._thread is not None:
             if self._thread.is_alive():
                 self._loop.call_soon_threadsafe(self._grace.set_result, grace)
@@ -125,22 +126,22 @@ class StubServer:
         self.stop()
 
     def exchanges(self) -> list[Exchange]:
-        """Return the latest requests and their outcomes, oldest first."""
+        """Return the latest requests with their outcomes, oldest first."""
         return self._journal.exchanges()
 
     def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float = 5) -> list[Exchange]:
-        """Block until the condition holds for the exchanges. Raises TimeoutError after `timeout` seconds."""
+        """Return the exchanges once `condition(exchanges)` is true. Raises TimeoutError after `timeout` seconds."""
         return self._journal.wait_for(condition, timeout)
 
     def clear_exchanges(self) -> None:
-        """Delete all recorded exchanges, for tests that share a stub."""
+        """Delete all exchanges from the journal, for example between tests that share a stub."""
         self._journal.clear()
 
     def _app(self) -> Application:
         registry = ModelRegistry(self._models, self._config)
 
         def state() -> tuple[object, int] | None:
-            """Return the state on which cached replies depend, or None if replies cannot be cached."""
+            """Return a value that changes when cached replies become invalid, or None if caching is impossible."""
             config = self._config()
             cacheable = config is None or config.is_self_contained
             varies = self._speed or self._script or self.machine.prompt_speed
@@ -183,7 +184,7 @@ class StubServer:
 
 
 class ScriptedStub(StubServer):
-    """Server without delays that replies from a queue. With an empty queue it uses the default behavior."""
+    """Stub server without delays that sends queued replies. If the queue is empty, it sends built-in replies."""
 
     def __init__(self) -> None:
         super().__init__(resolve=self._next, speed=0)
@@ -191,13 +192,12 @@ class ScriptedStub(StubServer):
 
     @property
     def requests(self) -> list[Exchange]:
-        """Requests and their outcomes, oldest first."""
         return self.exchanges()
 
     def script(self, *replies: Reply | str | Resolve) -> None:
-        """Queue replies for the next requests: a text, a `Reply`, or a function from the prompt to one of these.
+        """Queue replies for the next requests. A reply is a text, a `Reply`, or a function that gets the prompt.
 
-        If a function returns None, the default behavior replies. Raises TypeError for other values.
+        The function returns a text or a `Reply`, or None for the built-in reply. Raises TypeError for other values.
         """
         for reply in replies:
             if not isinstance(reply, (Reply, str)) and not callable(reply):

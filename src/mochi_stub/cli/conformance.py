@@ -1,6 +1,6 @@
 """Comparison of a real Ollama with the stub: send the same requests to both and compare the responses.
 
-The comparison includes the structure of responses and the texts of errors, but not the text of a model.
+The comparison includes the structure of responses and the texts of errors, but not generated text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import httpx
 from mochi_stub.models.catalogue import Habit, Model
 from mochi_stub.server import StubServer
 
-TIMEOUT = 600.0  # seconds, which include the load of a real model
+TIMEOUT = 600.0  # seconds, including the time to load a real model
 MAX_ERROR_LENGTH = 300
 UNKNOWN_MODEL = "mochi-stub-probe-that-does-not-exist"
 HELLO = [{"role": "user", "content": "Say hello."}]
@@ -40,7 +40,7 @@ TOOL = {
     },
 }
 COMPARED_FIELDS: Set[str] = {"done", "done_reason", "role", "error", "model", "status", "object"}
-"""Fields whose values are compared. Of other fields, only the type is compared."""
+"""Names of fields whose values are compared. For other fields, only the types are compared."""
 HEADERS = ("content-type", "allow", "location")
 
 
@@ -56,7 +56,7 @@ class Probe:
 
 
 def verify(url: str, model: str) -> int:
-    """Print all differences. Return 0 for no differences, 1 for differences, 2 if no comparison was possible."""
+    """Print how a server differs from the stub. Return 0 (no differences), 1 (differences) or 2 (comparison failed)."""
     try:
         differences = list(_differences(url, model))
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
@@ -83,7 +83,7 @@ def _differences(url: str, name: str) -> Iterator[str]:
 
 
 def model_of(client: httpx.Client, name: str) -> Model:
-    """Return a model for the stub with the properties of the server's model. Raises ValueError for bad responses."""
+    """Return a stub model with the properties of a model on the server. Raises ValueError for invalid responses."""
     response = client.post("/api/show", json={"model": name})
     if response.status_code != 200:
         raise ValueError(f"/api/show failed for the model {name}: {response.text}")
@@ -118,7 +118,7 @@ def _habit(client: httpx.Client, name: str, capabilities: tuple[str, ...]) -> Ha
 
 
 def _probes(model: str) -> Iterator[Probe]:
-    """Yield all requests for a model. They do not change the models on the server."""
+    """Yield the requests to compare. They do not change the models on the server."""
     yield from (
         Probe("root", "/", method="GET"),
         Probe("root, HEAD", "/", method="HEAD"),
@@ -184,7 +184,7 @@ def _probes(model: str) -> Iterator[Probe]:
 
 
 def _send_probe(client: httpx.Client, probe: Probe) -> dict[str, Any]:
-    """Return the compared parts of a response: status, headers, and the distinct structures of its objects."""
+    """Send a probe. Return the response parts to compare: status, headers, and distinct structures of objects."""
     data = probe.body if probe.body is None or isinstance(probe.body, bytes) else json.dumps(probe.body).encode()
     response = client.request(probe.method, probe.path, content=data)
     parts: dict[str, Any] = {"status": response.status_code}
@@ -198,7 +198,7 @@ def _send_probe(client: httpx.Client, probe: Probe) -> dict[str, Any]:
 
 
 def _structure(value: Any, name: str = "", compared: Set[str] = COMPARED_FIELDS) -> Any:
-    """Replace values by their types, except those of compared fields."""
+    """Replace all values in JSON data by type names, except for the fields in `compared`."""
     if isinstance(value, Mapping):
         if name in ("model_info", "arguments"):
             return "object"

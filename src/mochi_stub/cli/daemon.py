@@ -1,6 +1,6 @@
-"""Servers in the background: start, find by PID file, and stop. The text of each OSError is for the user.
+"""Servers in the background: start, find by PID file, and stop. The messages of OSErrors are shown to the user.
 
-A server locks its PID file until its process ends, so that stale files and reused process IDs are detected.
+A server locks its PID file until its process ends, so stale files and reused process IDs can be detected.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from pathlib import Path
 from tempfile import gettempdir
 from threading import Thread
 
-with suppress(ImportError):  # Windows: all functions that need it raise OSError
+with suppress(ImportError):  # on Windows, the functions that need fcntl raise OSError
     import fcntl
 
-STOP_TIMEOUT = 10.0  # seconds until a server that does not stop is killed
+STOP_TIMEOUT = 10.0  # seconds after SIGTERM until SIGKILL
 NO_POSIX = "servers in the background need a POSIX system; use `mochi-stub run` instead"
 
 
 @dataclass(frozen=True)
 class Running:
-    """Server in the background. `process` is its process ID."""
+    """Running server in the background. `process` is its process ID."""
 
     process: int
     url: str
 
 
 def pid_file_of(port: int) -> Path:
-    """Return the default PID file of the server on a port, in a folder that only this user can write."""
+    """Return the path of the default PID file for a port. Only this user can write to its folder."""
     return _runtime_folder() / f"{port}.pid"
 
 
 def running(path: Path) -> Running | None:
-    """Return the server with this PID file, or None. A stale file is removed. Raises OSError."""
+    """Return the running server with this PID file, or None. Delete a stale PID file. Raises OSError."""
     if not path.exists():
         return None
     descriptor = _lock(path)
@@ -52,7 +52,7 @@ def running(path: Path) -> Running | None:
 
 
 def start(arguments: Sequence[str], path: Path | None) -> str:
-    """Run `mochi-stub run` in the background and return the line that it prints when it is ready. Raises OSError."""
+    """Run `mochi-stub run` in the background and return its first output line. Raises OSError if the start fails."""
     if path and (server := running(path)):
         raise OSError(f"already running on {server.url} (process {server.process}); use restart to replace it")
     log = _log_of(path or _runtime_folder() / f"starting-{os.getpid()}.pid")
@@ -80,7 +80,7 @@ def start(arguments: Sequence[str], path: Path | None) -> str:
 
 
 def stop(path: Path) -> Running | None:
-    """Stop the server, wait for its end and return it. Return None if no server runs. Raises OSError."""
+    """Stop the server with this PID file and return it. Return None if it does not run. Raises OSError."""
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
     server = running(path)
@@ -138,7 +138,7 @@ def _runtime_folder() -> Path:
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or gettempdir()) / f"mochi-stub-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise PermissionError(13, "belongs to another user", str(folder))
+        raise PermissionError(13, "the folder for PID files belongs to another user; set XDG_RUNTIME_DIR", str(folder))
     return folder
 
 

@@ -17,7 +17,7 @@ GRACE = 5.0  # seconds for running replies to end after a signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Return 0, 1 for a failure, or 3 for `status` without a server. Invalid arguments exit with 2."""
+    """Run the command. Return 0, 1 after a failure, or 3 if `status` finds no server. Invalid arguments exit with 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")):
         arguments.insert(0, "run")
@@ -201,7 +201,7 @@ def _server_options() -> _Parser:
         ("max-loaded-models", 3, "models in memory; 0: no limit"),
         ("max-queue", 512, "requests that may wait for a model to load"),
         ("context-length", 0, "default num_ctx; 0: 4096, without truncation of prompts"),
-        ("prompt-speed", 0, "prompt tokens evaluated per second; 0: at once"),
+        ("prompt-speed", 0, "prompt tokens evaluated per second; 0: no delay"),
     ):
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
     add("--record", metavar="URL", help="forward requests to this server and record its replies")
@@ -212,7 +212,7 @@ def _server_options() -> _Parser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that prints an error as one line, without the usage."""
+    """Argument parser that prints an error as one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"mochi-stub: {message}\n")

@@ -1,4 +1,4 @@
-"""Readers for the entries of a configuration. Invalid entries raise `ConfigError`."""
+"""Functions that read configuration entries. They raise `ConfigError` for invalid entries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TYPES = (*KINDS, "embedding", "error", "file")
 
 
 def response(item: Item, folder: Path) -> Response:
-    """Read a text or a mapping with a type. Paths of recorded files are relative to `folder`. Raises ConfigError."""
+    """Read a response: a text, or a mapping with a type. File paths are relative to `folder`. Raises ConfigError."""
     if not isinstance(item.value, dict):
         return MessageResponse(content=item.string("a text or a mapping with a type"))
     if "type" not in item.value:
@@ -54,20 +54,20 @@ def response(item: Item, folder: Path) -> Response:
 
 
 def model(item: Item) -> tuple[dict[str, Any], ReplySettings]:
-    """Read `_model`: the fields of `Model` and the stream settings. Raises ConfigError."""
+    """Read a `_model` entry. Return the fields of `Model` and the stream settings. Raises ConfigError."""
     fields = item.fields({**MODEL, **STREAM}, "_model")
     return fields, _reply_settings(fields)
 
 
 def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Model:
-    """Return a model with defaults for missing fields. The model at position 0 of the file is the newest."""
+    """Return a model with `fields` and defaults for the others. The model at position 0 of the file is the newest."""
     default: dict[str, Any] = {
         "capabilities": DEFAULT_CAPABILITIES,
         "context_length": 131072,
         "embedding_length": 768,
         "modified_at": (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    if "capabilities" not in fields:  # only declared vision raises the minimum context
+    if "capabilities" not in fields:  # default vision does not raise the minimum context
         default["least_context"] = MIN_CONTEXT
     return Model(name, **{**default, **fields})
 

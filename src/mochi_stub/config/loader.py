@@ -1,4 +1,4 @@
-"""Loading and validation of a configuration file."""
+"""Loading and validation of configuration files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGED = Path(__file__).parent / "default.yaml"
 
 @dataclass
 class Script:
-    """Entries of one model in the configuration: triggers with their replies, a default, and model properties."""
+    """Configuration entries of one model: responses by trigger, a default response, and model properties."""
 
     name: str
     source: Item
@@ -40,7 +40,7 @@ class Script:
 
 @dataclass(frozen=True)
 class ConfiguredModel:
-    """A model, its default stream settings, and its scripts: first its own, then those of its parents."""
+    """Model with its default stream settings. `scripts` has the model's own script first, then those of its parents."""
 
     model: Model
     settings: ReplySettings
@@ -49,7 +49,7 @@ class ConfiguredModel:
 
 @dataclass(frozen=True)
 class Config:
-    """A loaded configuration: models by normalised name, and the folder of recordings to replay."""
+    """Loaded configuration. `by_name` maps normalised names to models, `recordings` is the folder to replay."""
 
     path: Path
     by_name: Mapping[str, ConfiguredModel]
@@ -61,16 +61,16 @@ class Config:
 
     @cached_property
     def is_self_contained(self) -> bool:
-        """Whether all replies are in this file. Recorded files can change independently."""
+        """Whether the configuration uses no recorded files, which can change independently of it."""
         return self.recordings is None and not any(entry.scripts[0].files for entry in self.by_name.values())
 
     def find(self, model: str) -> ConfiguredModel | None:
-        """Return the model with this name, or None. Case is ignored."""
+        """Return the model with this name, or None if it is not configured. Case is ignored."""
         return self.by_name.get(normalized_name(model))
 
 
 def load(path: Path, data: bytes | None = None) -> Config:
-    """Load a configuration from a file, or from `data` if given. Raises ConfigError."""
+    """Load a configuration from the file `path`, or from `data` if the file was already read. Raises ConfigError."""
     config, problems = _read(path, data)
     if problems:
         raise problems[0]
@@ -78,7 +78,7 @@ def load(path: Path, data: bytes | None = None) -> Config:
 
 
 def check(path: Path) -> list[str]:
-    """Return all errors of a configuration and of its recorded files, one line each."""
+    """Return the error messages for a configuration and its recorded files. Each message is one line."""
     try:
         config, problems = _read(path, None)
     except ConfigError as error:
@@ -100,7 +100,7 @@ def normalized_name(model: str) -> str:
 
 
 def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
-    """Return the valid part of a configuration and its errors. Raises ConfigError if the whole file is invalid."""
+    """Return a configuration of all valid entries, and the errors of others. Raises ConfigError for an invalid file."""
     try:
         item = parse(path.read_bytes() if data is None else data, str(path))
     except OSError as error:
@@ -131,7 +131,6 @@ def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
 
 
 def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script, ...]:
-    """Return the script and all its ancestors. Raises ConfigError for an unknown parent or a cycle."""
     chain = [script]
     while (parent := chain[-1].parent) is not None:
         if parent.text not in scripts:

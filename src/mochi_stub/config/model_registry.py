@@ -1,4 +1,4 @@
-"""Registry of models that follows the configuration and the requests of clients."""
+"""Registry of models. The configuration and requests of clients can change it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mochi_stub.models.catalogue import Model
 class ModelRegistry:
     """Registry of models and blobs. It is not thread-safe: use it from the event loop only.
 
-    `declared` are the fixed and the configured models. They can be pulled again after they were deleted.
+    `declared` has the `fixed` and the configured models. After a client deletes one of them, it can pull it again.
     """
 
     def __init__(self, fixed: Iterable[Model], config: Callable[[], Config | None] = lambda: None) -> None:
@@ -39,7 +39,7 @@ class ModelRegistry:
         self._models.pop(model.name, None)
 
     def _declare(self, config: Config | None) -> None:
-        """Replace the declared models, for example after a reload. Models that requests added remain."""
+        """Replace the declared models by those of `config`. Models that client requests added remain."""
         self._declared_config = config
         self.changes += 1
         for model in self.declared:

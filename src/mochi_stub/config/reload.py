@@ -1,4 +1,4 @@
-"""Reload of the configuration when its file changes."""
+"""Automatic reload of a changed configuration file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ logger = logging.getLogger("mochi_stub")
 
 
 def reloading_config(path: Path) -> Callable[[], Config]:
-    """Return a function that returns the current configuration of a file.
+    """Return a function that reloads the configuration file if it has changed, and returns the configuration.
 
-    If a changed file is invalid, the last valid configuration remains. Raises ConfigError if the file is invalid now.
+    The function returns the last valid configuration. Raises ConfigError if the first load fails.
     """
     watched = WatchedFile(path, lambda data: load(path, data))
     config, logged = watched.current(), ""
@@ -28,7 +28,7 @@ def reloading_config(path: Path) -> Callable[[], Config]:
         except ConfigError as error:
             problem = str(error)
         if problem and problem != logged:
-            logger.error("configuration not reloaded, the last valid one remains in use: %s", problem)
+            logger.error("configuration not reloaded, the last valid configuration remains in use: error=%s", problem)
         elif logged and not problem:
             logger.info("configuration reloaded")
         logged = problem

@@ -1,4 +1,4 @@
-"""Types of response in a configuration, and their conversion to replies."""
+"""Response types of a configuration, and their conversion to replies."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ class ReplySettings:
     Attributes:
         profile: Size of the chunks. `token`: 4 characters, `chunky`: 40 characters, `words`: five words.
         tokens_per_second: Speed. A reply takes (characters / `chars_per_token`) / `tokens_per_second` seconds.
-        jitter: From 0 to 1. A chunk is sent earlier by at most this share of its delay. The amount depends on the
-            message only.
+        jitter: Largest share of its delay by which a chunk is sent early, from 0 to 1. Equal messages get equal jitter.
         pause: A pause of `seconds` after a number of chunks, for example `{after: 2, seconds: 10}`.
         fail: An error after a number of chunks: `{after: 2, status: 429, message: Slow down, headers: {}}`.
-        cut_after: The stream breaks off after this number of chunks, without its end.
+        cut_after: Number of chunks after which the stream ends early, without its last object.
     """
 
     profile: Profile | None = None
@@ -41,11 +40,11 @@ class ReplySettings:
     cut_after: int | None = None
 
     def merged_over(self, other: ReplySettings) -> ReplySettings:
-        """Return these settings, with values that are not set taken from `other`."""
+        """Return a copy of these settings. Values that are not set (None) are taken from `other`."""
         return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
 
 
-KINDS = {
+KINDS = {  # types of message responses, with their descriptions for the reference page
     "message": "The text of `content`.",
     "echo": "The latest user message, unchanged.",
     "mirror": "The request as JSON.",
@@ -53,17 +52,16 @@ KINDS = {
     "task": "The JSON that Open WebUI requests for a title, tags, queries, follow-ups, an image prompt, a completion, "
     "an emoji or a function call. Other requests get the built-in reply.",
 }
-"""Types of message responses, with their descriptions for the reference page."""
 
 
 @dataclass(frozen=True)
 class MessageResponse:
-    """A configured message.
+    """A configured reply with text, reasoning and tool calls.
 
     Attributes:
-        content: The text, or a list of the pieces in which it is sent.
-        reasoning: Reasoning before the text: a text, or a list of pieces.
-        tool_calls: A list of `{name, arguments, id}`.
+        content: A text, or a list of texts that are sent as separate chunks.
+        reasoning: The reasoning before the text: a text or a list of texts.
+        tool_calls: A list of tool calls, each `{name, arguments, id}`.
         usage: Token counts: `input`, `output` (including reasoning), `reasoning`, `cache_read`, `cache_creation`. The
             stub counts missing values.
         finish: Finish reason: `stop`, `length` or `content_filter`.
@@ -82,10 +80,10 @@ class MessageResponse:
 
 @dataclass(frozen=True)
 class VectorResponse:
-    """The vector of an embedding request.
+    """A fixed vector as the response to an embedding request.
 
     Attributes:
-        vector: `zero`, or a list of numbers.
+        vector: `zero` for a vector of zeros, or a list of numbers.
     """
 
     numbers: tuple[float, ...] | None = None
@@ -109,7 +107,7 @@ class ErrorResponse:
 
 @dataclass(frozen=True)
 class FileResponse:
-    """A recorded reply. If the file cannot be used, the reply is an error with the reason.
+    """A recorded reply. If the file is missing or invalid, the reply is an error that names the problem.
 
     Attributes:
         path: The recorded file, relative to the folder of the configuration.
@@ -124,7 +122,7 @@ Response: TypeAlias = "MessageResponse | VectorResponse | ErrorResponse | FileRe
 
 
 def reply_to(prompt: Prompt, response: Response, model: Model) -> Reply:
-    """Return the reply of a configured response to a prompt. An invalid recorded file becomes an error reply."""
+    """Return the reply that a configured response gives to a prompt. An invalid recorded file gives an error reply."""
     if isinstance(response, VectorResponse):
         return Reply(embedding=response.numbers or (0.0,) * model.embedding_length)
     if isinstance(response, ErrorResponse):
@@ -157,7 +155,7 @@ def _message_reply(prompt: Prompt, message: MessageResponse) -> Reply:
 
 
 def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
-    """Return the reply with all stream settings applied: chunk size, speed, pause, disconnect and error."""
+    """Return the reply with all stream settings applied: chunk size, speed, pause, premature end and error."""
     if settings == ReplySettings():
         return reply
     reply = replace(with_pace(reply, settings, model, prompt), frames=None)
@@ -180,7 +178,7 @@ def with_pace(reply: Reply, settings: ReplySettings, model: Model, prompt: Promp
 
 
 def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
-    """Insert a part after the first `count` chunks, or at the end if there are fewer."""
+    """Insert a part after the first `count` chunks of the reply, or at its end if it has fewer chunks."""
     parts: list[Part] = []
     for index, part in enumerate(reply.parts):
         if not isinstance(part, (Reasoning, Text)):

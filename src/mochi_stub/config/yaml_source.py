@@ -1,4 +1,4 @@
-"""YAML and JSON files whose values have line numbers, so that errors name the line."""
+"""Parser of YAML and JSON files that stores the line of each value, so that error messages can name it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml
 
 MAX_VALUES = 1_000_000
 MAX_DEPTH = 100
-MTIME_RESOLUTION = 100_000_000  # nanoseconds in which two changes can leave the same modification time
+MTIME_RESOLUTION = 100_000_000  # nanoseconds; file changes within this time can have the same modification time
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -31,7 +31,7 @@ class Item:
     """A parsed value with its file and line.
 
     `value` is a mapping of names to items, a list of items, or a scalar. `text` is the scalar as written in the file,
-    for example `yes` for a true value. `key_line` is the line of its key, None in a list.
+    for example `yes` for a true value. `key_line` is the line of the mapping key, None for list items.
     """
 
     value: Any
@@ -53,7 +53,7 @@ class Item:
         return self._checked(list, expected)  # type: ignore[no-any-return]
 
     def fields(self, readers: Readers, label: str, **required: str) -> dict[str, Any]:
-        """Read a mapping with these keys only. `required` has an error text for each required key."""
+        """Read a mapping whose keys are all in `readers`. `required` maps each required key to an error text."""
         entries = self.mapping(f"{label} as a mapping")
         for key, item in entries.items():
             if key not in readers:
@@ -81,7 +81,7 @@ class Item:
         return text
 
     def number(self, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
-        """Return a finite number from `low` to `high`. With `above`, `low` itself is not allowed."""
+        """Return the value, which must be a finite number from `low` to `high`. With `above`, it must exceed `low`."""
         return float(self._within((int, float), "a number", low, high, above))
 
     def whole(self, low: float, high: float = math.inf) -> int:
@@ -124,7 +124,7 @@ class Item:
 
 @dataclass
 class WatchedFile(Generic[_T]):
-    """A parsed file that is parsed again when its bytes change. Each access compares the file's metadata."""
+    """File that is parsed again after its content has changed. Each call of `current` checks the file's metadata."""
 
     path: Path
     parse: Callable[[bytes], _T]
@@ -133,7 +133,7 @@ class WatchedFile(Generic[_T]):
     value: _T | ConfigError = field(init=False)
 
     def current(self) -> _T:
-        """Return the parsed content of the file. Raises ConfigError."""
+        """Return the parsed content of the file. Raises ConfigError if the file is unreadable or invalid."""
         try:
             if self.stamp != _stamp(os.stat(self.path)):  # noqa: PTH116  # every request does this; Path.stat is slower
                 self._read()
@@ -165,7 +165,7 @@ def unreadable(path: Path, error: OSError) -> ConfigError:
 
 
 def parse(data: bytes, file: str) -> Item:
-    """Parse the bytes of a file. Raises ConfigError."""
+    """Parse the bytes of a YAML or JSON file. `file` is its name in error messages. Raises ConfigError."""
     try:
         text = data.decode("utf-8-sig")
         _check_depth(text, file)
@@ -200,7 +200,7 @@ def _check_depth(text: str, file: str) -> None:
 
 @dataclass
 class _Reader:
-    """Converter of YAML nodes to items. `parents` are the ids of the nodes that contain a node."""
+    """Converter of YAML nodes to items. `parents` are the `id()`s of the enclosing nodes, to detect cycles."""
 
     loader: Any
     file: str
@@ -238,5 +238,4 @@ class _Reader:
         return items
 
 
-Readers: TypeAlias = "Mapping[str, Callable[[Item], Any]]"
-"""The allowed keys of a mapping, each with the function that reads its value."""
+Readers: TypeAlias = "Mapping[str, Callable[[Item], Any]]"  # functions that read values, by allowed key

@@ -1,4 +1,4 @@
-"""Declared models and their load options."""
+"""Model declarations, the default models and the load options."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ Habit = Literal["native", "template", "builtin"]
 DEFAULT_CONTEXT = 4096
 MIN_CONTEXT = 4
 MIN_VISION_CONTEXT = 2048
-LOWERED_CONTEXTS = (32768, 4096)
-"""Smaller contexts to try if a default context does not fit into memory."""
+LOWERED_CONTEXTS = (32768, 4096)  # contexts in tokens to try if a larger default does not fit into memory
 
-LOAD_OPTIONS: Mapping[str, Any] = {
+LOAD_OPTIONS: Mapping[str, Any] = {  # default values; a request with another value reloads the model
     "num_batch": 512,
     "num_gpu": -1,
     "main_gpu": 0,
@@ -24,13 +23,12 @@ LOAD_OPTIONS: Mapping[str, Any] = {
     "num_thread": 0,
     "draft_num_predict": 4,
 }
-"""Load options besides `num_ctx`, with their defaults. A change of one of them reloads the model."""
 PLAIN_TEMPLATE = "{{ .Prompt }}"  # Ollama's default for a Modelfile without TEMPLATE
 
 
 @dataclass(frozen=True)
 class Remote:
-    """Remote host of a cloud model."""
+    """Name and host of the remote model behind a cloud model."""
 
     model: str
     host: str = "https://ollama.com:443"
@@ -38,7 +36,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Model:
-    """Declared model. `info`, `tensors`, `listed_quantization`, `weights` and `manifest` override generated values.
+    """Model of the stub. `info`, `tensors`, `listed_quantization`, `weights` and `manifest` override generated values.
 
     Attributes:
         capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`, `vision`, `insert`,
@@ -60,7 +58,7 @@ class Model:
         parent: Name of the model from which this one was created.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
         load_time: Seconds to load the model. With 0 there is no delay, but a reload reports 100 ms.
-        out_of_memory_above: Tokens of context above which loading fails because of missing memory.
+        out_of_memory_above: Largest context in tokens that fits into memory. A load with a larger context fails.
     """
 
     name: str
@@ -96,12 +94,12 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the manifest, 64 hexadecimal digits. The same name has the same digest."""
+        """Digest of the manifest: 64 hexadecimal digits, by default derived from the model's name."""
         return self.manifest or hashlib.sha256(f"manifest {self.name}".encode()).hexdigest()
 
     @cached_property
     def blob_digest(self) -> str:
-        """Digest of the weights, as in the Modelfile."""
+        """Digest of the weights, by default derived from the model's name."""
         return self.weights or hashlib.sha256(f"blob {self.name}".encode()).hexdigest()
 
     @cached_property
@@ -130,7 +128,7 @@ def _count(parameter_size: str) -> int:
 
 
 def effective_context(model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT) -> int:
-    """Return the requested or default context in tokens, within the limits of the model."""
+    """Return the context length in tokens: `num_ctx` or `default`, adjusted to the limits of the model."""
     minimum = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
     return min(max(int(options.get("num_ctx") or default), minimum), model.context_length)
 

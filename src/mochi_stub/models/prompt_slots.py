@@ -1,23 +1,21 @@
-"""Prompt cache of a loaded model: the text that each slot has evaluated, as llama.cpp keeps it."""
+"""Simulated prompt cache of a loaded model. As in llama.cpp, each slot stores the text that it evaluated last."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-_LEAST_SIMILARITY = 0.1
-"""Least share of a prompt that its slot must have. Otherwise the prompt takes the least recently used slot."""
+_LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
 
 
 @dataclass
 class PromptSlots:
-    """The slots of a model: one for each parallel request. Without a limit on those there is one slot."""
+    """Slots of a model. `count` is the number of parallel requests, or 1 if that number is unlimited."""
 
     count: int = 1
-    _texts: list[str] = field(default_factory=list)
-    """Evaluated texts, the least recently used first."""
+    _texts: list[str] = field(default_factory=list)  # texts of the used slots, the least recently used first
 
     def evaluate(self, prompt: str, reply: str) -> int:
-        """Evaluate a prompt and generate a reply in a slot. Return the length of the prefix that the slot had."""
+        """Put a prompt and its reply into a slot. Return the length of the prompt prefix that the slot already had."""
         best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
         prefix = _common_prefix(best, prompt)
         if best and prefix >= len(prompt) * _LEAST_SIMILARITY:
@@ -32,14 +30,14 @@ class PromptSlots:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A prompt of so many tokens that a model evaluates, and its reply, as text."""
+    """Prompt and reply as text. `tokens` is the number of tokens in the prompt."""
 
     prompt: str
     reply: str
     tokens: int
 
     def run(self, slots: PromptSlots) -> int:
-        """Return the number of tokens that are evaluated: at least one, and those that no slot has."""
+        """Put the prompt into a slot. Return the number of prompt tokens that were not cached, at least 1."""
         prefix = slots.evaluate(self.prompt, self.reply)
         return max(self.tokens - self.tokens * prefix // max(len(self.prompt), 1), 1)
 

@@ -1,6 +1,6 @@
-"""Simulation of Ollama's scheduler, without real loads. It is not thread-safe: use it from the event loop only.
+"""Simulated Ollama scheduler, which loads no real models. It is not thread-safe: use it in the event loop only.
 
-Requests that need a load wait in one queue of bounded length. Other requests wait for a slot of their model.
+Requests whose model must be loaded wait in one queue of limited length. Other requests wait for a slot of their model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of 
 
 @dataclass(eq=False)
 class NotLoaded(Exception):
-    """The model could not be loaded. `status` and `message` are for the response."""
+    """The model could not be loaded. `status` and `message` are sent in the error response."""
 
     status: int
     message: str
@@ -35,12 +35,12 @@ class Machine:
     """Limits of the simulated machine.
 
     Attributes:
-        parallel: Parallel requests per model. None means no limit.
-        max_loaded_models: Models in memory. None means no limit.
-        max_queue: Requests that may wait for a model to load.
-        context_length: Default context in tokens. None means 4096 without truncation of prompts.
+        parallel: Largest number of parallel requests per model. None means no limit.
+        max_loaded_models: Largest number of models in memory. None means no limit.
+        max_queue: Largest number of requests that wait for a model to load.
+        context_length: Default context in tokens. None means 4096, but prompts are not truncated.
         keep_alive: Seconds that an idle model stays in memory.
-        prompt_speed: Prompt tokens that a model evaluates per second. None evaluates prompts at once.
+        prompt_speed: Number of prompt tokens that a model evaluates per second. None means no evaluation time.
     """
 
     parallel: int | None = None
@@ -53,7 +53,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """Model of a request and the settings that affect its load. `keep_alive` is in seconds, None if not sent."""
+    """Model and load settings of a request. `keep_alive` is in seconds, or None if the request does not set it."""
 
     model: Model
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -63,14 +63,14 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """Context in tokens, whether it is a default, and the load options of a model."""
+    """Load settings of a model: context in tokens, whether it is the default (`automatic`), and load options."""
 
     context: int
     automatic: bool
     options: Mapping[str, Any]
 
     def satisfies(self, requested: LoadSettings) -> bool:
-        """Return whether a model with these settings can serve the request without a reload."""
+        """Return whether a model loaded with these settings can serve the `requested` settings without a reload."""
         if self.context != requested.context and not (self.automatic and requested.automatic):
             return False
         options = requested.options.items()
@@ -81,8 +81,8 @@ class LoadSettings:
 class LoadedModel:
     """Model in memory. `users` counts its running and waiting requests, `slots` limits the running ones.
 
-    `load_report` is for the first lease: whether the load was a reload, and its duration in nanoseconds. `ready` is
-    set when the model is loaded. `queue` has one event for each request that waits for a slot.
+    The first lease gets `load_report`: whether the load was a reload, and its duration in nanoseconds. `ready` is set
+    when the model is loaded. `queue` has one event for each request that waits for a slot.
     """
 
     model: Model
@@ -101,7 +101,7 @@ class LoadedModel:
         return self.settings.context
 
     def expires_at(self, now: float) -> float:
-        """Return the time of the unload in seconds since 1970. It is infinite if the model remains loaded."""
+        """Return when the model will be unloaded, in seconds since 1970. Infinity means never."""
         return (now if self._busy else self.idle_since) + self.keep_alive
 
     def alive(self, now: float) -> bool:
@@ -114,7 +114,7 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Lease:
-    """Slot of a loaded model, until `release` is called.
+    """Slot of a loaded model that one request occupies until it calls `release`.
 
     `limit` is the context to which the prompt is truncated, None for no truncation. `load_duration` is in nanoseconds.
     """
@@ -128,7 +128,7 @@ class Lease:
 
 
 class Scheduler:
-    """Scheduler of the loaded models. `now` returns seconds since 1970. `wait` sleeps for the seconds of a load."""
+    """Simulated scheduler. `now` returns seconds since 1970. `wait` is called with the seconds that a load takes."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Scheduler:
         return sum(len(loaded.queue) for loaded in self._loaded.values())
 
     def try_acquire(self, request: LoadRequest) -> Lease | None:
-        """Return a lease if no wait is needed, else None. Raises NotLoaded."""
+        """Return a lease if the request can run immediately, else None. Raises NotLoaded if the load fails."""
         settings = self._settings(request)
         loaded = self._find_usable(request, settings)
         if loaded is None and not (self._loading.locked() or self.queued or request.model.load_time):
@@ -164,7 +164,7 @@ class Scheduler:
         return self._lease(request, settings, loaded)
 
     async def acquire(self, request: LoadRequest) -> Lease:
-        """Wait until the model is loaded and has a free slot. Raises NotLoaded."""
+        """Wait for the model and a free slot, then return a lease. Raises NotLoaded if the load fails."""
         settings = self._settings(request)
         while (loaded := self._find_usable(request, settings)) and not loaded.ready.is_set():
             await loaded.ready.wait()
@@ -191,7 +191,7 @@ class Scheduler:
             loaded.keep_alive = 0.0
 
     def loaded(self) -> list[LoadedModel]:
-        """Return the loaded models, the latest expiry first."""
+        """Return the loaded models, sorted by expiry time with the latest first."""
         now = self.now()
         self._loaded = {key: entry for key, entry in self._loaded.items() if entry.alive(now)}
         return sorted(self._loaded.values(), key=lambda entry: entry.expires_at(now), reverse=True)
@@ -235,7 +235,7 @@ class Scheduler:
         finally:
             self.queued -= 1
         try:
-            if usable := self._find_usable(request, settings):  # an earlier request of the queue has loaded it
+            if usable := self._find_usable(request, settings):  # an earlier request in the queue has loaded the model
                 return usable
             reload = self._find_alive(request.model) is not None
             while (loaded := self._put(request, settings, reload)) is None:
@@ -253,7 +253,7 @@ class Scheduler:
             self._loading.release()
 
     def _put(self, request: LoadRequest, settings: LoadSettings, reload: bool) -> LoadedModel | None:
-        """Put the model into memory. Return None if a busy model must be unloaded first. Raises NotLoaded."""
+        """Load the model and return it. Return None if a busy model must be unloaded first. Raises NotLoaded."""
         model, machine = request.model, self.machine
         if not self._make_room(model):
             return None

@@ -1,4 +1,4 @@
-"""Recorded files: each has one request and its response. `docs/stub/configuration.md` describes their format."""
+"""Recorded files. Each file has one request and its response. `docs/stub/configuration.md` describes the format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mochi_stub.wire.ollama import go_json
 MILLISECOND = 1_000_000
 ENDINGS = (".yaml", ".yml", ".json")
 PREFIX = "/ollama"
-STUB_ROUTES = ("/health", "/stub/")  # their requests are neither recorded nor replayed
+STUB_ROUTES = ("/health", "/stub/")  # requests to these routes are neither recorded nor replayed
 _STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
     *(b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"connection", b"keep-alive"),
@@ -35,7 +35,7 @@ _NOT_REPLAYED = {
 
 @dataclass(frozen=True)
 class RequestKey:
-    """Parts of a request by which recordings are found, without headers and secrets. `stream` is not in the body."""
+    """Parts of a request that identify its recording. Secrets are masked, and `stream` is not repeated in `body`."""
 
     method: str
     path: str
@@ -50,14 +50,14 @@ class RequestKey:
 
     @property
     def model(self) -> str:
-        """Name of the model, "" if there is none."""
+        """Name of the requested model, or "" if the request names none."""
         in_path = re.search(r"/models/([^:/]+):\w+$", self.path)
         name = self.body.get("model", "") if isinstance(self.body, dict) else ""
         return in_path[1] if in_path else name if isinstance(name, str) else ""
 
 
 def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
-    """Return the key of a request. Secrets are masked, so that they make no difference."""
+    """Return the key of a request. Requests that differ only in secrets have equal keys."""
     pairs = tuple(sorted(parse_qsl(masked_query(query.encode("latin-1", "replace")), keep_blank_values=True)))
     path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
     parsed = parsed_body(data)
@@ -71,7 +71,7 @@ def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
 
 @dataclass(frozen=True)
 class Recording:
-    """Recorded request and response. The `body` of a stream is a list of objects, with their times `at` in nanoseconds.
+    """Recorded request and response. If it is a stream, `body` lists its objects and `at` their times in nanoseconds.
 
     `request_path` is the path of the client's request, if it differs from the path in the URL.
     """
@@ -99,7 +99,7 @@ class Recording:
 
     @cached_property
     def reply(self) -> Reply:
-        """Reply for all providers, with the recorded bytes for the API of the recording."""
+        """Reply that any API can send. Its `frames` are the recorded bytes, for the API of the recording."""
         if self.status >= 400:
             wait: list[Part] = [Pause(self.at[-1] / 1e9)] if self.at and self.at[-1] else []
             reply = Reply([*wait, self._failure()])
@@ -111,7 +111,7 @@ class Recording:
 
     @cached_property
     def frames(self) -> Frames:
-        """Recorded bytes, except for white space between JSON values."""
+        """Recorded response as bytes. Only white space between JSON values can differ from the original."""
         wire = wire_of(self.path) or self.request_path or self.path
         frames = [_frame(wire, value) for value in self.body] if self.stream else [_body(wire, self.body)]
         kind = self.headers.get("content-type") or self._content_type(wire)
@@ -139,12 +139,12 @@ def reply_of(path: Path) -> Reply:
 
 
 def recorded(path: Path) -> Recording:
-    """Return the recording in a file. Changed files are read again. Raises ConfigError."""
+    """Return the recording in a file. The file is read again only after a change. Raises ConfigError."""
     return _watched(path).current()
 
 
 def recordings_below(folder: Path, excluded: Path) -> tuple[list[Recording], list[str]]:
-    """Return the recordings in a folder and its subfolders, without the file `excluded`, and the errors in others."""
+    """Return all recordings below a folder, and the errors of invalid files. Skip files with the name of `excluded`."""
     found: list[Recording] = []
     problems: list[str] = []
     for place, folders, names in os.walk(folder):

@@ -1,6 +1,6 @@
-"""Recorder: forward each request to a real server and write its response to a file.
+"""Recorder that forwards each request to a real server and writes the response to a file.
 
-A file is named after its request, so that a repeated request replaces its recording. `config.yaml` replays the files.
+The file name depends on the request, so a repeated request replaces its recording. `config.yaml` replays the files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def record(upstream: str, folder: Path) -> Recorder:
 
 @dataclass(frozen=True)
 class Recorder:
-    """Recorder of the server at the URL `upstream`."""
+    """Recorder that forwards requests to the URL `upstream` and writes recordings to `folder`."""
 
     upstream: str
     folder: Path
@@ -62,7 +62,7 @@ class Recorder:
         return str(httpx.URL(self.upstream).copy_with(userinfo=b"")).rstrip("/")
 
     def app(self, journal: Journal, stub_app: Application) -> Application:
-        """Return the application that records. `stub_app` serves the routes of the stub itself."""
+        """Return an application that records requests. Requests to routes of the stub itself go to `stub_app`."""
 
         async def recording(writer: ResponseWriter) -> None:
             request = writer.request
@@ -89,9 +89,9 @@ class Recorder:
         url = self.upstream + _target(request)
         headers = [(name, value) for name, value in request.raw_headers if name not in _HOP]
         headers.append((b"accept-encoding", b"identity"))
-        started, start = datetime.now(timezone.utc), monotonic()  # before the headers, which come with the first token
+        started, start = datetime.now(timezone.utc), monotonic()  # the headers arrive with the first token
         async with (
-            httpx.AsyncClient(timeout=None, verify=_ssl_context()) as client,  # noqa: S113 - models take their time
+            httpx.AsyncClient(timeout=None, verify=_ssl_context()) as client,  # noqa: S113 - models can be slow
             client.stream(request.method, url, headers=headers, content=request.body) as response,
         ):
             copied = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
@@ -109,7 +109,7 @@ class Recorder:
     def _write(
         self, request: Request, response: httpx.Response, received: ResponseCapture, started: datetime, seconds: float
     ) -> None:
-        """Write the recording atomically. An error is logged only, because the client has its response."""
+        """Write the recording atomically. Log errors instead of raising them: the client already has its response."""
         body, at = received.finished(seconds)
         path, question_mark, query = _target(request).partition("?")
         value = parsed_body(request.body)
@@ -146,14 +146,14 @@ class Recorder:
 
 
 def _target(request: Request) -> str:
-    """Return the path and query of a request as they were sent, without the prefix `/ollama`."""
+    """Return the undecoded path and query of a request, without the prefix `/ollama`."""
     path = request.raw_path.decode("latin-1")
     path = path.removeprefix(PREFIX) if path.startswith(f"{PREFIX}/") else path
     return path + (f"?{request.query_string.decode('latin-1')}" if request.query_string else "")
 
 
 class ResponseCapture:
-    """Parser of a response body that arrives in pieces. NDJSON and SSE are streams of objects, others are one body."""
+    """Parser of a response body that arrives in pieces. An NDJSON or SSE body is parsed into a list of objects."""
 
     def __init__(self, content_type: str) -> None:
         self.events = content_type.startswith("text/event-stream")
@@ -164,7 +164,7 @@ class ResponseCapture:
         self._at: list[float] = []
 
     def add(self, data: bytes, seconds: float) -> int:
-        """Add bytes received `seconds` after the request. Return the number of objects that they complete."""
+        """Add `data`, received `seconds` after the request. Return the number of objects that `data` completes."""
         if not self.is_stream:
             self._rest += data
             return 0
@@ -181,7 +181,7 @@ class ResponseCapture:
         return len(self._objects) - before
 
     def finished(self, seconds: float) -> tuple[Any, list[float]]:
-        """Return the body and the times of its objects in milliseconds."""
+        """End the body after `seconds`. Return the body and the times of its objects in milliseconds."""
         if not self.is_stream:
             return _read(self._rest), [round(seconds * 1000, 3)]
         self.add(b"\n\n", seconds)
@@ -194,7 +194,7 @@ class ResponseCapture:
 
 
 def _read(data: bytes) -> Any:
-    """Return parsed JSON, but invalid JSON and JSON strings as text. Return None for no data."""
+    """Return parsed JSON. Invalid JSON and JSON strings are returned as text, empty data as None."""
     try:
         value = json.loads(data) if data else None
         if value is not None and not isinstance(value, str):  # a file cannot contain lone surrogates

@@ -1,4 +1,4 @@
-"""Replay of recordings: respond to a recorded request with its recorded response."""
+"""Replay of recordings. Requests that equal a recorded request get the recorded response."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
 def replay(config: Config | None, stub: Stub, request: Request) -> Result | None:
-    """Return the recorded response to a request, an error 404, or None if the configured models reply.
+    """Return the recorded response to `request`, or None if a configured model must reply.
 
-    If only the other mode (streamed or not) was recorded, the reply is translated.
+    If there is neither, return a 404. A recorded stream also serves the request without streaming, and vice versa.
     """
     if config is None or config.recordings is None or request.path.startswith(STUB_ROUTES):
         return None
@@ -46,7 +46,7 @@ def replay(config: Config | None, stub: Stub, request: Request) -> Result | None
 
 
 def _translated(stub: Stub, request: Request, key: RequestKey, reply: Reply) -> Result:
-    """Return the reply in the format of the requested API, as if it came from a model with all capabilities."""
+    """Return the response of the requested API for a reply. A temporary model with all capabilities sends it."""
     if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
         return failure_answer(request, next(part for part in reply.parts if isinstance(part, Failure)))
     registry = ModelRegistry([model_from_fields(key.model or "recorded", {}, 0)])
@@ -54,7 +54,7 @@ def _translated(stub: Stub, request: Request, key: RequestKey, reply: Reply) -> 
 
 
 def describe_nearest(key: RequestKey, recordings: Iterable[Recording]) -> str:
-    """Describe the differences between the request and the most similar recording."""
+    """Return a message that compares the request with the most similar recording."""
     compared = [
         (item.request_key.path != key.path, len(found := _differences(item.request_key, key)), item.file.name, found)
         for item in recordings
@@ -83,7 +83,7 @@ def _values(request: RequestKey) -> dict[str, str]:
 
 
 def _leaves(value: Any, path: str = "") -> dict[str, str]:
-    """Return the scalars of a JSON value as text, by their paths such as `messages[0].content`."""
+    """Return a dictionary from paths such as `messages[0].content` to the scalars of a JSON value, as text."""
     if isinstance(value, Mapping) and value:
         items = [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
     elif isinstance(value, list) and value:
@@ -94,7 +94,7 @@ def _leaves(value: Any, path: str = "") -> dict[str, str]:
 
 
 def recorded_playback(generation: Generation, request: Request) -> Generation:
-    """Return the generation with the recorded bytes of its reply, if their API and mode are those of the request."""
+    """Replace a reply by its recorded bytes if they fit the API and the streaming mode of the request."""
     frames = generation.reply.frames
     if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(request.path):
         return generation
@@ -117,7 +117,7 @@ def _frame_playback(frames: Frames, reply: Reply, noted: Mapping[str, Any]) -> G
 
 
 class FrameEncoder:
-    """Encoder of recorded frames, unchanged. They need not be valid UTF-8."""
+    """Encoder that sends recorded frames unchanged, even if they are not valid UTF-8."""
 
     def __init__(self, frames: Frames) -> None:
         self.frames = frames

@@ -1,4 +1,4 @@
-"""Translation of recorded responses of all providers to replies."""
+"""Conversion of recorded responses of all providers to replies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "length"),
     **dict.fromkeys(("content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT"), "content_filter"),
 }
-_USAGE = {
+_USAGE = {  # fields of each token count in the usage objects of all providers; dots separate nested fields
     "input": "prompt_tokens input_tokens promptTokenCount prompt_eval_count",
     "output": "completion_tokens output_tokens candidatesTokenCount eval_count",
     "reasoning": "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens thoughtsTokenCount",
@@ -37,7 +37,6 @@ _USAGE = {
     "cache_read_input_tokens cachedContentTokenCount",
     "cache_creation": "cache_creation_input_tokens",
 }
-"""Paths of the token counts in the usage of all providers."""
 _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
     "response.output_text.delta": Text,
     "response.reasoning_summary_text.delta": Reasoning,
@@ -46,10 +45,10 @@ _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
 
 
 def translate(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply:
-    """Translate the body of a response to a reply. `at` has the times of the streamed objects in nanoseconds."""
+    """Convert a response body to a reply. `at` has the times of the streamed objects in nanoseconds."""
     _, read = next(reader for end, reader in _READERS.items() if path.endswith(end))
     builder = _ReplyBuilder()
-    objects = body if isinstance(body, list) else [body]  # Gemini streams a list if no events are requested
+    objects = body if isinstance(body, list) else [body]  # without alt=sse, Gemini sends a list
     for time, item in zip(at if stream else [0] * len(objects), objects, strict=True):
         builder.at = time
         error = get(item, "error")
@@ -61,12 +60,12 @@ def translate(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply
 
 
 def wire_of(path: str) -> str | None:
-    """Return the wire of a path, or None if its responses are not replies of a model."""
+    """Return the API of a path, such as "ollama.chat", or None if the path returns no replies of a model."""
     return next((wire for end, (wire, _) in _READERS.items() if path.rstrip("/").endswith(end)), None)
 
 
 def get(value: Any, *path: str | int) -> Any:
-    """Return the value at the end of a path, or None if there is none."""
+    """Return the nested value at `path` in JSON data, or None if the data has no such path."""
     try:
         for step in path:
             value = value[step]
@@ -76,7 +75,7 @@ def get(value: Any, *path: str | int) -> Any:
 
 
 def _spread(reply: Reply, duration: int) -> Reply:
-    """Distribute the chunks of a reply over `duration` nanoseconds."""
+    """Return the reply with a pace at which it takes `duration` nanoseconds."""
     parts: list[Part] = [
         replace(part, content=joined(part.content)) if isinstance(part, (Reasoning, Text)) else part
         for part in reply.parts
@@ -91,7 +90,7 @@ def _spread(reply: Reply, duration: int) -> Reply:
 
 @dataclass
 class _Call:
-    """Tool call whose arguments are an object, or fragments of JSON."""
+    """Incomplete tool call. Its arguments arrive as one object or as fragments of JSON text."""
 
     id: str | None = None
     name: str = ""
@@ -109,7 +108,7 @@ class _Call:
 
 @dataclass
 class _ReplyBuilder:
-    """Builder of a reply from the objects of a response. `at` is the time of the current object in nanoseconds."""
+    """Builder of a reply from response objects. `at` is the time of the current object in nanoseconds."""
 
     at: int = 0
     last: int = 0
@@ -138,7 +137,7 @@ class _ReplyBuilder:
             call.fragments += arguments
 
     def end(self, reason: Any, usage: Any = None) -> None:
-        """Set the finish reason and the token counts, if they are present."""
+        """Store the finish reason and the token counts that a response contains."""
         self.finish = _FINISH.get(reason, self.finish) if isinstance(reason, str) else self.finish
         for name, paths in _USAGE.items():
             for path in paths.split():
@@ -176,7 +175,6 @@ def _ollama(line: Any, builder: _ReplyBuilder) -> None:
 
 
 def _openai(body: Any, builder: _ReplyBuilder) -> None:
-    """Read a chunk of a stream (`delta`) or a whole completion (`message`)."""
     builder.end(None, get(body, "usage"))
     for choice in _listed(body, "choices"):
         if get(choice, "index") not in (None, 0):
@@ -193,7 +191,7 @@ def _openai(body: Any, builder: _ReplyBuilder) -> None:
 
 
 def _response(body: Any, builder: _ReplyBuilder) -> None:
-    """Read an event of a stream or a whole response. In a stream, only the deltas have the contents."""
+    """Read a whole response or one event of a stream. In a stream, only delta events contain text."""
     kind, whole = get(body, "type"), get(body, "response")
     if kind is None:
         for item in _listed(body, "output"):
@@ -250,7 +248,7 @@ def _gemini(body: Any, builder: _ReplyBuilder) -> None:
         builder.usage["output"] += reasoning
 
 
-_READERS: Mapping[str, tuple[str, Callable[[Any, _ReplyBuilder], None]]] = {
+_READERS: Mapping[str, tuple[str, Callable[[Any, _ReplyBuilder], None]]] = {  # API and reader by path ending
     "/api/chat": ("ollama.chat", _ollama),
     "/api/generate": ("ollama.generate", _ollama),
     "/chat/completions": ("openai.chat", _openai),
@@ -260,4 +258,3 @@ _READERS: Mapping[str, tuple[str, Callable[[Any, _ReplyBuilder], None]]] = {
     ":generateContent": ("gemini", _gemini),
     ":streamGenerateContent": ("gemini", _gemini),
 }
-"""Wire and reader for each end of a path. A reader takes a whole body or one object of a stream."""

@@ -1,1 +1,1 @@
-"""Generation of replies: scripted and default replies, chunks and their timing."""
+"""Generation of replies: scripted and built-in replies, chunks and their timing."""

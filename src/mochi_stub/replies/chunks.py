@@ -1,6 +1,6 @@
-"""Division of a reply into timed pieces. Times are absolute, so that a late piece does not delay the next ones.
+"""Division of a reply into pieces with send times. Times count from the start, so a late piece delays no others.
 
-Text is divided into chunks of five words, 50 words per second. With a `Pace` it is divided and timed by characters.
+By default, a chunk has five words and 50 words are sent per second. A `Pace` sets chunk size and speed in characters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK = re.compile(r"(?:\s*\S+){1,5}(?:\s+\Z)?|\s+")
 
 
 class Piece(NamedTuple):
-    """Piece of a reply. `due` is in nanoseconds after the start. `kind` is the class of its part."""
+    """Piece of a reply. `kind` is a class such as `Text` or `ToolCall`. `due` is in nanoseconds after the start."""
 
     kind: type
     value: Any
@@ -34,14 +34,14 @@ class Piece(NamedTuple):
 
 
 def pieces(reply: Reply) -> Iterator[Piece]:
-    """Divide a reply into pieces. A `Failure` or a `Cut` is the last one."""
+    """Divide a reply into pieces with send times. Parts after a `Failure` or a `Cut` are ignored."""
     timing = _Timing(reply.pace)
     timed = _timed(reply, timing)
     return _jittered(timed, reply.pace, timing) if reply.pace and reply.pace.jitter else timed
 
 
 def planned_end(reply: Reply) -> int:
-    """Return the time of the last piece in nanoseconds, without dividing the text."""
+    """Return the planned duration of a reply in nanoseconds, without dividing its text into pieces."""
     timing, units, paused = _Timing(reply.pace), 0, 0
     for part in _until_end(reply):
         if isinstance(part, (Reasoning, Text)):
@@ -54,7 +54,7 @@ def planned_end(reply: Reply) -> int:
 
 
 def has_interruptions(reply: Reply) -> bool:
-    """Return whether the reply contains a gate, an error or a disconnect."""
+    """Return whether the reply contains a gate, an error or a premature end."""
     return any(isinstance(part, (Gate, Failure, Cut)) for part in reply.parts)
 
 
@@ -70,11 +70,11 @@ async def paced(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncGenerator[list[Piece], None]:
-    """Yield the pieces at their times, `speed` times as fast as planned. Speed 0 never waits.
+    """Yield lists of pieces at their planned times, which are divided by `speed`. With speed 0 there are no delays.
 
-    Pieces that are due together come in one list. Its limit grows from one to `MAX_BATCH`, so that the first piece is
-    sent immediately. The generator ends no earlier than `end`, in nanoseconds after the start. It waits for a gate at
-    any speed, and delays the pieces after it.
+    Pieces that are due together form one list. Lists have at most one piece at first and `MAX_BATCH` pieces later. The
+    generator ends no earlier than `end` nanoseconds after the start. At any speed it waits for gates to open, which
+    delays the pieces after the gate.
     """
     start = now()
     batch: list[Piece] = []
@@ -100,7 +100,7 @@ async def paced(
 
 
 class _Timing:
-    """Chunk size and unit of time of a reply. The unit is a word or, with a pace, a character."""
+    """Chunk size of a reply and duration of its units. A unit is a word or, with a pace, a character."""
 
     def __init__(self, pace: Pace | None) -> None:
         self.by_words = pace is None
@@ -108,7 +108,7 @@ class _Timing:
         self.nanoseconds: float = 1e9 / pace.characters_per_second if pace else NANOSECONDS_PER_WORD
 
     def split(self, content: Content) -> Iterator[tuple[str, int]]:
-        """Yield the chunks of a text, each with its number of units."""
+        """Yield each chunk of the content with its number of units."""
         chunks: Iterable[str] = content
         size = self.per_chunk
         if isinstance(content, str) and size is None:
@@ -127,7 +127,6 @@ class _Timing:
 
 
 def _jittered(timed: Iterator[Piece], pace: Pace, timing: _Timing) -> Iterator[Piece]:
-    """Move chunks earlier by a share of their own time. The last piece is not moved."""
     end = Piece(Cut, None, 0)
     for index, (piece, following) in enumerate(pairwise(chain(timed, [end])), 1):
         early = 0.0

@@ -1,4 +1,4 @@
-"""Default replies (JSON, a summary, a tool result, or filler text and an echo) and replies to tasks of Open WebUI."""
+"""Built-in replies, and replies to the background tasks of Open WebUI."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TOOLS = re.compile(r"Available Tools:\s*(?=\[)")
 
 
 def default_reply(prompt: Prompt) -> Reply:
-    """Return the default reply to a prompt. The reply to an embedding request is empty: the wire adds the vector."""
+    """Return the built-in reply to a prompt. For an embedding request it is empty, and the API adds the vector."""
     if prompt.operation == "embed":
         return Reply(rule="built-in: embedding of the text")
     reasons = prompt.thinks and "\nReason:" in prompt.user_text
@@ -64,7 +64,7 @@ def _default_parts(prompt: Prompt) -> tuple[str, list[Part]]:
 
 
 def is_summary_request(prompt: Prompt) -> bool:
-    """Return whether a system message or the format asks for a summary of a conversation in the prompt."""
+    """Return whether the prompt has a conversation, and requests its summary by a system message or the format."""
     return _requests_summary(prompt, _system(prompt)) and bool(_turns(prompt))
 
 
@@ -96,7 +96,7 @@ def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
 def _requests_summary(prompt: Prompt, instructions: list[str]) -> bool:
     if _has_summary(prompt.format):
         return True
-    return any("ummar" in text.lower() and _SUMMARIZE.search(text) for text in instructions)  # the search alone is slow
+    return any("ummar" in text.lower() and _SUMMARIZE.search(text) for text in instructions)  # avoid a slow search
 
 
 def _has_summary(schema: Any) -> bool:
@@ -114,7 +114,7 @@ def _instructions(prompt: Prompt) -> list[str]:
 
 
 def _turns(prompt: Prompt) -> list[tuple[str, str]]:
-    """Return speakers and texts of a quoted conversation, or of the messages before the latest user message."""
+    """Return (speaker, text) pairs of a quoted conversation, or else of the messages before the latest user message."""
     for instruction in reversed(_instructions(prompt)):
         quoted = [(speaker, text.strip()) for speaker, text in _TURN.findall(instruction) if text.strip()]
         if quoted:
@@ -131,7 +131,7 @@ def _first_sentence(text: str) -> str:
 
 
 def ui_task_reply(prompt: Prompt) -> str | None:
-    """Return the reply to a task of Open WebUI, or None if the prompt is not a task."""
+    """Return the reply to a background task of Open WebUI, such as a chat title. Return None for other prompts."""
     text = prompt.user_text
     full_text = "\n".join(message.content for message in prompt.messages)
     if text in AUTOCOMPLETE:
@@ -187,7 +187,6 @@ def _list_item(key: str, index: int, topic: str, words: list[str]) -> str:
 
 
 def _topic(text: str) -> str:
-    """Return the latest user message of the quoted conversation on one line."""
     histories = _HISTORY.findall(text)
     found = _USER_LINE.findall(histories[-1] if histories else text) or histories or _MESSAGE.findall(text) or [text]
     return " ".join(found[-1].replace("`", " ").split())[:200]

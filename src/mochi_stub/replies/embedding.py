@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib
 from math import sqrt
 
+# each feature also adds a small value to these prefixes of the vector, so that a shortened vector remains useful
 PREFIX_LENGTH, SHORT_PREFIX_LENGTH = 64, 8
-"""Each feature also has a small value in these prefixes of the vector, so that a shortened vector remains useful."""
 
 
 def embed(text: str, length: int) -> list[float]:
-    """Return a vector of `length` numbers with norm 1, from the words and trigrams of the text."""
+    """Return an embedding of the text: `length` numbers with norm 1, derived from its words and trigrams."""
     vector = [0.0] * length
     for feature in _features(text):
         bits, index = divmod(zlib.crc32(feature.encode(errors="replace")), length)

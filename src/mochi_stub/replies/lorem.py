@@ -1,4 +1,4 @@
-"""Filler text and a stable hash, the same in every process and on every machine."""
+"""Filler text, and a hash function with the same results in every process and on every machine."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ WORDS = _PASSAGE.split()
 
 @lru_cache(maxsize=1024)
 def lorem(count: int) -> str:
-    """Return `count` words, separated by spaces."""
+    """Return `count` words of filler text, separated by spaces."""
     return " ".join(islice(cycle(WORDS), count))
 
 
 def stable_hash(text: str) -> int:
-    """Return a 64-bit hash of the text. Python's `hash` differs between processes."""
+    """Return a 64-bit hash of the text. Unlike Python's `hash`, it is equal in all processes."""
     return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big")
 
 
 def hash_sized(text: str) -> str:
-    """Return 5 to 500 words. The number depends only on the text."""
+    """Return 5 to 500 words of filler text. The number of words depends only on `text`."""
     return lorem(5 + stable_hash(text) % 496)

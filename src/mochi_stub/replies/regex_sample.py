@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-Pick = Callable[[int], int]  # returns a number from 0 to below its argument
+Pick = Callable[[int], int]  # pick(n) returns a whole number from 0 to n - 1
 
 _READABLE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_ .,:;/@+*#=%&!?()[]{}<>|\\\"'`~^$"
 _MAX_REPEATS = 10_000
@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 
 
 class _Item(NamedTuple):
-    """Expression for a character, or the branches of a group, with its minimum and maximum number of repeats."""
+    """Part of a pattern: an expression for one character or a group, with its minimum and maximum repetitions."""
 
     expression: str | _Branches
     least: int = 1
@@ -34,9 +34,9 @@ _Branches: TypeAlias = "list[list[_Item]]"
 
 
 def sample(pattern: str, pick: Pick, longer: int = 0) -> str | None:
-    """Return a text that contains a match of the pattern, or None.
+    """Return a text that contains a match of the pattern. Return None if the pattern is invalid or not supported.
 
-    Repeats at the top level get `longer` repetitions more than their minimum, if the pattern allows them.
+    `pick(n)` selects one of n alternatives. `longer` adds repetitions to the quantifiers outside of groups.
     """
     try:
         text = _sample(_parsed(pattern), pick, longer)
@@ -92,6 +92,6 @@ def _sample(branches: _Branches, pick: Pick, longer: int = 0) -> str:
 
 @lru_cache(maxsize=1024)
 def _characters(expression: str) -> str:
-    """Return the readable characters that the expression matches. If there are none, return its first match."""
+    """Return all readable characters that match the expression. If none match, return the first other character."""
     matches = re.compile(expression, re.DOTALL).fullmatch
     return "".join(filter(matches, _READABLE)) or next(filter(matches, map(chr, range(0x10000))), "")

@@ -1,7 +1,7 @@
-"""Selection of the reply to a prompt: instruction block, triggers, `_default`, then the default reply.
+"""Selection of the reply to a prompt: by instruction block, trigger, `_default` or, if none applies, built-in rules.
 
-Each reply names its rule and says why earlier rules did not apply. An instruction block becomes a list of rounds: a
-round is one reply and ends after its tool calls. For an API with choices, each entry becomes a choice of one round.
+An instruction block is JSON in a user message. It describes a list of rounds: a round is one reply and ends after its
+tool calls. For an API with choices, each entry of the block becomes a choice, and all are in one round.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _START, _END = "<|instruction_start|>", "<|instruction_end|>"
 
 
 def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
-    """Return the reply to a prompt. For an embedding request without a configured response, it is empty."""
+    """Return the reply to a prompt: from its instruction block, from `config`, or the built-in reply."""
     passed_over: list[str] = []
     model = config.find(prompt.model) if config else None
     reply = _block_reply(prompt, passed_over)
@@ -46,7 +46,7 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
 def resolver(
     config: Callable[[], Config | None], script: Callable[[Prompt], Reply | str | None] | None
 ) -> Callable[[Prompt], Reply]:
-    """Return a function from prompt to reply. If the script returns None, the configuration replies."""
+    """Return a function that selects replies: by `script` or, if that returns None, by `resolve`."""
 
     def resolve_reply(prompt: Prompt) -> Reply:
         try:
@@ -82,15 +82,15 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
 
 
 def _ended_rounds(prompt: Prompt, index: int) -> int:
-    """Return how many rounds of the block in message `index` have ended. Each one ended with tool calls."""
+    """Return the number of ended rounds of the instruction block in message `index`. Tool calls end a round."""
     return sum(bool(message.tool_calls) for message in prompt.messages[index + 1 :])
 
 
 def _reminder_round(prompt: Prompt) -> list[Part] | None:
-    """Return the next round of an earlier instruction block if the latest user message is a reminder.
+    """Return the next round of an earlier instruction block, or None if the latest user message is no reminder.
 
-    Agent programs append reminders to the history. A message is a reminder if no answer follows the block, if tool
-    results precede the message, or if the first round is due and calls only offered tools.
+    Agent programs add reminders as user messages. The message is a reminder if the model has not answered since the
+    block, if its last answer has tool calls, or if the first round is due and calls only offered tools.
     """
     for index in range(prompt.last_user - 1, -1, -1):
         message = prompt.messages[index]
@@ -113,7 +113,7 @@ def _calls_offered(parts: list[Part], prompt: Prompt) -> bool:
 
 
 def _rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[Part]] | None:
-    """Return the rounds of the instruction block in a message, or None if it has no valid block."""
+    """Return the rounds of the instruction block in `user_text`, or None if the text has no valid block."""
     block = _parse_block(user_text)
     if block is None:
         return None
@@ -127,7 +127,7 @@ def _rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list
 
 
 def _parse_block(text: str) -> Any:
-    """Return the JSON of the first block, or None. Its strings may contain other blocks, for another model."""
+    """Return the parsed JSON of the first instruction block, or None. Its strings may contain nested blocks."""
     _, found, rest = text.partition(_START)
     end = rest.find(_END) if found else -1
     for _ in range(MAX_NESTED):
@@ -157,7 +157,7 @@ def _entries(block: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
 
 
 def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
-    """Join the entries up to each tool call. A blank line separates the texts of a round, and its reasoning."""
+    """Combine entries into rounds that end after tool calls. Within a round, blank lines separate the texts."""
     rounds: list[list[Part]] = [[]]
     for part in (part for entry in entries for part in entry):
         if isinstance(part, (Reasoning, Text)) and any(type(earlier) is type(part) for earlier in rounds[-1]):
@@ -192,7 +192,7 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         reply = replace(reply, unasked=True, rule=rule, passed_over=tuple(passed_over))
         if not reply.tool_calls or not prompt.after_tools:
             return reply
-        if reply.text:  # without its tool calls, which the client would otherwise repeat without end
+        if reply.text:  # without tool calls, because the client would run them again and again
             contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
             return replace(reply, parts=contents, frames=None, rule=f"{rule}, without its tool calls")
         passed_over.append(f"{rule}: its tool calls already have results")

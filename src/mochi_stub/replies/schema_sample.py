@@ -1,7 +1,4 @@
-"""Sample values of JSON schemas. The same schema and seed give the same value.
-
-Objects have all their properties, except optional ones that would make a recursive schema infinite.
-"""
+"""Generation of values that are valid for a JSON schema. Equal schemas and seeds give equal values."""
 
 from __future__ import annotations
 
@@ -18,10 +15,9 @@ from mochi_stub.replies.regex_sample import Pick, sample
 MAX_VALUES = 10_000
 MAX_LENGTH = 1_000_000
 MAX_RECURSION = 1
-MAX_REPEATED, MAX_TRIED = 1_000, 20
-"""Limits for a pattern with a `minLength`: the number of repeats, and the number of repeats that are tried."""
+MAX_REPEATED, MAX_TRIED = 1_000, 20  # repetitions and attempts for a `pattern` with a `minLength`
 _UUID = "123e4567-e89b-{}2d3-a456-426614174000"
-FORMATS = {
+FORMATS = {  # sample text for each string format of OpenAI, Ollama and Pydantic
     "date": "2026-01-15",
     "date-time": "2026-01-15T09:30:00Z",
     "time": "09:30:00Z",
@@ -36,7 +32,6 @@ FORMATS = {
     "uuid": _UUID.format(4),
     **{f"uuid{version}": _UUID.format(version) for version in range(1, 9)},
 }
-"""Samples of the string formats of OpenAI, Ollama and Pydantic."""
 _HINTS = {
     "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
     "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems"),
@@ -46,11 +41,11 @@ _HINTS = {
 
 
 class _Impossible(Exception):
-    """The schema has no value, or only infinite values."""
+    """No value of finite size is valid for the schema."""
 
 
 def schema_sample(schema: Any, seed: int = 0) -> Any:
-    """Return a value that is valid for the schema. Return `{}` if the schema is empty or no value is found."""
+    """Return a value that is valid for the schema, or `{}` if the schema is empty or no valid value is found."""
     try:
         return _Sampler(schema, seed).make(schema, "", ()) if schema not in ({}, True) else {}
     except (_Impossible, RecursionError, OverflowError, ValueError):
@@ -59,7 +54,7 @@ def schema_sample(schema: Any, seed: int = 0) -> Any:
 
 @dataclass
 class _Sampler:
-    """Generator of values for one schema. `path` is the path of a value, `refs` are the references that led to it."""
+    """Generator of values for one schema. `path` is the position of a value, `refs` are the `$ref`s that led to it."""
 
     root: Any
     seed: int
@@ -170,7 +165,7 @@ class _Sampler:
         return " ".join(islice(cycle(WORDS), start, start + words)).ljust(least, "m")[:most]
 
     def _patterned(self, pattern: str, path: str, least: int, most: int) -> str | None:
-        """Return a text that matches the pattern, if possible of an allowed length. Return None if there is none."""
+        """Return a text for the pattern, preferably of `least` to `most` characters. Return None if none is found."""
         longest = min(least, MAX_REPEATED)
         lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
         texts = (sample(pattern, pick, n) for n in lengths for pick in (self._picker(path), lambda _below: 0))
@@ -188,7 +183,7 @@ class _Sampler:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Return the first declared type that is not null, or the type that other keywords imply."""
+    """Return the first declared type except "null", or the type that other keywords imply, or "string"."""
     declared = schema.get("type")
     if isinstance(declared, list):
         return next((str(kind) for kind in declared if kind != "null"), "null" if declared else "string")
@@ -198,7 +193,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two schemas. Of two limits, the stricter one applies."""
+    """Merge two schemas into one. If both set the same limit, use the stricter value."""
     merged = {**first, **second}
     for key in first.keys() & second.keys():
         left, right = first[key], second[key]
@@ -214,7 +209,7 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 
 
 def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
-    """Return a valid number: `offset` above the minimum or, with a maximum, `offset` percent of the way to it."""
+    """Return a valid number. It is minimum + `offset` or, with a maximum, `offset` percent between the limits."""
     low = _least(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, whole)
     high = -_least(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, whole)
     start = min(0, high) if low == -math.inf else low
@@ -230,7 +225,7 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
 
 
 def _least(minimum: Any, above: Any, sign: int, whole: bool) -> float:
-    """Return the minimum of an inclusive and an exclusive limit, -inf without limits. `sign` is -1 for a maximum."""
+    """Return the lowest allowed number, or -inf without limits. With `sign` -1, return the highest one, negated."""
     least: list[float] = [-math.inf]
     if _finite(minimum):
         least.append(math.ceil(minimum * sign) if whole else minimum * sign)

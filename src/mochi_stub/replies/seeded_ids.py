@@ -1,4 +1,4 @@
-"""Times and IDs of a reply, derived from the seed and the request, so that equal requests get equal bytes."""
+"""Times and IDs of replies. They depend only on seed and request, so that equal requests get equal responses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 FIRST_START = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
 SPAN = 30 * 24 * 3600 * 10**9
 LOAD_DURATION = 1_500_000
-RELOAD_DURATION = 100_000_000
-"""Nanoseconds that a reload adds to `load_duration`. A first load adds none: replies must not depend on the order."""
+RELOAD_DURATION = 100_000_000  # nanoseconds that only reloads add: first loads must not depend on the order of requests
 NANOSECONDS_PER_PROMPT_TOKEN = 1_000
 
 LOWERCASE = string.ascii_lowercase + string.digits
@@ -19,7 +18,7 @@ ALPHANUMERIC = string.ascii_letters + string.digits
 
 @dataclass(frozen=True)
 class SeededIds:
-    """Start time and IDs of one exchange."""
+    """Generated start time and IDs for the reply to one request."""
 
     fingerprint: int
 
@@ -34,6 +33,6 @@ class SeededIds:
         return FIRST_START + self.fingerprint % SPAN
 
     def id(self, index: int, length: int, alphabet: str = LOWERCASE) -> str:
-        """Return a pseudorandom ID of `length` characters. Each index has its own ID."""
+        """Return a pseudorandom ID of `length` characters. Each `index` gives a different ID."""
         digest = hashlib.blake2b(f"{self.fingerprint}/{index}".encode(), digest_size=length).digest()
         return "".join(alphabet[byte % len(alphabet)] for byte in digest)

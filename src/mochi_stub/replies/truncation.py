@@ -1,6 +1,6 @@
-"""Truncation of prompts to the context, as in Ollama, and of replies to `stop` and `num_predict`.
+"""Truncation of prompts to the context length, and of replies by the options `stop` and `num_predict`.
 
-The oldest messages are removed first, except system messages. If the last message is too long, it is shortened.
+As in Ollama, the oldest messages are removed first, except system messages. A last message that is too long is cut.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TOO_LONG = (
 
 
 class TooLong(ValueError):
-    """The prompt is too long and must not be truncated. The text is the error of the 400 response."""
+    """The prompt exceeds the context and cannot be truncated. Its text is the message of the 400 response."""
 
 
 @dataclass(frozen=True)
 class FittedPrompt:
-    """Truncated prompt, its tokens, the number of removed messages, and whether anything was removed."""
+    """Prompt that fits the context. `tokens` is its length, `dropped` the number of removed messages."""
 
     prompt: Prompt
     tokens: int
@@ -40,7 +40,7 @@ class FittedPrompt:
 def fit_prompt(
     prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
 ) -> FittedPrompt:
-    """Truncate a prompt to `context` tokens, None for no limit. `before` tokens are already used. Raises TooLong."""
+    """Truncate a prompt to `context` tokens (None: no limit), `before` of which are already used. Raises TooLong."""
     per_token = model.chars_per_token
     tokens = prompt_tokens(prompt, per_token) + before
     if context is None or tokens <= context:
@@ -62,7 +62,7 @@ def fit_prompt(
 
 
 def exceeds(tokens: int, context: int) -> str:
-    """Return the error text of Ollama's llama-server for a prompt that is too long."""
+    """Return the error of Ollama's llama-server for a prompt that is too long, as JSON text."""
     message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
     error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
     return orjson.dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}).decode()
@@ -85,7 +85,7 @@ def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Messa
 def _shorten_last_message(
     prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int
 ) -> FittedPrompt:
-    """Remove blocks of half a context from the last message, after its first `num_keep` tokens."""
+    """Shorten the last message: keep its first `num_keep` tokens, then remove blocks of half a context."""
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
     block = max((context - keep) // 2, 1)
     removed = (tokens - keep - block) // block * block
@@ -97,7 +97,7 @@ def _shorten_last_message(
 
 
 def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
-    """Return the reply up to the first stop sequence or the `num_predict` limit."""
+    """Apply the options `stop` and `num_predict`: return the reply, cut at a stop sequence or at the token limit."""
     stop, tokens = options.get("stop") or (), options.get("num_predict")
     stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
     left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
