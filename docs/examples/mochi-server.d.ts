@@ -1375,7 +1375,7 @@ export interface components {
             type: "function";
             function: components["schemas"]["FunctionTool"];
         };
-        /** @description Complete response. Times are in milliseconds; tokens are Ollama's counts. */
+        /** @description Complete response of a model. Times are in milliseconds. Token counts come from Ollama. */
         CompareAnswered: {
             modelId: string;
             response: string;
@@ -1385,7 +1385,7 @@ export interface components {
             totalMs: number;
             tokensPerSecond: number | null;
         };
-        /** @description `done`: Complete response. Times are in milliseconds; tokens are Ollama's counts. */
+        /** @description `done`: Complete response of a model. Times are in milliseconds. Token counts come from Ollama. */
         CompareAnsweredEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1394,12 +1394,12 @@ export interface components {
             event: "done";
             data: components["schemas"]["CompareAnswered"];
         };
-        /** @description Part of the response, or of the thinking before it. */
+        /** @description Part of a model's response or of its thinking. */
         CompareChunk: {
             modelId: string;
             delta: string;
         };
-        /** @description `chunk`: Part of the response, or of the thinking before it. */
+        /** @description `chunk`: Part of a model's response or of its thinking. */
         CompareChunkEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1434,12 +1434,12 @@ export interface components {
             event: "end";
             data: components["schemas"]["CompareEnd"];
         };
-        /** @description The model has failed. It has no further events. */
+        /** @description The model has failed. The server sends no further events for this model. */
         CompareFailed: {
             modelId: string;
             error: string;
         };
-        /** @description `error`: The model has failed. It has no further events. */
+        /** @description `error`: The model has failed. The server sends no further events for this model. */
         CompareFailedEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1448,13 +1448,13 @@ export interface components {
             event: "error";
             data: components["schemas"]["CompareFailed"];
         };
-        /** @description Name and provider of the next model. */
+        /** @description Name and provider of the model that answers next. */
         CompareMetadata: {
             modelId: string;
             modelName: string;
             provider: string;
         };
-        /** @description `metadata`: Name and provider of the next model. */
+        /** @description `metadata`: Name and provider of the model that answers next. */
         CompareMetadataEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1535,7 +1535,7 @@ export interface components {
         };
         /** @description Event of a comparison. `data` is JSON. */
         CompareStreamEvent: components["schemas"]["CompareMetadataEvent"] | components["schemas"]["CompareStartEvent"] | components["schemas"]["CompareChunkEvent"] | components["schemas"]["CompareEndEvent"] | components["schemas"]["CompareAnsweredEvent"] | components["schemas"]["CompareFailedEvent"] | components["schemas"]["CompareCompleteEvent"];
-        /** @description Part of the thinking, which is not part of the response. */
+        /** @description Part of a model's thinking. It is not part of the response. */
         CompareThinkingChunk: {
             modelId: string;
             delta: string;
@@ -2271,7 +2271,7 @@ export interface components {
         };
         /**
          * OpenWebUIMessage
-         * @description Message and its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored.
+         * @description Message with the ID of its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored.
          */
         OpenWebUIMessage: {
             /**
@@ -2610,7 +2610,7 @@ export interface components {
         };
         /**
          * SessionFile
-         * @description Session file. In exports, `blobs` has the images of the messages as base64, by their SHA-256 in hex.
+         * @description Exported session. `blobs` maps the SHA-256 of each image, in hex, to the image in base64.
          */
         SessionFile: {
             metadata: components["schemas"]["FileMetadata"];
