@@ -25,7 +25,7 @@ def test_second_server_on_a_directory_warns_and_both_serve(stub: StubServer, tmp
         Command("mochi_server", *arguments, cwd=tmp_path) as second,
         second.api() as other,
     ):
-        (line,) = [line for line in second.output if "another process" in line]
+        (line,) = [line for line in second.output if "directory shared" in line]
         assert f"sessions directory shared process={first.process.pid} directory={tmp_path / 'chat_sessions'}:" in line
         assert "turns of one session are not coordinated between processes" in line
 
