@@ -9,7 +9,7 @@ SKILL_FILE = "SKILL.md"
 
 
 class SkillError(Exception):
-    """A ``SKILL.md`` is invalid. The message is for its author and begins with the name of the file."""
+    """A ``SKILL.md`` is invalid. The message is for the author of the file and begins with the file name."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{SKILL_FILE}: {reason}")
