@@ -45,7 +45,7 @@ class _Supervisor:
         self._workers[process] = time.monotonic()
 
     def watch(self) -> int:
-        """Replace each worker that dies, until a signal stops all or workers repeatedly die at their start."""
+        """Restart dead workers until a signal arrives or workers repeatedly die at start. Return the exit code."""
         while self._workers:
             connection.wait([worker.sentinel for worker in self._workers])
             for worker in [worker for worker in self._workers if not worker.is_alive()]:
