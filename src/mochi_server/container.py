@@ -195,7 +195,7 @@ async def prepare_store(settings: MochiServerSettings) -> str:
 def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     """Build the session stores. Connections are opened later, by ``open()``.
 
-    ``url`` is the address of this process, if it is a server, for other servers with the same database.
+    ``url`` is the address at which other servers with the same database reach this process.
     Raises ``StorageFailed`` if the driver is not installed.
     """
     if not settings.store_url:

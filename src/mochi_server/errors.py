@@ -126,7 +126,7 @@ class OllamaUnreachable(MochiError):
 
 
 class OllamaError(MochiError):
-    """``message`` is Ollama's own text if it sent one. ``upstream_status`` is its HTTP status, if any."""
+    """Error of Ollama. ``message`` is Ollama's own text, if any. ``upstream_status`` is the HTTP status, if any."""
 
     code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
 
@@ -180,7 +180,7 @@ class AgentNotFound(MochiError):
 
 
 class AgentInvalid(MochiError):
-    """``reason`` names the invalid file and the problem."""
+    """The agent cannot be used. ``reason`` names the invalid file and the problem."""
 
     code, status, cause = "AGENT_INVALID", 422, "The files of the agent are incomplete or invalid."
 
@@ -235,7 +235,7 @@ class StorageUnavailable(StorageFailed):
 
 
 class ServerLost(MochiError):
-    """The server that runs the turn cannot be reached. Other servers return this error and end its streams with it."""
+    """The server that runs the turn cannot be reached. Other servers return it, and end the turn's streams with it."""
 
     code, status, cause = "SERVER_LOST", 504, "The server that runs the turn does not respond."
 
