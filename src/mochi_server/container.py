@@ -162,7 +162,7 @@ class Services:
             raise NotReady(error.message) from error
 
     async def drain(self) -> None:
-        """Refuse new turns and comparisons, wait for running ones within the grace period, then end them."""
+        """Refuse new turns and comparisons. Wait for running ones until the grace period is over, then end the rest."""
         await asyncio.gather(self.runs.drain(), self.ephemeral_runs.drain(), self.compare.drain())
 
     async def end_turns(self) -> None:

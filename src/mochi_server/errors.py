@@ -13,7 +13,7 @@ class MochiError(Exception):
     code: ClassVar[str]
     status: ClassVar[int]
     cause: ClassVar[str]
-    """What happened, as a sentence for the reference page."""
+    """Description of the error for the reference page, as a sentence."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -102,7 +102,7 @@ class ContextOverflow(MochiError):
 
 
 class IdempotencyKeyReused(MochiError):
-    code, status, cause = "IDEMPOTENCY_KEY_REUSED", 422, "The key was used for another message of the session."
+    code, status, cause = "IDEMPOTENCY_KEY_REUSED", 422, "Another message of the session has this idempotency key."
 
     def __init__(self, key: str, run_id: str | None = None) -> None:
         text = f"The idempotency key {key!r} was used for another message of this session. Use a new key."
@@ -270,7 +270,7 @@ class Unauthorized(MochiError):
 
     def __init__(self, *, keys_exist: bool = True) -> None:
         text = "An API key is required: send `Authorization: Bearer <key>`."
-        hint = " The server has none: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
+        hint = " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
         super().__init__(text if keys_exist else text + hint)
 
 

@@ -13,7 +13,7 @@ from mochi_server.tools.toolbox import Approver, BoundCall, needs_approval
 
 @dataclass(frozen=True)
 class DenyAllApprover:
-    """Approver without a user. It denies every call that needs approval under the policy."""
+    """Approver for tasks without a user. It denies every call that needs approval under ``policy``."""
 
     policy: ToolExecutionPolicy
 

@@ -1,6 +1,6 @@
 """Copy of all sessions between files and a database, with a comparison of each copied session.
 
-A stopped copy can be repeated: sessions that already exist in the target are only compared. The source does not change.
+Repeat a stopped copy to continue it: sessions that are equal in both stores are skipped. The source does not change.
 """
 
 import logging
@@ -117,7 +117,7 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
 
 
 async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
-    """Return the images of a session, without missing and invalid ones."""
+    """Return the images of ``session``. Missing and invalid images are skipped."""
     images = []
     for name in sorted(images_in(session.history)):
         try:

@@ -183,7 +183,7 @@ class AsyncMochiClient:
     async def _send(
         self, kind: type[T], method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
     ) -> T:
-        """Send a request. Repeat it after a lost connection if this is safe."""
+        """Send a request and return the response body. After a lost connection, repeat requests that are idempotent."""
         is_repeatable = method == "GET" or "Idempotency-Key" in request.get("headers", {})
         backoff = Backoff(self._delays if is_repeatable else ())
         timeout = httpx.Timeout(READ_SECONDS, read=read_seconds)

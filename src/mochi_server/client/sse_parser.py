@@ -22,7 +22,7 @@ _CLASSES: dict[str, Any] = {cls.type: cls for cls in get_args(ChatEvent)}
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An event with its ID."""
+    """A server-sent event with its ID."""
 
     id: str
     event: StreamEvent

@@ -99,7 +99,7 @@ class McpServers:
             used = {*taken, *tools, *self._reserved}
             name = next((name for name in names if name not in used and 0 < len(name) <= _MAX_NAME_LENGTH), None)
             if name is None:
-                problems.append(f"its tool {shorten(tool.name, 100)!r} is ignored: its name is taken or too long")
+                problems.append(f"its tool {shorten(tool.name, 100)!r} is ignored: its name is in use or too long")
             else:
                 tools[name] = Tool(
                     name,

@@ -25,7 +25,7 @@ _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh"
 
 
 def _allow(*values: Any) -> AfterValidator:
-    """Return a validator that accepts only these values and null."""
+    """Return a validator that accepts only ``values`` and null."""
     allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
 
     def check(value: Any) -> Any:

@@ -39,7 +39,7 @@ class ModelCatalogue:
         return [info for entry in self._entries if (info := self._info(entry)).can("completion")]
 
     def find(self, name: str) -> tuple[ModelInfo, str]:
-        """Return a model and its digest by name, with or without a tag. Raises ``ModelNotFound``."""
+        """Return the model ``name`` and its digest. The tag in ``name`` is optional. Raises ``ModelNotFound``."""
         for entry in self._entries:
             if qualified_name(_name(entry)) == qualified_name(name):
                 return self._info(entry), _digest(entry)

@@ -28,7 +28,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class UnavailableFunction:
-    """Placeholder for a function of a file that could not be imported."""
+    """Placeholder for a function whose file could not be imported."""
 
     file: str
 
