@@ -86,7 +86,7 @@ class _App(FastAPI):
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
-    """Return the middleware, outermost first. Web pages can read only the errors of checks after CORS."""
+    """Return the middleware, outermost first. Web pages can read an error only if its middleware is after CORS."""
     origins = settings.allowed_origins
     hosts = [Middleware(CheckMiddleware, check=host_check(origins))] if is_loopback(settings.host) else []
     return [

@@ -109,7 +109,7 @@ class MochiServerSettings(BaseSettings):
     )
     max_body_bytes: int = Field(32 * 1024 * 1024, ge=1, description="Largest request body, in bytes.")
     keep_alive_seconds: int = Field(
-        75, ge=1, description="Time before an idle connection is closed. It must exceed that of a proxy in front."
+        75, ge=1, description="Time before an idle connection is closed. It must exceed a proxy's idle timeout."
     )
     max_import_sessions: int = Field(10_000, ge=1, description="Limit of sessions in one imported file.")
     disconnect_grace_seconds: Seconds = Field(0, description="How long a turn continues without connected clients.")
@@ -197,7 +197,7 @@ class MochiServerSettings(BaseSettings):
         return self.resolved(self.sessions_dir)
 
     def resolved(self, path: str) -> Path:
-        """Return the path of a directory or file. Relative paths are below ``data_dir``."""
+        """Return the path of a configured directory or file. Relative paths are below ``data_dir``."""
         return Path(self.data_dir, path)
 
     @property
@@ -211,7 +211,7 @@ class MochiServerSettings(BaseSettings):
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL, which may be invalid, with its credentials masked."""
+    """Return ``url`` with masked credentials. The URL may be invalid."""
     url = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
     return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
 

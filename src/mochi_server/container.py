@@ -162,7 +162,7 @@ class Services:
             raise NotReady(error.message) from error
 
     async def drain(self) -> None:
-        """Refuse new turns and comparisons, wait for running ones within the grace period, then end them."""
+        """Refuse new turns and comparisons. Wait for running ones until the grace period is over, then end the rest."""
         await asyncio.gather(self.runs.drain(), self.ephemeral_runs.drain(), self.compare.drain())
 
     async def end_turns(self) -> None:
@@ -195,7 +195,7 @@ async def prepare_store(settings: MochiServerSettings) -> str:
 def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     """Build the session stores. Connections are opened later, by ``open()``.
 
-    ``url`` is the address of this process, if it is a server, for other servers with the same database.
+    ``url`` is the address at which other servers with the same database reach this process.
     Raises ``StorageFailed`` if the driver is not installed.
     """
     if not settings.store_url:

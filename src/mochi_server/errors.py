@@ -13,7 +13,7 @@ class MochiError(Exception):
     code: ClassVar[str]
     status: ClassVar[int]
     cause: ClassVar[str]
-    """What happened, as a sentence for the reference page."""
+    """Description of the error for the reference page, as a sentence."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -102,7 +102,7 @@ class ContextOverflow(MochiError):
 
 
 class IdempotencyKeyReused(MochiError):
-    code, status, cause = "IDEMPOTENCY_KEY_REUSED", 422, "The key was used for another message of the session."
+    code, status, cause = "IDEMPOTENCY_KEY_REUSED", 422, "Another message of the session has this idempotency key."
 
     def __init__(self, key: str, run_id: str | None = None) -> None:
         text = f"The idempotency key {key!r} was used for another message of this session. Use a new key."
@@ -126,7 +126,7 @@ class OllamaUnreachable(MochiError):
 
 
 class OllamaError(MochiError):
-    """``message`` is Ollama's own text if it sent one. ``upstream_status`` is its HTTP status, if any."""
+    """Error of Ollama. ``message`` is Ollama's own text, if any. ``upstream_status`` is the HTTP status, if any."""
 
     code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
 
@@ -180,7 +180,7 @@ class AgentNotFound(MochiError):
 
 
 class AgentInvalid(MochiError):
-    """``reason`` names the invalid file and the problem."""
+    """The agent cannot be used. ``reason`` names the invalid file and the problem."""
 
     code, status, cause = "AGENT_INVALID", 422, "The files of the agent are incomplete or invalid."
 
@@ -235,7 +235,7 @@ class StorageUnavailable(StorageFailed):
 
 
 class ServerLost(MochiError):
-    """The server that runs the turn cannot be reached. Other servers return this error and end its streams with it."""
+    """The server that runs the turn cannot be reached. Other servers return it, and end the turn's streams with it."""
 
     code, status, cause = "SERVER_LOST", 504, "The server that runs the turn does not respond."
 
@@ -270,7 +270,7 @@ class Unauthorized(MochiError):
 
     def __init__(self, *, keys_exist: bool = True) -> None:
         text = "An API key is required: send `Authorization: Bearer <key>`."
-        hint = " The server has none: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
+        hint = " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
         super().__init__(text if keys_exist else text + hint)
 
 

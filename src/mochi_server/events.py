@@ -21,7 +21,7 @@ class ContentDelta:
 
 @dataclass
 class ThinkingDelta:
-    """A piece of the model's reasoning. It requires a model that can think and a turn that requests it (``think``)."""
+    """A piece of the model's reasoning. It is sent if the model can think and the request sets ``think``."""
 
     content: str
     type: ClassVar[str] = "thinking_delta"
@@ -133,7 +133,7 @@ class AgentToolResult:
 
 @dataclass(frozen=True, slots=True)
 class AgentComplete:
-    """The agent ended. ``output`` is complete here; the model receives it cut to the output limit of tools."""
+    """The agent ended. ``output`` is complete here. The calling model receives at most the output limit of tools."""
 
     agent_name: str
     session_id: str | None

@@ -183,8 +183,8 @@ def test_conflicting_tool_names_are_prefixed_with_the_server(stub: StubServer, t
         assert called(api, "hand_add", session_id)["result"] == "add"
     assert messages == [
         "MCP server: its tool 'broken' cannot be used: its input schema is not a valid JSON schema",
-        f"MCP server: its tool '{'x' * 65}' is ignored: its name is taken or too long",
-        "MCP server: its tool 'both' is ignored: its name is taken or too long",
+        f"MCP server: its tool '{'x' * 65}' is ignored: its name is in use or too long",
+        "MCP server: its tool 'both' is ignored: its name is in use or too long",
         "MCP server: a tool group already has this name; enable the tools of the server one by one",
     ]
 

@@ -1,4 +1,4 @@
-"""Agents: personas with their own tools and sessions. They also run without the HTTP server."""
+"""Agents: system prompts with their own tools and sessions. Agents also run without the HTTP server."""
 
 from mochi_server.agents.config import AgentDefinition, AgentSettings
 from mochi_server.agents.discovery import AgentDiscoveryService

@@ -1,4 +1,4 @@
-"""Sessions of agents. Each belongs to one agent."""
+"""Sessions of agents. Each session belongs to one agent."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ from mochi_server.util.clock import new_id
 async def open_agent_session(
     store: SessionStore, agent: AgentDefinition, model: str, session_id: str | None
 ) -> AsyncIterator[ChatSession]:
-    """Lock a session of an agent, or a new session, and update its model and system prompt.
+    """Lock and yield the session ``session_id``, or a new one if None. Update its model and system prompt first.
 
     Raises:
         SessionNotFound: The agent has no session with this ID.

@@ -12,14 +12,14 @@ __all__ = ["AgentDefinition", "AgentSettings"]
 
 @dataclass(frozen=True)
 class AgentDefinition:
-    """A persona with its own tools. ``error_message`` names the file and the error of an invalid agent."""
+    """A system prompt with its own tools. If the agent is invalid, ``error_message`` names the file and the error."""
 
     name: str
     description: str = ""
     system_prompt: str = ""
     model: str | None = None
     catalogue: ToolCatalogue = field(default_factory=ToolCatalogue)
-    """The usable tools of the agent, and the problems of the others."""
+    """The usable tools of the agent, and the problems of its unusable tools."""
     valid: bool = True
     error_message: str | None = None
 

@@ -12,13 +12,13 @@ from mochi_server.tools.discovery import find_tools
 
 CHATS_FOLDER = "agent_chats"
 RESERVED_NAMES = frozenset({"chats", "reload", CHATS_FOLDER})
-"""Names that no agent can have: routes beside ``/agents/{agent_name}``, and the folder of agent sessions."""
+"""Names that no agent can have, because routes below ``/agents`` or the folder of agent sessions use them."""
 
 logger = logging.getLogger(__name__)
 
 
 class AgentDiscoveryService:
-    """Discovery of the agents of one directory, with a cache."""
+    """Service that finds the agents of one directory and caches them."""
 
     def __init__(self, agents_dir: str | Path, agent_chats_dir: str | Path | None = None) -> None:
         self._directory = Path(agents_dir)
@@ -27,21 +27,21 @@ class AgentDiscoveryService:
         self._lock = threading.Lock()
 
     def discover(self) -> dict[str, AgentDefinition]:
-        """Return all agents by name, including invalid agents. The first call imports them and blocks."""
+        """Return all agents by name, including invalid agents. The first call imports them, which blocks the thread."""
         with self._lock:
             if self._agents is None:
                 self._agents = self._scan()
             return self._agents
 
     def reload_agents(self) -> dict[str, AgentDefinition]:
-        """Import the agents again and return them. The old agents stay available during the import."""
+        """Import the agents again and return them. Until the import ends, ``discover`` returns the old agents."""
         agents = self._scan()
         with self._lock:
             self._agents = agents
         return agents
 
     def get(self, name: str) -> AgentDefinition:
-        """Return a valid agent by name. Raises ``AgentNotFound``, ``AgentInvalid``."""
+        """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
         return require_valid(self.discover(), name)
 
     def names(self) -> list[str]:
@@ -54,7 +54,7 @@ class AgentDiscoveryService:
         return sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
 
     def find(self, name: str) -> AgentDefinition:
-        """Import the agent of one folder. Return an invalid agent if this fails. Blocks; never raises."""
+        """Import the agent in the folder ``name`` and return it. If this fails, the agent is invalid. Never raises."""
         directory = self._directory / name
         if problems := self._problems(directory):
             return _invalid(name, *problems)
@@ -93,7 +93,7 @@ class AgentDiscoveryService:
 
 
 def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinition:
-    """Return a valid agent by name. Raises ``AgentNotFound``, ``AgentInvalid``."""
+    """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
     if name not in agents:
         raise AgentNotFound(name)
     if not agents[name].valid:

@@ -1,4 +1,4 @@
-"""Mapping of the events of an agent's turn to the events that clients receive."""
+"""Conversion of the events of an agent's turn to the events that clients receive."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +22,6 @@ class AgentEventMapper:
     session_id: str | None = None
 
     def start(self) -> events.AgentStart:
-        """Return the event for the start of the agent."""
         return events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)
 
     def complete(self, output: str, error_code: str | None) -> events.AgentComplete:
@@ -32,7 +31,7 @@ class AgentEventMapper:
         )
 
     def wrap(self, publish: events.Publish, phase: Phase) -> events.Publish:
-        """Return a publish function that maps the events of a phase and passes them to ``publish``."""
+        """Return a function that converts the events of ``phase`` and passes the results to ``publish``."""
 
         def publish_mapped(events: list[events.ChatEvent]) -> None:
             if mapped := [new for event in events if (new := self._map(event, phase)) is not None]:
@@ -41,7 +40,7 @@ class AgentEventMapper:
         return publish_mapped
 
     def _map(self, event: events.ChatEvent, phase: Phase) -> events.ChatEvent | None:
-        """Return the event for clients, or None if they do not receive it."""
+        """Convert an event of the agent's turn. Return None if clients do not receive the event."""
         match event:
             case events.ContentDelta():
                 return self._delta(event.content, phase)

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class AgentExecutionService:
-    """Runner of agents. ``store`` contains their sessions."""
+    """Service that runs agents. ``store`` contains the sessions of the agents."""
 
     client: AsyncOllamaClient
     store: SessionStore
@@ -48,7 +48,7 @@ class AgentExecutionService:
     async def execute(self, task: AgentTask, publish: Publish = lambda _: None) -> AgentResult:
         """Run an agent, publish its events and return its result.
 
-        Errors of Ollama, a model, the user or a tool are in the result. Cancellation stores the completed work first.
+        Errors of Ollama, models and tools are in the result. On cancellation, completed messages are stored first.
         """
         mapper = AgentEventMapper(task.agent.name, task.instruction, task.call_id)
         messages: Sequence[Message] = ()
@@ -102,7 +102,7 @@ class AgentExecutionService:
             raise
 
     async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
-        """Return the name and description of the agent's model, or of the task's model as a fallback."""
+        """Return the name and details of the agent's model, or of the task's model if the agent's is not installed."""
         if task.agent.model is not None:
             try:
                 return task.agent.model, await self.client.find_model(task.agent.model)
@@ -121,7 +121,6 @@ class _PhasePublishers:
 
 
 async def _reminder(prompt: Callable[[], str]) -> list[Message]:
-    """Return the ephemeral prompt of a phase, as a message."""
     return [user_message(await anyio.to_thread.run_sync(prompt))]
 
 

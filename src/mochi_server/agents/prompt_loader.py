@@ -17,11 +17,9 @@ class PromptLoader:
         self._execution = execution_path
 
     def planning(self) -> str:
-        """Return the prompt of the planning phase."""
         return _text(self._planning, "planning.md")
 
     def execution(self) -> str:
-        """Return the prompt of the execution phase."""
         return _text(self._execution, "execution.md")
 
 

@@ -24,7 +24,7 @@ class AgentRegistry:
         return self._agents if self._agents is not None else await self.reload()
 
     async def reload(self) -> dict[str, AgentDefinition]:
-        """Discover the agents again and return them."""
+        """Discover the agents again and return them by name."""
         names = await anyio.to_thread.run_sync(self._discovery.names)
         slots = asyncio.Semaphore(THREADS)
         agents = await asyncio.gather(*(self._find(name, slots) for name in names))
@@ -32,7 +32,7 @@ class AgentRegistry:
         return self._agents
 
     async def get(self, name: str) -> AgentDefinition:
-        """Return a valid agent by name. Raises ``AgentNotFound``, ``AgentInvalid``."""
+        """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
         return require_valid(await self.agents(), name)
 
     async def enabled(self, names: list[str]) -> dict[str, AgentDefinition]:

@@ -9,7 +9,7 @@ SKILL_FILE = "SKILL.md"
 
 
 class SkillError(Exception):
-    """A ``SKILL.md`` is invalid. The message is for its author and begins with the name of the file."""
+    """A ``SKILL.md`` is invalid. The message is for the author of the file and begins with the file name."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{SKILL_FILE}: {reason}")
@@ -48,7 +48,7 @@ def parse_skill(text: str) -> Skill:
 
 def _split(text: str) -> tuple[dict[str, object], str]:
     if text.startswith("\ufeff"):
-        raise SkillError("it begins with a byte order mark; save it as UTF-8 without one")
+        raise SkillError("it begins with a byte order mark; save it as UTF-8 without that mark")
     # Imported here, so that the server starts faster: it discovers agents after its start.
     from frontmatter.default_handlers import YAMLHandler  # noqa: PLC0415
     from yaml import YAMLError  # noqa: PLC0415

@@ -13,18 +13,18 @@ from mochi_server.tools.toolbox import Approver, BoundCall, needs_approval
 
 @dataclass(frozen=True)
 class DenyAllApprover:
-    """Approver without a user. It denies every call that needs approval under the policy."""
+    """Approver for tasks without a user. It denies every call that needs approval under ``policy``."""
 
     policy: ToolExecutionPolicy
 
     def request(self, _: BoundCall) -> None:
-        """Return None: no client can decide."""
+        """Return None, because no client can decide."""
 
     async def requires_approval(self, tool: Tool) -> bool:
         return needs_approval(self.policy, tool)
 
     async def approve_for_session(self, _: Tool) -> None:
-        """Do nothing: no call is approved."""
+        """Do nothing, because no call is ever approved."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class AgentTask:
     session_id: str | None = None
     """The session to continue; None starts a new session."""
     policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
-    """Approval policy of a task without an approver."""
+    """Approval policy if ``approver`` is None."""
     approver: Approver | None = None
     keep_alive: str | float | None = None
     call_id: str = ""
@@ -46,7 +46,7 @@ class AgentTask:
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """Result of a task. ``output`` begins with the session ID if there is a session."""
+    """Result of a task. ``output`` is text for the calling model. It begins with the session ID, if any."""
 
     output: str
     session_id: str | None = None
@@ -59,7 +59,7 @@ class AgentResult:
 def make_result(
     task: AgentTask, session_id: str | None, messages: Sequence[Message], failure: MochiError | None
 ) -> AgentResult:
-    """Return the result of a task that added ``messages`` to its session and may have failed."""
+    """Return the result of a task. The task added ``messages`` to its session; ``failure`` is None on success."""
     explanation = _explain(task, failure) if failure is not None else None
     if session_id is None:
         return AgentResult(explanation or "", None, failure.code if failure else None, failure)
@@ -68,7 +68,6 @@ def make_result(
 
 
 def _explain(task: AgentTask, failure: MochiError) -> str:
-    """Return the failure as text for the calling model."""
     name, session_id = task.agent.name, task.session_id
     if isinstance(failure, SessionNotFound):
         return f"Agent {name!r} has no session {session_id!r}. Omit session_id to start a new session."

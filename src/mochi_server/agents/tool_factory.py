@@ -1,4 +1,4 @@
-"""The tool ``agent``, with which a model calls the agents that its session enables."""
+"""The tool ``agent``. A model calls it to run an agent that is enabled in the session."""
 
 import time
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ NAME = "agent"
 
 
 def agent_schema(agents: Mapping[str, AgentDefinition]) -> ToolSchema:
-    """Return the schema of the tool. Its description lists the agents."""
+    """Return the schema of the tool ``agent``. The description of the tool lists ``agents``."""
 
     def agent(agent: str, instruction: str, session_id: str | None = None) -> str:
         raise NotImplementedError
@@ -98,7 +98,6 @@ class AgentToolbox:
         return await self.provider.service.execute(task, publish)
 
     async def _task(self, call: ToolInvocation) -> AgentTask:
-        """Return the task of a call. Raises ``_CallRejected``."""
         arguments = self._arguments(call)
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
         if name not in self.agents:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StartupInfo:
-    """Values of a started server that its banner shows. ``key`` is the API key if one was generated."""
+    """Values that the startup banner shows. ``key`` is the API key if the server generated one."""
 
     address: str
     settings: MochiServerSettings
@@ -72,7 +72,7 @@ async def _result_or_error(work: Awaitable[_Result]) -> _Result | MochiError:
 
 
 async def _within_timeout(work: Awaitable[_Result]) -> _Result | None:
-    """Return the result, or None after the timeout. The work is not cancelled."""
+    """Return the result of ``work``, or None after a timeout. ``work`` then continues in the background."""
     task = asyncio.ensure_future(work)
     await asyncio.wait([task], timeout=_TIMEOUT_SECONDS)
     return task.result() if task.done() else None
@@ -92,7 +92,6 @@ def _directory_rows(
     catalogue: ToolCatalogue | None,
     agents: dict[str, AgentDefinition] | None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield the rows of tools, MCP servers and agents, then their problems."""
     tools_dir, agents_dir = settings.resolved(settings.tools_dir), settings.resolved(settings.agents_dir)
     tools = "still importing" if catalogue is None else len(catalogue.tools)
     yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools')}"
@@ -109,7 +108,7 @@ def _directory_rows(
 
 
 def _hint(directory: Path, sample: str) -> str:
-    """Return advice for a missing or unreadable directory, or an empty text."""
+    """Return advice if the directory is missing or unreadable, otherwise an empty text."""
     try:
         directory.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -36,7 +36,7 @@ class Scaffold:
 
 
 def scaffold(directory: Path) -> Scaffold:
-    """Copy the samples to a directory and create it if it is missing. Existing files are kept. Raises ``OSError``."""
+    """Copy the sample files to ``directory``, which may not exist yet. Skip existing files. Raises ``OSError``."""
     result = Scaffold(directory)
     directory.mkdir(parents=True, exist_ok=True)
     for source in samples():
@@ -55,7 +55,7 @@ def samples() -> list[Path]:
 
 
 def _sample_files(folder: Path) -> Iterator[Path]:
-    """Yield the sample files of a folder, without files that a server stored there."""
+    """Yield the sample files of ``folder``. Files that a server stored in the folder are skipped."""
     for path in folder.rglob("*"):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if path.suffix in _SUFFIXES and "agent_chats" not in path.parts and not hidden and path.is_file():
@@ -63,7 +63,6 @@ def _sample_files(folder: Path) -> Iterator[Path]:
 
 
 def _copy_new(source: Path, target: Path) -> bool:
-    """Copy a file unless the target exists. Return whether it was copied."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with target.open("xb") as file:

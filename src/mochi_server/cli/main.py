@@ -35,7 +35,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
+    """Run the ``mochi-server`` command and return its exit code."""
     arguments = _parser().parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     if arguments.command == "init":
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     _command(commands, "migrate", "migrate the database of MOCHI_STORE_URL; each start of the server does this, too")
     store = _command(commands, "store", "copy sessions between files and a database")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
-    text = "copy all sessions, and compare sessions that exist in both; repeat it to continue a stopped copy"
+    text = "copy all sessions, except those that are equal or newer in TO; repeat it to continue a stopped copy"
     copy = _command(actions, "copy", text)
     copy.add_argument("source", metavar="FROM", help="a data directory, or postgresql://…")
     copy.add_argument("target", metavar="TO", help="a data directory, or postgresql://…")

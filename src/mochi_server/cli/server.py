@@ -59,7 +59,6 @@ def _serve_on(
     insecure: bool,
     test_mode: bool,
 ) -> int:
-    """Serve on a socket until a signal stops the server, and return the exit code."""
     _configure_log(settings)
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})
     listeners = [listener]
@@ -75,7 +74,6 @@ def _serve_on(
 
 
 def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
-    """Return the configuration of uvicorn."""
     return uvicorn.Config(
         app,
         http=StrictHttpProtocol,
@@ -179,5 +177,4 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _user_url(host: str, port: int) -> str:
-    """Return the URL of the server for users of this machine."""
     return server_url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - compared, not bound

@@ -1,6 +1,6 @@
 """Copy of all sessions between files and a database, with a comparison of each copied session.
 
-A stopped copy can be repeated: sessions that the target has are only compared. The source does not change.
+Repeat a stopped copy to continue it: sessions that are equal in both stores are skipped. The source does not change.
 """
 
 import logging
@@ -37,7 +37,7 @@ class CopyReport:
     existing: int = 0
     messages: int = 0
     different: list[str] = field(default_factory=list)
-    """Sessions that are newer in the target, or that the copy changed."""
+    """IDs of sessions that are not equal: they are newer in the target, or the copy changed them."""
     hashes: list[str] = field(default_factory=list)
 
     @property
@@ -64,7 +64,7 @@ async def copy(source: str, target: str, progress: Callable[[CopyReport, int], N
 
 
 def find_problem(source: str, target: str) -> str | None:
-    """Return why sessions cannot be copied between two directories or URLs, or None."""
+    """Return the reason why sessions cannot be copied from ``source`` to ``target``, or None if they can."""
     for place in (source, target):
         if "://" in place and not _is_url(place):
             return f"{without_credentials(place)} is neither a directory nor a postgresql:// URL"
@@ -94,7 +94,7 @@ def hash_of(session: ChatSession) -> str:
 async def _copy_one(source: SessionStore, target: SessionStore, session_id: str, result: CopyReport) -> None:
     try:
         session = await source.load(session_id)
-    except SessionNotFound:  # deleted meanwhile
+    except SessionNotFound:  # the session was deleted during the copy
         return
     try:
         existing = await target.load(session_id)
@@ -117,7 +117,7 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
 
 
 async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
-    """Return the images of a session, without missing and invalid ones."""
+    """Return the images of ``session``. Missing and invalid images are skipped."""
     images = []
     for name in sorted(images_in(session.history)):
         try:
@@ -128,7 +128,6 @@ async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
 
 
 async def _ids(store: SessionStore) -> list[str]:
-    """Return all session IDs without duplicates, the most recently changed first."""
     ids: dict[str, None] = {}
     offset = 0
     while page := (await store.list(SessionQuery(limit=_PAGE, offset=offset))).entries:

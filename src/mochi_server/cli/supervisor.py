@@ -13,7 +13,7 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 Job = Callable[[socket.socket, bool], int]
-"""Picklable function that serves on a socket and returns the exit code. If the flag is true, it prints the banner."""
+"""Picklable function that serves on a socket and returns the exit code. With true, it also prints the banner."""
 
 _EARLY_SECONDS = 5.0
 _MAX_EARLY_DEATHS = 5
@@ -45,7 +45,7 @@ class _Supervisor:
         self._workers[process] = time.monotonic()
 
     def watch(self) -> int:
-        """Replace each worker that dies, until a signal stops all or workers repeatedly die at their start."""
+        """Restart dead workers until a signal arrives or workers repeatedly die at start. Return the exit code."""
         while self._workers:
             connection.wait([worker.sentinel for worker in self._workers])
             for worker in [worker for worker in self._workers if not worker.is_alive()]:

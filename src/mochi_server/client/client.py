@@ -28,7 +28,7 @@ class AsyncMochiClient:
     """Asynchronous client of one server. Close it, or use it as a context manager.
 
     ``delays`` are the seconds before each attempt to resume after a lost connection. ``http`` is your own ``httpx``
-    client with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``), which you close. Every method raises
+    client with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``); close it yourself. Every method raises
     ``ApiError`` for an error response and ``ConnectionFailed`` if the server cannot be reached. An invalid ``url``
     raises ``ValueError``.
     """
@@ -59,7 +59,7 @@ class AsyncMochiClient:
     async def list_sessions(
         self, q: str | None = None, *, limit: int | None = None, offset: int = 0
     ) -> list[types.Session]:
-        """List sessions, latest change first. With ``q``, only sessions that contain every word of it are listed."""
+        """List sessions, most recently changed first. With ``q``, list only sessions with every word of ``q``."""
         params = _without_none(q=q, limit=limit, offset=offset or None)
         return (await self._send(dict[str, list[types.Session]], "GET", "/sessions", params=params))["sessions"]
 
@@ -74,9 +74,9 @@ class AsyncMochiClient:
     async def fork_session(
         self, session_id: str, message_index: int | None = None, *, message_id: str | None = None
     ) -> types.SessionDetail:
-        """Copy a session up to a message, by default the last.
+        """Copy a session up to and including a message, by default its last message.
 
-        The error is ``INVALID_MESSAGE_INDEX`` if there is no such message or it is inside a round of tool calls.
+        The error is ``INVALID_MESSAGE_INDEX`` if the message does not exist or is inside a round of tool calls.
         """
         body = _without_none(message_index=message_index, message_id=message_id)
         return await self._send(types.SessionDetail, "POST", f"{_session_path(session_id)}/fork", json=body)
@@ -124,16 +124,16 @@ class AsyncMochiClient:
     ) -> AsyncStream:
         """Send a message and iterate over the events of the answer. The last event is ``Done``.
 
-        The iteration sends the message. The stream resumes after a lost connection without lost or repeated events.
+        The iteration sends the message first. After a lost connection, it resumes without lost or repeated events.
         """
         request = {"method": "POST", "json": _turn_body(message, options), "headers": _key_header(idempotency_key)}
         return AsyncStream(self._http, f"{_chat_path(session_id)}/stream", self._delays, first_request=request)
 
     def listen(self, session_id: str, after: str | None = None) -> AsyncStream:
-        """Iterate over the events of the running or latest turn, from its beginning or after an event.
+        """Iterate over the events of the running or latest turn, from its first event or after the event ``after``.
 
         ``after`` is the ``last_event_id`` of a stream. A ``Snapshot`` replaces events that the server no longer has.
-        Without a turn, there are no events.
+        If the session has no recent turn, there are no events.
         """
         return AsyncStream(self._http, f"{_chat_path(session_id)}/stream", self._delays, after=after)
 
@@ -149,8 +149,8 @@ class AsyncMochiClient:
     ) -> types.Decided:
         """Approve or deny a tool call. ``call`` is the event that requires approval, or its ``confirmation_id``.
 
-        ``arguments`` replace those of the model. The model receives the ``reason``. ``remember="session"`` applies to
-        all later calls of the tool in the session. The error is ``CONFIRMATION_RESOLVED`` for a decided call.
+        ``arguments`` replace the model's. The model receives the ``reason``. ``remember="session"`` also approves later
+        calls of the tool in the session. The error is ``CONFIRMATION_RESOLVED`` if the call was already decided.
         """
         confirmation_id = call if isinstance(call, str) else call.confirmation_id
         body = {"confirmation_id": confirmation_id, "approved": approved, "remember": remember}
@@ -183,7 +183,7 @@ class AsyncMochiClient:
     async def _send(
         self, kind: type[T], method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
     ) -> T:
-        """Send a request. Repeat it after a lost connection if this is safe."""
+        """Send a request and return the response body. After a lost connection, repeat requests that are idempotent."""
         is_repeatable = method == "GET" or "Idempotency-Key" in request.get("headers", {})
         backoff = Backoff(self._delays if is_repeatable else ())
         timeout = httpx.Timeout(READ_SECONDS, read=read_seconds)
@@ -235,7 +235,6 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
 
 
 def _result(kind: type[T], response: httpx.Response) -> T:
-    """Return the body of a response as bytes or parsed JSON. Raises ``ClientError``."""
     if not response.is_success:
         raise parse_error(response.status_code, response.content)
     try:
@@ -252,13 +251,11 @@ def _turn_body(message: str | None, options: types.TurnOptions) -> dict[str, Any
 
 
 def _encode_image(image: types.Picture) -> str:
-    """Return an image as base64. Raises ``OSError`` if its file cannot be read."""
     data = Path(image).read_bytes() if isinstance(image, os.PathLike) else image
     return data if isinstance(data, str) else b64encode(data).decode()
 
 
 def _key_header(key: str | None) -> dict[str, str]:
-    """Return the header that makes a repeated request safe."""
     return {"Idempotency-Key": key or uuid.uuid4().hex}
 
 

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
-"""Statuses of a proxy that cannot reach the server."""
+"""HTTP status codes that a proxy sends if it cannot reach the server."""
 
 
 class ClientError(Exception):
@@ -39,7 +39,7 @@ class ApiError(ClientError):
 
 
 def parse_error(status: int, body: bytes) -> ClientError:
-    """Return the error of a response. Without the server's error format, it is from a proxy or another server."""
+    """Return the error for an error response. The response may also come from a proxy or another server."""
     try:
         error = json.loads(body)["error"]
         return ApiError(status, error["code"], error["message"], error.get("details") or {})

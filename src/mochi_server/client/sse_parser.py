@@ -22,7 +22,7 @@ _CLASSES: dict[str, Any] = {cls.type: cls for cls in get_args(ChatEvent)}
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An event with its ID."""
+    """A server-sent event with its ID."""
 
     id: str
     event: StreamEvent
@@ -36,7 +36,7 @@ class Parser:
         self._fields: dict[str, list[str]] = {}
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that ``data`` completes."""
+        """Yield the events that ``data`` completes, with their IDs."""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             if text := line.removesuffix(b"\r").decode():
@@ -50,7 +50,7 @@ class Parser:
 
 
 def _make_event(name: str, data: Any) -> StreamEvent:
-    """Return an event. Fields that only newer servers send are ignored."""
+    """Return the event ``name`` with the fields in ``data``. Unknown fields are ignored."""
     cls = _CLASSES.get(name)
     if cls is None or not isinstance(data, dict):
         return UnknownEvent(name, data)

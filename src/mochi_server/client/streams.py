@@ -16,7 +16,7 @@ from mochi_server.util.blocking import run
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""
 READ_SECONDS = 30
-"""Timeout for the next byte. The server sends at least a comment every ten seconds."""
+"""Read timeout in seconds. On an idle stream, the server sends a comment every ten seconds."""
 RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
 """Errors after which another attempt can succeed."""
 _UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
@@ -24,7 +24,7 @@ _UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its
 
 @dataclass
 class Backoff:
-    """Delays between repeated attempts, in seconds."""
+    """Delays before each attempt to reconnect, in seconds."""
 
     delays: Sequence[float]
     _failures: int = 0
@@ -35,7 +35,7 @@ class Backoff:
         self._failures, self._was_connected = 0, True
 
     def delay_after(self, error: Exception | None) -> float:
-        """Return the next delay. Raises ``ConnectionFailed`` after the last one, or if no connection ever succeeded."""
+        """Return the next delay. Raises ``ConnectionFailed`` if no delays are left or no connection ever succeeded."""
         if not isinstance(error, httpx.ConnectError):
             self._was_connected = True
         if not self._was_connected or self._failures >= len(self.delays):

@@ -1,4 +1,4 @@
-"""Parser of ``mcp.json``, the list of MCP servers in the tools directory. Messages never contain its values."""
+"""Parser of ``mcp.json``, the list of MCP servers in the tools directory. Error messages never contain values of it."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class _ServerEntry(BaseModel):
 
 
 class LocalServer(_ServerEntry):
-    """A server that is started as a child process. ``cwd`` is relative to the tools directory."""
+    """An MCP server that is started as a child process. ``cwd`` is relative to the tools directory."""
 
     command: str = Field(min_length=1)
     args: list[str] = Field([], repr=False)
@@ -46,7 +46,7 @@ class LocalServer(_ServerEntry):
 
 
 class RemoteServer(_ServerEntry):
-    """A server that is reached over HTTP."""
+    """An MCP server that is reached over HTTP."""
 
     url: str = Field(repr=False)
     headers: dict[str, str] = Field({}, repr=False)
@@ -82,18 +82,18 @@ ServerConfig = LocalServer | RemoteServer
 
 @dataclass(frozen=True)
 class McpConfig:
-    """The configured servers by name, and the problems of the file."""
+    """Content of ``mcp.json``: its servers by name, and the problems of its invalid entries."""
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
 
 class _InvalidEntry(Exception):
-    """The file or an entry is invalid."""
+    """``mcp.json`` or one of its entries is invalid."""
 
 
 def read_config(directory: Path) -> McpConfig:
-    """Read ``mcp.json`` of a tools directory. A missing file has no servers. Never raises."""
+    """Read ``mcp.json`` in a tools directory. If the file is missing, the result is empty. Never raises."""
     servers: dict[str, ServerConfig] = {}
     problems = []
     try:

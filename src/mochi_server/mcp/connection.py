@@ -1,4 +1,4 @@
-"""Connection to an MCP server through the MCP SDK. The import takes a second and needs the extra ``mcp``."""
+"""Connection to an MCP server through the MCP SDK. Importing it takes a second and needs the extra ``mcp``."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -45,7 +45,7 @@ class McpConnection:
     is_remote: bool
 
     async def tools(self) -> tuple[list[McpTool], list[str]]:
-        """Return the usable tools of the server, and the problems of the others. Raises errors of the SDK."""
+        """Return the usable tools of the server, and the problems of its unusable tools. Raises errors of the SDK."""
         tools: list[mcp_types.Tool] = []
         cursor = None
         while True:
@@ -76,7 +76,7 @@ class McpConnection:
         return text
 
     async def watch_tools(self) -> None:
-        """Watch for changes of the tools, on servers that support subscriptions."""
+        """Set ``session.changed`` when the server reports changed tools. Return if the server reports no changes."""
         try:
             async with self.client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
@@ -87,7 +87,7 @@ class McpConnection:
 
 @asynccontextmanager
 async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") -> AsyncGenerator[McpConnection, None]:
-    """Connect to a server. Raises any error of the transport, the SDK or the server."""
+    """Connect to an MCP server and yield the connection. Raises any error of the transport, the SDK or the server."""
 
     async def handle(message: object) -> None:
         if isinstance(message, mcp_types.ToolListChangedNotification):
@@ -114,7 +114,6 @@ async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") 
 
 @asynccontextmanager
 async def _http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[object, None]:
-    """Yield the streams to a server over HTTP. Raises ``httpx2.HTTPError`` and ``ValueError``."""
 
     async def check(response: httpx2.Response) -> None:
         if response.is_error:
@@ -156,7 +155,7 @@ class _SizeLimitedStream(httpx2.AsyncByteStream):
 
 
 def _text_of(result: mcp_types.CallToolResult) -> str:
-    """Return a tool result as text for a model. Other content is replaced by a description."""
+    """Return a tool result as text for a model. Images, audio and binary data are replaced by a description."""
     text = "\n".join(map(_text_of_block, result.content))
     if not text and result.structured_content is not None:
         return to_json(result.structured_content, fallback=str).decode()

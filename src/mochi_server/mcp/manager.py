@@ -21,19 +21,19 @@ from mochi_server.tools.loader import Problem
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_SECONDS = 5
-"""How long a request for the tools waits for servers that are starting. They continue to connect afterwards."""
+"""Seconds that a request for the tools waits for starting servers. Slower servers continue to connect afterwards."""
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME_LENGTH = 64
 
 
 class McpServers:
-    """The MCP servers in ``mcp.json``. Their tools cannot have a name in ``reserved``."""
+    """Manager of the MCP servers in ``mcp.json``. ``reserved`` contains names that their tools cannot have."""
 
     def __init__(self, directory: Path, reserved: Iterable[str] = ()) -> None:
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()
-        """The configuration of the latest read."""
+        """Content of ``mcp.json`` when it was last read."""
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
@@ -41,18 +41,18 @@ class McpServers:
         self._lock = asyncio.Lock()
 
     async def open(self) -> None:
-        """Start to connect, unless this was already done. Does not wait for the servers."""
+        """Start connecting to the servers, without waiting for them. Repeated calls have no effect."""
         async with self._lock:
             if not self._is_open:
                 await self._start()
 
     async def reload(self) -> None:
-        """Read the file again and reconnect to all servers. Running calls keep their connections."""
+        """Read ``mcp.json`` again and reconnect to all servers. Running calls continue on their old connections."""
         async with self._lock:
             await self._start()
 
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
-        """Return a copy of a catalogue with the tools, groups and problems of the servers added."""
+        """Return a copy of ``catalogue`` with the tools, groups and problems of the MCP servers added."""
         await self.open()
         pending = [opened for server in self._servers.values() if not (opened := server.session.opened).done()]
         seconds = self._wait_until - asyncio.get_running_loop().time()
@@ -91,7 +91,7 @@ class McpServers:
             server.start()
 
     def _tools_of(self, server: McpServer, taken: dict[str, Tool]) -> tuple[dict[str, Tool], list[str]]:
-        """Return the tools of a server under unused names, and its problems."""
+        """Return the tools of ``server`` by names that are not in ``taken``, and the problems of the server."""
         tools: dict[str, Tool] = {}
         problems = server.problems
         for tool in server.tools:
@@ -99,7 +99,7 @@ class McpServers:
             used = {*taken, *tools, *self._reserved}
             name = next((name for name in names if name not in used and 0 < len(name) <= _MAX_NAME_LENGTH), None)
             if name is None:
-                problems.append(f"its tool {shorten(tool.name, 100)!r} is ignored: its name is taken or too long")
+                problems.append(f"its tool {shorten(tool.name, 100)!r} is ignored: its name is in use or too long")
             else:
                 tools[name] = Tool(
                     name,

@@ -25,7 +25,7 @@ _RELIST_DELAY_SECONDS = 0.2
 """Delay before the tools are listed again, so that a burst of change notifications causes one request."""
 _MAX_TEXT = 500
 _MIN_SECRET_LENGTH = 4
-"""Shorter values are not masked, because that would make messages unreadable."""
+"""Minimum length of a secret that is masked. Masking shorter values would make messages unreadable."""
 
 _CONNECTING = "it has not responded yet"
 _EXITED = "it exited without a response; its output is in the log at level DEBUG"
@@ -36,14 +36,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class McpSession:
-    """State of one connection, from the attempt to connect to its end."""
+    """State of one connection to an MCP server, or of the attempt to connect."""
 
     name: str
     secrets: SecretMasker
     opened: "asyncio.Future[McpConnection | None]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """The connection, or None if the attempt to connect failed."""
+    """Future with the connection, or with None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
     error_status: int | None = None
     """HTTP status of the latest error response."""
@@ -92,7 +92,7 @@ class McpSession:
 
 
 class McpServer:
-    """A configured server. ``cwd`` in ``config`` is relative to ``directory``."""
+    """An MCP server from ``mcp.json``. ``cwd`` in ``config`` is relative to ``directory``."""
 
     def __init__(self, name: str, config: ServerConfig, directory: Path) -> None:
         self.name = name
@@ -109,15 +109,15 @@ class McpServer:
 
     @property
     def problems(self) -> list[str]:
-        """The current problems, without secrets."""
+        """Current problems of the server, with its secrets masked."""
         return [*filter(None, [self.session.problem]), *self._tool_problems]
 
     def start(self) -> None:
-        """Start to connect. Later calls reconnect if necessary."""
+        """Start connecting. If the connection ends, the next tool call reconnects."""
         self._spawn(self._run(self.session))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool and return its result as text. Reconnects if necessary. Raises ``ToolRaised``."""
+        """Call a tool and return its result as text. Reconnects if the connection has ended. Raises ``ToolRaised``."""
         self._calls += 1
         try:
             if self.session.ended:
@@ -136,7 +136,7 @@ class McpServer:
                 self._spawn(self.aclose())
 
     async def retire(self) -> None:
-        """Close the connection when no call is running."""
+        """Close the connection as soon as all running calls have ended."""
         self._is_retired = True
         if not self._calls:
             await self.aclose()

@@ -1,4 +1,4 @@
-"""Transport to a child process. Unlike the SDK's, it limits the size of lines and stops orphaned processes."""
+"""Transport to an MCP server in a child process. Unlike the SDK, it limits line sizes and stops orphaned processes."""
 
 import asyncio
 import logging
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 async def stdio(
     server: LocalServer, cwd: str | None, log: Callable[[str], None], on_end: Callable[[], None]
 ) -> AsyncGenerator[Streams, None]:
-    """Start a server and yield the streams to it. ``log`` receives each line of its stderr.
+    """Start an MCP server and yield the streams for its messages. ``log`` receives each line of its stderr.
 
-    Raises ``OSError`` or ``ValueError`` if the server cannot be started, and ``MessageTooLarge``.
+    Raises ``OSError`` or ``ValueError`` if the server cannot be started, and ``MessageTooLarge`` for a long line.
     """
     process = await _start(server, cwd)
     assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - all three are pipes
@@ -69,7 +69,7 @@ async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Pro
     )
     try:
         return await asyncio.shield(starting)
-    except asyncio.CancelledError:  # cancellation does not prevent the start
+    except asyncio.CancelledError:  # the process starts despite the cancellation
         with anyio.CancelScope(shield=True), suppress(OSError, ValueError):
             await _stop(await starting)
         raise

@@ -1,4 +1,4 @@
-"""Conversion of the tools of MCP servers to the schemas of this server."""
+"""Conversion of MCP tool definitions to ``ToolSchema``."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ class McpTool:
 
 
 def map_tools(listed: Iterable[ListedTool]) -> tuple[list[McpTool], list[str]]:
-    """Return the valid tools and the problems of the others. Blocks for milliseconds per tool."""
+    """Convert MCP tools. Return the valid tools, and the problems of invalid tools. Takes milliseconds per tool."""
     usable, problems = [], []
     for tool in listed:
         try:
@@ -65,7 +65,7 @@ def _map_tool(tool: ListedTool) -> McpTool:
 
 
 def python_type(node: Mapping[str, Any]) -> str:
-    """Return the type of a JSON schema in Python notation: ``list[str]``, ``int | None``, ``Any`` if unknown."""
+    """Return the Python notation of a JSON schema's type, such as ``list[str]``. An unknown type is ``Any``."""
     if "enum" in node or "const" in node:
         return f"Literal[{', '.join(map(repr, node.get('enum', [node.get('const')])))}]"
     if choices := node.get("anyOf") or node.get("oneOf"):

@@ -18,7 +18,7 @@ KeyHeader = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=KEY_PATTERN,
-        description="Key of this message. A repeated request with this key returns the first turn and starts no other.",
+        description="Idempotency key. A repeated request with the same key returns the existing turn.",
     ),
 ]
 AfterQuery = Annotated[
@@ -51,7 +51,7 @@ class ChatRequest(StrictBody):
     )
     options: Options | None = Field(
         default=None,
-        description="Ollama's options, such as `temperature` or `num_predict`. They override the session's.",
+        description="Ollama's options, such as `temperature` or `num_predict`. They override the session's options.",
     )
     format: Format | None = Field(default=None, description="Format of the answer: `json` or a JSON schema.")
     keep_alive: KeepAlive | None = Field(

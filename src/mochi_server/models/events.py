@@ -20,7 +20,7 @@ _ID: _Schema = {
 
 @dataclass(frozen=True)
 class EventUnion:
-    """Events of one kind of stream. With a ``prefix``, schema names begin with it and events have no IDs."""
+    """Schemas of the events of a stream. If ``prefix`` is set, schema names begin with it and events have no IDs."""
 
     name: str
     description: str

@@ -1,4 +1,4 @@
-"""Schemas of requests of OpenAI's API, as far as this server supports it.
+"""Schemas of the requests of OpenAI's API that this server supports.
 
 Unknown fields are ignored. Known fields that would change the answer and are not supported are rejected.
 """
@@ -25,7 +25,7 @@ _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh"
 
 
 def _allow(*values: Any) -> AfterValidator:
-    """Return a validator that accepts only these values and null."""
+    """Return a validator that accepts only ``values`` and null."""
     allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
 
     def check(value: Any) -> Any:
@@ -145,7 +145,7 @@ class CompletionRequest(Body):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="Level of reasoning of a model that can think."
     )
-    max_tokens: int | None = Field(None, ge=1, description="Most tokens of the answer, reasoning included.")
+    max_tokens: int | None = Field(None, ge=1, description="Maximum tokens of the answer, with reasoning.")
     max_completion_tokens: int | None = Field(None, ge=1, description="Overrides `max_tokens`.")
     temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
     top_p: float | None = Field(None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates.")

@@ -17,7 +17,7 @@ class OpenAIModel(BaseModel):
 
 
 class OpenAIModelList(BaseModel):
-    """All models: those of Ollama first, then the agents."""
+    """All models: first the models of Ollama, then the agents."""
 
     object: Literal["list"] = "list"
     data: list[OpenAIModel]
@@ -50,7 +50,7 @@ class CompletionMessage(BaseModel):
 
 
 class Choice(BaseModel):
-    """The answer of a completion. There is only one."""
+    """The answer of a completion. A completion has exactly one choice."""
 
     index: int
     message: CompletionMessage

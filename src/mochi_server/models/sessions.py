@@ -53,7 +53,7 @@ class AgentSettingsRequest(AgentSettings, StrictBody):
 
 
 _STORED: dict[str, type[BaseModel]] = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}
-"""Classes of stored settings. They keep unknown keys; a request sets only the keys that it contains."""
+"""Classes that parse stored settings, by field. Unlike the request classes, they accept unknown keys."""
 
 
 class SessionDefaults(StrictBody):
@@ -83,7 +83,7 @@ class SessionDefaults(StrictBody):
 
 
 class SessionCreate(SessionDefaults):
-    """A new session. ``system_prompt_source_file`` loads a prompt file, or only labels a given ``system_prompt``."""
+    """A new session. If ``system_prompt`` is sent, ``system_prompt_source_file`` is only its label."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b"}]})
 
@@ -131,7 +131,7 @@ class MessageEdit(StrictBody):
 
 
 class SystemPromptUpdate(StrictBody):
-    """A new system prompt. ``source_file`` loads a prompt file, or only labels a given ``content``."""
+    """A new system prompt. If ``content`` is sent, ``source_file`` is only its label."""
 
     model_config = ConfigDict(
         json_schema_extra={

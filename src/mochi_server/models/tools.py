@@ -91,7 +91,7 @@ class ToolDecision(StrictBody):
 
     confirmation_id: str = Field(description="ID of the pending tool call, from its event or from the list.")
     approved: bool = Field(description="`true` runs the call, `false` denies it.")
-    arguments: dict[str, Any] | None = Field(None, description="New arguments. They replace those of the model.")
+    arguments: dict[str, Any] | None = Field(None, description="New arguments, which replace the model's arguments.")
     reason: str | None = Field(None, max_length=10_000, description="Reason that the model receives.")
     remember: Literal["once", "session"] = Field(
         "once", description="`session` approves all later calls of this tool in the session, too."

@@ -41,7 +41,7 @@ class AsyncOllamaClient:
         tracker: RequestTracker | None = None,
         on_response: Callable[[Line], None] = lambda _: None,
     ) -> None:
-        """Create a client. Timeouts are in seconds; ``on_response`` receives the last line of each answer."""
+        """Create a client. Timeouts are in seconds; ``on_response`` receives the last JSON line of each answer."""
         self.endpoint = parse_endpoint(host)
         self._transport = Transport(
             self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout, on_response=on_response
@@ -62,7 +62,7 @@ class AsyncOllamaClient:
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
-        """Return whether Ollama responds. Sends no request while an answer is streaming."""
+        """Return whether Ollama responds. While an answer is streaming, this is true without a request."""
         if self._transport.is_receiving:
             return True
         for path in ("/api/version", "/api/tags"):
@@ -90,7 +90,7 @@ class AsyncOllamaClient:
         return catalogue.chat_models()
 
     async def find_model(self, name: str) -> ModelInfo:
-        """Return an installed model that can chat. Raises ``ModelNotFound``."""
+        """Return the installed chat model ``name``. Raises ``ModelNotFound`` if there is no such chat model."""
         fetched, catalogue = self._catalogue
         if catalogue is None or time.monotonic() - fetched > _MODELS_CACHE_SECONDS:
             catalogue = await self._fetch_catalogue()
@@ -111,13 +111,13 @@ class AsyncOllamaClient:
         return read_show(await self._transport.call("POST", "/api/show", {"model": name}))
 
     async def loaded_windows(self) -> dict[str, int]:
-        """Return the context window in tokens of each loaded model, by qualified name; empty if the request fails."""
+        """Return the context windows of the loaded models, in tokens by qualified name. Empty if the request fails."""
         self.prefetch_loaded()
         assert self._windows is not None  # noqa: S101 - set by prefetch_loaded
         return self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
 
     def prefetch_loaded(self) -> None:
-        """Start the request for ``loaded_windows``, unless a recent result is cached."""
+        """Request the context windows of loaded models in the background, unless a recent result is cached."""
         is_stale = time.monotonic() - self._windows_requested > _WINDOWS_CACHE_SECONDS
         if self._windows is None or (is_stale and self._windows.done()):
             self._windows_requested = time.monotonic()
@@ -126,11 +126,11 @@ class AsyncOllamaClient:
             self._windows.add_done_callback(self._tasks.discard)
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
-        """Post a payload of ``chat_payload`` and pass the lines of each read to ``on_lines``. Cancelling stops Ollama.
+        """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``. Cancelling stops Ollama.
 
         Raises:
             OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request, closed the connection, or sent no data for the stall timeout.
+            OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
         """
         self._windows = None  # the request may load a model
         self.slots.discard(payload["model"])
@@ -144,7 +144,7 @@ class AsyncOllamaClient:
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> AsyncGenerator[ChatResponse, None]:
-        """Yield the chunks of an answer. Close the generator to stop Ollama. ``context_window`` is in tokens."""
+        """Send messages and yield the chunks of the answer. Close the generator to stop Ollama."""
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         batches: asyncio.Queue[list[Line]] = asyncio.Queue()
         request = asyncio.get_running_loop().create_task(self.post_chat(payload, batches.put_nowait))
@@ -166,7 +166,7 @@ class AsyncOllamaClient:
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> ChatResponse:
-        """Return the complete answer. ``context_window`` is in tokens."""
+        """Send messages and return the complete answer. ``context_window`` is in tokens."""
         lines: list[Line] = []
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         await self.post_chat(payload, lines.extend)
@@ -185,7 +185,7 @@ class AsyncOllamaClient:
 
 
 class AsyncInstructorOllamaClient:
-    """Client for answers in the form of a Pydantic model. Close it after use."""
+    """Client for structured answers: JSON that matches a Pydantic model. Close the client after use."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class AsyncInstructorOllamaClient:
         keep_alive: str | float | None = None,
         think: bool | None = None,
     ) -> ChatResponse:
-        """Return an answer with JSON content that matches ``format``, or raise ``pydantic.ValidationError``."""
+        """Return an answer with JSON for ``format``. Raises ``pydantic.ValidationError`` for any other content."""
         from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - the import takes 0.1 seconds
 
         if self._client is None or self._loop is not asyncio.get_running_loop():

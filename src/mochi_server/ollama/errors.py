@@ -1,4 +1,4 @@
-"""Translation of HTTP library errors to ``MochiError``, by class name, so that no library has to be imported."""
+"""Translation of HTTP library errors to ``MochiError``. It compares class names, so it imports no HTTP library."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def translating_errors(host: str) -> Iterator[None]:
 
 
 def translate(error: Exception, host: str) -> MochiError:
-    """Return the ``MochiError`` for an HTTP library error. Only a failed connect is ``OllamaUnreachable``."""
+    """Return ``OllamaUnreachable`` for a failed connection attempt and ``OllamaError`` for any other error."""
     names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
     if names & _CONNECT_ERRORS:
         return OllamaUnreachable(host, _reason(error))
@@ -50,7 +50,7 @@ def translate(error: Exception, host: str) -> MochiError:
 
 
 def refusal_error(status: int, body: bytes, model: str | None = None) -> MochiError:
-    """Return the error for a response with status 400 or higher, with Ollama's own message."""
+    """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
     text = error_text(body)
     # An HTML page is from a proxy, or from a server that is not Ollama.
     if not text or re.match(r"<(!doctype|html|head)\b", text, re.IGNORECASE):
@@ -99,7 +99,7 @@ def invalid_json_error(line: bytes) -> OllamaError:
 
 
 def error_text(body: bytes) -> str:
-    """Return the ``error`` field of a JSON body as text, or the beginning of any other body."""
+    """Return the error message in a JSON body, or the beginning of any other body."""
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:

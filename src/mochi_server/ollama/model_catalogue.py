@@ -13,7 +13,7 @@ _MEBIBYTE = 1024 * 1024
 
 
 class ModelCatalogue:
-    """The models of one ``/api/tags`` response, in its order. ``known`` contains model details by digest."""
+    """Models of one ``/api/tags`` response, in the same order. ``known`` contains model details by digest."""
 
     def __init__(self, tags: object, known: Mapping[str, ModelDetails]) -> None:
         entries = _mapping(tags).get("models")
@@ -39,7 +39,7 @@ class ModelCatalogue:
         return [info for entry in self._entries if (info := self._info(entry)).can("completion")]
 
     def find(self, name: str) -> tuple[ModelInfo, str]:
-        """Return a model and its digest by name, with or without a tag. Raises ``ModelNotFound``."""
+        """Return the model ``name`` and its digest. The tag in ``name`` is optional. Raises ``ModelNotFound``."""
         for entry in self._entries:
             if qualified_name(_name(entry)) == qualified_name(name):
                 return self._info(entry), _digest(entry)
@@ -58,7 +58,7 @@ class ModelCatalogue:
 
 
 def read_show(body: object) -> ModelDetails:
-    """Parse a response of ``/api/show``. Older versions list no capabilities; their models can chat."""
+    """Parse a response of ``/api/show``. If Ollama is too old to list capabilities, assume that the model can chat."""
     if not isinstance(body, Mapping):
         raise OllamaError("Ollama returned model details that are not a JSON object.")
     info = _mapping(body.get("model_info"))
@@ -74,7 +74,7 @@ def read_show(body: object) -> ModelDetails:
 
 
 def read_loaded(body: object) -> dict[str, int]:
-    """Parse a response of ``/api/ps``. Return the context length in tokens by qualified name, if listed."""
+    """Parse a response of ``/api/ps``. Return the context length of each model, in tokens by qualified name."""
     entries = _mapping(body).get("models")
     return {
         qualified_name(_name(entry)): length

@@ -20,7 +20,7 @@ class Endpoint:
     url: str
     headers: dict[str, str]
     use_proxy: bool
-    """Whether the proxies of the environment apply. They never apply to this machine."""
+    """Whether to use the proxies from environment variables. False if Ollama is on this machine."""
 
 
 def parse_endpoint(host: str) -> Endpoint:

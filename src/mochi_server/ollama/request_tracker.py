@@ -1,4 +1,4 @@
-"""Tracker of running requests to models, for the status of queued requests."""
+"""Tracker of running requests to models. It determines which requests are queued in Ollama."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from mochi_server.ollama.payloads import qualified_name
 
 @dataclass(eq=False, slots=True)
 class TrackedRequest:
-    """One request, tracked while its context is open. ``answering`` is true after the first token."""
+    """Context manager that tracks one request until its exit. ``answering`` is true after the first token."""
 
     model: str
     _running: "dict[TrackedRequest, None]"
@@ -26,7 +26,7 @@ class TrackedRequest:
 
 
 class RequestTracker:
-    """Tracker of this process's requests to one Ollama, oldest first."""
+    """Tracker of the requests that this process sends to one Ollama server."""
 
     def __init__(self, on_first_token: Callable[[str, float], None] = lambda *_: None) -> None:
         self._on_first_token = on_first_token
@@ -36,7 +36,7 @@ class RequestTracker:
         """Highest number of parallel answers by model. Ollama does not report its number of slots."""
 
     def request(self, model: str) -> TrackedRequest:
-        """Return a request to a model, tracked while its context is open."""
+        """Return a context manager that tracks a request to ``model``."""
         return TrackedRequest(qualified_name(model), self._running)
 
     def first_token(self, request: TrackedRequest) -> None:

@@ -1,4 +1,4 @@
-"""The latest exchange with each model, whose evaluation Ollama still has in the slot of the model."""
+"""The latest prompt and answer of each model, which Ollama still has in its cache (the model's slot)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,35 +9,34 @@ from mochi_server.ollama.payloads import qualified_name
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A prompt that a model has answered."""
+    """A request to a model, with its answer."""
 
     session_id: str
     payload: Mapping[str, Any]
     """Body of the request to ``/api/chat``."""
     history: Sequence[Any]
-    """Stored messages that the prompt was made from."""
+    """Stored messages from which the prompt was built."""
     answer_id: str
     """Message ID of the answer."""
     tokens: int
-    """Tokens of the prompt and the answer, estimated or counted, whichever is more."""
+    """Number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger."""
 
 
 class SlotPrompts:
-    """Latest exchange of each model. Every other request to a model discards it, because it takes the slot."""
+    """Latest exchange of each model. A new request to a model overwrites its slot, so the exchange is discarded."""
 
     def __init__(self) -> None:
         self._exchanges: dict[str, Exchange] = {}
 
     def record(self, exchange: Exchange) -> None:
-        """Record the exchange that a model has just completed."""
         self._exchanges[qualified_name(exchange.payload["model"])] = exchange
 
     def get(self, model: str) -> Exchange | None:
-        """Return the exchange that the slot of a model still has."""
+        """Return the exchange that Ollama still has in the slot of ``model``, or None."""
         return self._exchanges.get(qualified_name(model))
 
     def discard(self, model: str) -> None:
-        """Discard the exchange of a model, because another request is sent to it."""
+        """Discard the exchange of ``model``. Call this before each other request to the model."""
         self._exchanges.pop(qualified_name(model), None)
 
     def discard_session(self, session_id: str) -> None:

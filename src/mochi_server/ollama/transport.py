@@ -48,7 +48,7 @@ class LineReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Line]:
-        """Return the lines that ``data`` completes. Lines after a failure or after ``done`` are dropped."""
+        """Return the parsed lines that ``data`` completes. Lines after a failure or after ``done`` are dropped."""
         *lines, rest = data.split(b"\n")
         if lines and self._buffer:
             lines[0] = bytes(self._buffer) + lines[0]
@@ -60,7 +60,7 @@ class LineReader:
         return parsed
 
     def end(self) -> list[Line]:
-        """Return the last lines of an ended stream. Sets ``failure`` if the stream is incomplete."""
+        """Return the lines that remain at the end of the stream. Sets ``failure`` if the answer is incomplete."""
         lines = self._read([bytes(self._buffer)])
         if not self.done and self.failure is None:
             self.failure = OllamaError("Ollama's answer ended before it was done.")
@@ -110,7 +110,7 @@ class StallTimer:
 
 
 class Transport:
-    """Pool of connections to one Ollama server, without a size limit. A new event loop gets a new pool."""
+    """Unlimited pool of HTTP connections to one Ollama server. Each event loop gets a new pool."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Transport:
     async def call(
         self, method: str, path: str, payload: Mapping[str, Any] | None = None, *, seconds: float = _SHORT_CALL_SECONDS
     ) -> Any:
-        """Send a short request and return its JSON. Raises ``OllamaUnreachable`` or ``OllamaError``."""
+        """Send a short request and return the parsed JSON response. Raises ``OllamaUnreachable`` or ``OllamaError``."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
         with translating_errors(self.endpoint.url):
             async with self._request(method, path, payload, timeout) as response:
@@ -154,11 +154,11 @@ class Transport:
                 return orjson.loads(body)
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
-        """Post a request and pass the lines of each read to ``on_lines``. Cancellation stops Ollama.
+        """Post ``payload`` and pass batches of response lines to ``on_lines``. Cancelling stops Ollama.
 
         Raises:
             OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request, closed the connection, or sent no data for the stall timeout.
+            OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
         """
         reader, consumer_errors = LineReader(), list[Exception]()
 
@@ -260,7 +260,7 @@ def _refuse_redirect(response: aiohttp.ClientResponse) -> None:
 
 @contextmanager
 def _paused(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Pause reading from the connection. A paused TCP transport also reports no lost connection."""
+    """Pause reading from the connection. Meanwhile, asyncio does not report a lost TCP connection."""
     transport = response.connection.transport if response.connection is not None else None
     if transport is None or transport.is_closing():
         yield

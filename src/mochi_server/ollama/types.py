@@ -19,7 +19,7 @@ class ModelInfo:
     capabilities: tuple[str, ...] = ()
     context_length: int | None = None
     num_ctx: int | None = None
-    """Context window in the Modelfile of the model."""
+    """Context window that the model's Modelfile sets, in tokens."""
     remote_host: str | None = None
 
     def can(self, capability: str) -> bool:

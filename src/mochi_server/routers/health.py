@@ -12,7 +12,7 @@ from mochi_server.web.exception_handlers import Responses, responses
 router = APIRouter(tags=["health"])
 
 WITHOUT_KEY = frozenset(f"{prefix}/health/{check}" for prefix in ("", API_PREFIX) for check in ("live", "ready"))
-"""Paths for orchestrators, which have no API key. The responses contain the state only."""
+"""Paths that require no API key, because orchestrators have none. The responses contain only the state."""
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _METRICS: Responses = {200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}}

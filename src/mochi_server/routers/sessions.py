@@ -103,7 +103,7 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
     """Delete a session. A running turn is stopped first."""
     await runs.abandon(session_id)
     await sessions.delete(session_id)
-    await runs.abandon(session_id)  # stops a turn that waited for the first one
+    await runs.abandon(session_id)  # stops a turn that waited for the end of the stopped turn
 
 
 @router.post(
@@ -112,7 +112,7 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
     responses=responses(SessionNotFound, InvalidMessageIndex, ValidationFailed, *STORAGE_ERRORS),
 )
 async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFork | None = None) -> SessionDetail:
-    """Fork a session: create a new session with its messages up to a given one. The original does not change."""
+    """Fork a session: create a new session with the messages up to a given message. The original does not change."""
     position = body or SessionFork()
     return SessionDetail.of(await transfers.fork(session_id, position.message_index, position.message_id))
 
@@ -152,7 +152,7 @@ async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Respo
 async def edit_message(
     session_id: str, message_index: int, body: schemas.MessageEdit, sessions: SessionsDep
 ) -> SessionDetail:
-    """Edit a user message. All messages after it are removed."""
+    """Edit a user message. All later messages are removed."""
     return SessionDetail.of(await sessions.edit_message(session_id, message_index, body.content))
 
 

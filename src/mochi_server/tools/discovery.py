@@ -24,64 +24,64 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that models may call. ``read_only`` means that its author marked it as free of side effects."""
+    """Function that models may call. ``read_only`` is true if its author declared that it has no side effects."""
 
     name: str
     function: Callable[..., Any]
     schema: ToolSchema
     read_only: bool = False
     source: str | None = None
-    """Origin and original name of a tool of an MCP server; None for tools of the directory."""
+    """For an MCP tool: its MCP server and its name on that server. None for tools of the tools directory."""
 
     @property
     def destructive(self) -> bool:
-        """Whether the policy ``confirm_destructive`` requires approval: true unless the tool is read-only."""
+        """Whether calls need approval under the policy ``confirm_destructive``. True unless the tool is read-only."""
         return not self.read_only
 
     @property
     def approved_as(self) -> str:
-        """Key of stored approvals. It includes the source, because names can be reused by other tools."""
+        """Key under which approvals are stored. Tools of different MCP servers never share a key."""
         return self.source or self.name
 
 
 @dataclass(frozen=True)
 class ToolCatalogue:
-    """The tools, groups and problems of a directory. Tools are in the order of ``__all__``."""
+    """Tools by name, the tool names of each group, and the problems found. Tools are in the order of ``__all__``."""
 
     tools: Mapping[str, Tool] = field(default_factory=dict)
     groups: Mapping[str, list[str]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
     def get(self, name: str) -> Tool:
-        """Return a tool by name. Raises ``ToolNotFound``."""
+        """Return the tool with this name. Raises ``ToolNotFound``."""
         if name not in self.tools:
             raise ToolNotFound(name)
         return self.tools[name]
 
     def selected(self, names: Sequence[str], group: str | None) -> dict[str, Tool]:
-        """Return the named tools and the tools of a group. Unknown names are skipped."""
+        """Return the tools in ``names`` and the tools of ``group``, by name. Unknown names are skipped."""
         requested = [*names, *self.groups.get(group or "", ())]
         return {name: self.tools[name] for name in dict.fromkeys(requested) if name in self.tools}
 
 
 class ToolDiscoveryService:
-    """Discovery of the tools of one directory, with a cache."""
+    """Service that finds the tools of one directory and caches them."""
 
     def __init__(self, tools_dir: str | Path) -> None:
         self._directory = Path(tools_dir)
         self.cached: ToolCatalogue | None = None
-        """The tools of the latest import; None before the first import."""
+        """Tools that the latest import of the directory found; None before the first import."""
         self._lock = threading.Lock()
 
     def discover(self) -> ToolCatalogue:
-        """Return the tools. The first call imports the directory and blocks."""
+        """Return the tools of the directory. The first call imports the directory, which blocks the thread."""
         with self._lock:
             if self.cached is None:
                 self.cached = self._scan()
             return self.cached
 
     def reload_tools(self) -> ToolCatalogue:
-        """Import the directory again and return its tools. The old tools stay available during the import."""
+        """Import the directory again and return its tools. During the import, ``discover`` returns the old tools."""
         catalogue = self._scan()
         with self._lock:
             self.cached = catalogue

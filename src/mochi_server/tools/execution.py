@@ -27,7 +27,7 @@ HISTORY_LENGTH = 100
 THREADS = 32
 """Maximum number of calls that run in threads at the same time."""
 MAX_THREADS = 128
-"""Maximum number of threads, including lost threads: threads of ended calls whose tool has not returned."""
+"""Maximum number of threads. After a timeout, the thread of a call counts until its tool returns."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +45,10 @@ class ToolExecutionResult:
 
 
 class ToolExecutionService:
-    """Runner of tools, with the last 100 results. ``output_limit`` is in characters, ``timeout`` in seconds.
+    """Service that runs tools and keeps 100 results. ``output_limit`` is in characters, ``timeout`` in seconds.
 
-    ``on_lost`` is called when a call ends before its thread; ``on_refused`` is called when no thread is free.
+    ``on_lost`` is called when a call times out or is cancelled while its thread still runs. ``on_refused`` is called
+    when a call cannot run because all threads are in use.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class ToolExecutionService:
         return list(self._history)
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts and the mean time in seconds of the last 100 results, in total and by tool."""
+        """Return the number of calls and their mean time in seconds, for the last 100 calls and for each tool."""
         names = sorted({run.tool_name for run in self._history})
         by_tool = {name: _statistics([run for run in self._history if run.tool_name == name]) for name in names}
         return {**_statistics(self._history), "by_tool": by_tool}
@@ -108,7 +109,6 @@ class ToolExecutionService:
         return await self._in_thread(lambda: finish(value), "it ran, but its result could not be read")
 
     async def _in_thread(self, work: Callable[[], str], consequence: str) -> str:
-        """Run a function in a thread when a call slot is free. Raises ``ToolRaised``."""
         async with self._call_slots:
             if self._thread_slots.locked():
                 self._on_refused()
@@ -126,15 +126,15 @@ class ToolExecutionService:
 
 
 class ToolRaised(Exception):
-    """The error of a tool call as text. It replaces every exception that user code raises."""
+    """Error of a tool call as text. It replaces any exception that the code of the tool raises."""
 
 
 async def run_in_thread(
     function: Callable[[], T], slots: asyncio.Semaphore, on_lost: Callable[[], object] = lambda: None
 ) -> T:
-    """Run a function in a new daemon thread when a slot is free. Raises its errors as ``ToolRaised``.
+    """Wait for a slot, then run ``function`` in a daemon thread and return its result. Raises errors as ``ToolRaised``.
 
-    Cancellation does not end the thread: ``on_lost`` is called, and the slot stays occupied until the thread ends.
+    Cancellation does not end the thread: ``on_lost`` is called, and the slot stays in use until the thread ends.
     """
     loop = asyncio.get_running_loop()
     await slots.acquire()
@@ -172,7 +172,7 @@ def as_text(value: object) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return a text, with its middle replaced by a note if it has more than ``limit`` characters."""
+    """Return ``text``. If it has more than ``limit`` characters, a note replaces its middle."""
     if len(text) <= limit:
         return text
     note = f"\n[... {len(text) - limit} characters left out ...]\n"
@@ -182,7 +182,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 async def _run_isolated(work: Coroutine[Any, Any, T]) -> T:
-    """Run user code in a separate task, so that it cannot cancel the caller."""
+    """Run the coroutine of a tool in a separate task, so that the tool cannot cancel the caller."""
     task = asyncio.get_running_loop().create_task(_translate_errors(work))
     try:
         await asyncio.wait({task})

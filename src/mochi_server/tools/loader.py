@@ -16,7 +16,7 @@ from types import ModuleType
 LEADS_OUT = "a link that leads out of the directory"
 
 _generations = count(1)
-"""Numbers of package names. Each import has a new name, so that a reload imports every file again."""
+"""Counter for package names. Each import uses a new name, so that a reload imports every file again."""
 
 _PARSER = Lock()
 """Lock for syntax trees: CPython 3.11 sometimes fails when two threads create them at once."""
@@ -24,7 +24,7 @@ _PARSER = Lock()
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem of a tool, a group, a file or an MCP server. ``name`` is the name of that item."""
+    """Problem with the tool, tool group, file or MCP server called ``name``."""
 
     name: str
     message: str
@@ -32,7 +32,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class UnavailableFunction:
-    """Placeholder for a function of a file that could not be imported."""
+    """Placeholder for a function whose file could not be imported."""
 
     file: str
 
@@ -41,12 +41,12 @@ class UnavailableFunction:
 
 
 def leads_out(path: Path, directory: Path) -> bool:
-    """Return whether a path resolves to a place outside of the directory."""
+    """Return whether ``path`` resolves to a location outside ``directory``."""
     return not path.resolve().is_relative_to(directory.resolve())
 
 
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
-    """Import a directory. Return its package, or None if ``__init__.py`` fails, and the problems. Never raises."""
+    """Import a directory. Return its package and its problems. The package is None if ``__init__.py`` fails."""
     directory = directory.absolute()
     importer = _PackageImporter(directory)
     try:
@@ -67,7 +67,7 @@ class _PackageImporter:
         self._directory = directory
 
     def create(self, name: str, path: Path) -> ModuleType:
-        """Create the module of a file or folder and its submodules, without executing them."""
+        """Create the module of a file or folder, with the modules in the folder. No module is executed yet."""
         is_folder = path.is_dir()
         file, folders = (path / "__init__.py", [str(path)]) if is_folder else (path, None)
         loader = _SourceLoader(self, file)
@@ -82,7 +82,7 @@ class _PackageImporter:
         return module
 
     def execute(self, module: ModuleType) -> None:
-        """Execute a module. Raises the errors of its code."""
+        """Execute the code of a module. Raises any error of that code."""
         path = Path(str(module.__file__))
         if leads_out(path, self._directory):
             raise ImportError(f"it is {LEADS_OUT}")
@@ -122,7 +122,7 @@ class _PackageImporter:
 
 @dataclass(frozen=True)
 class _SourceLoader(Loader):
-    """Loader of one file. A broken file becomes a module of placeholders."""
+    """Module loader for one Python file. If the file is broken, placeholders replace its functions."""
 
     importer: _PackageImporter
     file: Path
@@ -144,7 +144,7 @@ class _SourceLoader(Loader):
 
 
 def _modules(directory: Path) -> Iterator[Path]:
-    """Yield the modules of a directory: Python files, and folders with an ``__init__.py``."""
+    """Yield the paths of the Python files in a directory, and of its folders with an ``__init__.py``."""
     for path in sorted(directory.iterdir()):
         if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").is_file():
             yield path

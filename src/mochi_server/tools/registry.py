@@ -15,7 +15,7 @@ IMPORT_SECONDS = 30
 
 
 async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seconds: float = IMPORT_SECONDS) -> T:
-    """Run a function that imports user code in a thread. Raises ``ToolRaised`` for its errors and on a timeout."""
+    """Run ``work``, which imports user code, in a thread. Raises ``ToolRaised`` if ``work`` fails or times out."""
     try:
         with anyio.fail_after(seconds):
             return await run_in_thread(work, slots)
@@ -27,14 +27,14 @@ class ToolSource(Protocol):
     """Source of tools that are not in the tools directory."""
 
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
-        """Return a copy of a catalogue with the tools of this source added."""
+        """Return a copy of ``catalogue`` with the tools of this source added."""
 
     async def reload(self) -> None:
         """Discover the tools again."""
 
 
 class ToolRegistry:
-    """Registry of the tools of a directory and of an additional source."""
+    """Registry of the tools of the tools directory and of an additional ``ToolSource``."""
 
     def __init__(self, discovery: ToolDiscoveryService, extra_source: ToolSource) -> None:
         self._discovery = discovery

@@ -1,4 +1,4 @@
-"""Schemas of Python functions, from their signatures and docstrings (Google, NumPy or reST style)."""
+"""Tool schemas, generated from signatures and docstrings (Google, NumPy or reST style) of Python functions."""
 
 import inspect
 import typing
@@ -18,7 +18,7 @@ from mochi_server.sessions.serialization import is_nested_deeper
 
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 _KEYWORDS = ("type", "description", "enum", "required")
-"""Keywords without subschemas that Ollama supports. It also supports ``items``, ``properties`` and ``anyOf``."""
+"""JSON schema keywords that Ollama supports, besides ``items``, ``properties`` and ``anyOf``."""
 _MAX_NODES = 5_000
 _MAX_DEPTH = 50
 TOO_DEEP = f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with flatter arguments."
@@ -40,7 +40,7 @@ class ToolSchema:
     description: str
     parameters: dict[str, Any]
     overview: dict[str, dict[str, str]]
-    """Type in Python notation and description of each parameter, for clients."""
+    """Python type and description of each parameter by name, for clients."""
     bind: Callable[[Mapping[str, Any]], inspect.BoundArguments]
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
 
@@ -72,7 +72,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     if not documentation.strip():
         raise InvalidTool("it has no docstring; add one, because models choose tools by their descriptions")
     signature, hints = _typed_signature(function)
-    # Use the style that finds the most parameters.
+    # Use the docstring style that finds the most parameters.
     docstring = max(
         (parse(documentation, style) for style in _STYLES),
         key=lambda parsed: sum(p.arg_name in signature.parameters for p in parsed.params),
@@ -155,7 +155,7 @@ def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> TypeAdap
 
 
 def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema with its references inlined. Raises ``InvalidTool`` if the result is too large."""
+    """Replace each ``$ref`` of a JSON schema by its target. Raises ``InvalidTool`` if the result is too large."""
     nodes = count()
 
     def inline(node: Any, parents: tuple[str, ...] = (), depth: int = 0) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
-    """Return the target of a reference within the schema, or an empty schema for any other reference."""
+    """Return the part of the schema that ``pointer`` refers to, or ``{}`` if it refers to anything else."""
     for part in pointer.split("/")[1:]:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
         schema = schema.get(key) if isinstance(schema, dict) else None
@@ -190,7 +190,7 @@ def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
 
 
 def supported_schema(schema: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """Return an inlined schema with only the keywords that Ollama supports. Defaults move to the descriptions."""
+    """Return ``schema`` with only the keywords that Ollama supports. Default values become part of the descriptions."""
     properties = {}
     for name, node in schema.get("properties", {}).items():
         result, default = _allowed_keywords(node), node.get("default")

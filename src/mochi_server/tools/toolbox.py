@@ -1,4 +1,4 @@
-"""Toolboxes: the tools that a model may call in a turn, and the policy under which they run."""
+"""Toolboxes: sets of tools that a model may call in a turn, with their approval policy."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ DecidedBy = Literal["policy", "user", "timeout"]
 
 @dataclass(slots=True)
 class CallProgress:
-    """Progress of a tool call. It determines what is stored if the turn ends before the call."""
+    """Progress of a tool call. If the turn ends during the call, the stored tool result depends on it."""
 
     decided_by: DecidedBy = "policy"
     running: "ToolInvocation | None" = None
-    """The running call, with the arguments that the user may have edited; None before it starts."""
+    """The running call, with any arguments that the user edited. None before the call starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ToolInvocation:
     name: str
     arguments: dict[str, Any]
     defect: str | None = None
-    """The error in a malformed call, worded for the model; None for a valid call."""
+    """Error message for the model if the call is malformed; None for a valid call."""
     progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
 
 
@@ -52,12 +52,11 @@ class ToolOutcome:
     has_own_events: bool = False
     """Whether other events already reported the outcome, so that no ``tool_result`` event is needed."""
     result: str | None = None
-    """Result of the tool, without the notes in ``content``; None if ``content`` is the result."""
+    """Result of the tool if ``content`` contains more than the result; otherwise None."""
     handed_back: bool = False
     """Whether the client runs the call. The call then has no result yet, and the turn ends."""
 
     def event(self) -> ToolResult:
-        """Return the ``tool_result`` event."""
         return ToolResult(
             tool_name=self.call.name,
             success=self.success,
@@ -83,7 +82,7 @@ class BoundCall:
 
     @classmethod
     def of(cls, call: ToolInvocation, tool: Tool) -> "BoundCall":
-        """Validate the arguments of a call against the signature of its tool."""
+        """Return the call with its validated arguments, or with a ``refusal`` if they are invalid."""
         if call.defect is not None:
             return cls(call, tool, refusal=failed(call, call.defect))
         try:
@@ -99,11 +98,11 @@ class Toolbox(Protocol):
         """Return the schemas of the tools in Ollama's format."""
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        """Run a call and publish its events. Errors of the model, the user or the tool are returned, not raised."""
+        """Run a tool call, publish its events and return its outcome. Failed and denied calls do not raise."""
 
 
 class JoinedToolbox:
-    """Several toolboxes as one. Among tools with the same name, only the first can be called."""
+    """Several toolboxes combined into one. If tools have the same name, only the first can be called."""
 
     def __init__(self, *toolboxes: Toolbox) -> None:
         self._toolboxes = toolboxes
@@ -115,13 +114,13 @@ class JoinedToolbox:
         return list(named.values())
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        """Run a call in the first toolbox with that tool. The last toolbox refuses unknown names."""
+        """Run a call in the first toolbox that contains its tool. The last toolbox refuses unknown names."""
         matching = (t for t in self._toolboxes if any(s["function"]["name"] == call.name for s in t.schemas()))
         return await next(matching, self._toolboxes[-1]).run(call, publish)
 
 
 class ClientToolbox:
-    """Tools that the client runs: calls are handed back to the client. ``schemas`` are in Ollama's format."""
+    """Toolbox of tools that the client runs. Calls are returned to the client. ``schemas`` are in Ollama's format."""
 
     def __init__(self, schemas: Sequence[dict[str, Any]]) -> None:
         self._schemas = list(schemas)
@@ -169,7 +168,7 @@ class FunctionToolbox:
         return bound.tool is not None and self.tools.get(bound.call.name) is bound.tool
 
     async def execute(self, bound: BoundCall) -> ToolOutcome:
-        """Run a validated call, or return its refusal."""
+        """Run a validated call and return its outcome. A call with a ``refusal`` fails without running."""
         call = bound.call
         if bound.refusal is not None or bound.tool is None or bound.arguments is None:
             return bound.refusal or failed(call, "The call cannot run.")
@@ -190,7 +189,7 @@ class FunctionToolbox:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision about a tool call. ``arguments`` replace those of the call; ``reason`` is passed to the model."""
+    """Decision on a tool call. ``arguments`` replace the arguments of the model, and the model receives ``reason``."""
 
     approved: bool
     arguments: dict[str, Any] | None = None
@@ -206,17 +205,17 @@ class PendingApproval(Protocol):
     """The call to run, with the arguments that the user may have edited."""
 
     async def decision(self) -> Decision | None:
-        """Wait for the decision. Return None after the timeout."""
+        """Wait for the decision and return it, or None after the timeout."""
 
     def close(self) -> None:
         """Stop waiting for the decision."""
 
 
 class Approver(Protocol):
-    """Interface to approvals: which tools need approval, and the decisions of the user."""
+    """Interface for approvals. It determines which tools need approval, and requests decisions from the user."""
 
     def request(self, bound: BoundCall) -> PendingApproval | None:
-        """Request approval of a call. Return None if no client can decide."""
+        """Request approval of a call and return the pending approval, or None if no client can decide."""
 
     async def requires_approval(self, tool: Tool) -> bool:
         """Return whether the current settings require approval for a tool."""
@@ -226,7 +225,7 @@ class Approver(Protocol):
 
 
 def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
-    """Return whether a policy requires approval for a tool."""
+    """Return whether calls of ``tool`` need approval under ``policy``."""
     return policy is ToolExecutionPolicy.ALWAYS_CONFIRM or (
         policy is ToolExecutionPolicy.CONFIRM_DESTRUCTIVE and tool.destructive
     )
