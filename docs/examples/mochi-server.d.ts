@@ -208,7 +208,7 @@ export interface paths {
         put?: never;
         /**
          * Fork session
-         * @description Fork a session: create a new session with its messages up to a given one. The original does not change.
+         * @description Fork a session: create a new session with the messages up to a given message. The original does not change.
          */
         post: operations["fork_session"];
         delete?: never;
@@ -287,7 +287,7 @@ export interface paths {
         get?: never;
         /**
          * Edit message
-         * @description Edit a user message. All messages after it are removed.
+         * @description Edit a user message. All later messages are removed.
          */
         put: operations["edit_message"];
         post?: never;
@@ -923,7 +923,7 @@ export interface components {
             /** Sessions */
             sessions: components["schemas"]["AgentChat"][];
         };
-        /** @description The agent ended. `output` is complete here; the model receives it cut to the output limit of tools. */
+        /** @description The agent ended. `output` is complete here. The calling model receives at most the output limit of tools. */
         AgentComplete: {
             agent_name: string;
             session_id: string | null;
@@ -933,7 +933,7 @@ export interface components {
             agent_session_id: string | null;
             parent_call_id: string;
         };
-        /** @description `agent_complete`: The agent ended. `output` is complete here; the model receives it cut to the output limit of tools. */
+        /** @description `agent_complete`: The agent ended. `output` is complete here. The calling model receives at most the output limit of tools. */
         AgentCompleteEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -1277,7 +1277,7 @@ export interface components {
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
             /**
              * Options
-             * @description Ollama's options, such as `temperature` or `num_predict`. They override the session's.
+             * @description Ollama's options, such as `temperature` or `num_predict`. They override the session's options.
              */
             options?: {
                 num_keep?: number | null;
@@ -1349,7 +1349,7 @@ export interface components {
         ChatStreamEvent: components["schemas"]["ContentDeltaEvent"] | components["schemas"]["ThinkingDeltaEvent"] | components["schemas"]["ToolCalledEvent"] | components["schemas"]["ToolConfirmationRequiredEvent"] | components["schemas"]["ToolResultEvent"] | components["schemas"]["ToolContinuationStartEvent"] | components["schemas"]["AgentStartEvent"] | components["schemas"]["AgentPlanningEvent"] | components["schemas"]["AgentExecutionEvent"] | components["schemas"]["AgentToolCalledEvent"] | components["schemas"]["AgentToolResultEvent"] | components["schemas"]["AgentCompleteEvent"] | components["schemas"]["MessageCompleteEvent"] | components["schemas"]["StatusEvent"] | components["schemas"]["SnapshotEvent"] | components["schemas"]["ContextCompactedEvent"] | components["schemas"]["TurnWarningEvent"] | components["schemas"]["TurnErrorEvent"] | components["schemas"]["DoneEvent"];
         /**
          * Choice
-         * @description The answer of a completion. There is only one.
+         * @description The answer of a completion. A completion has exactly one choice.
          */
         Choice: {
             /** Index */
@@ -1638,7 +1638,7 @@ export interface components {
             reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max") | null;
             /**
              * Max Tokens
-             * @description Most tokens of the answer, reasoning included.
+             * @description Maximum tokens of the answer, with reasoning.
              */
             max_tokens?: number | null;
             /**
@@ -2143,7 +2143,7 @@ export interface components {
         };
         /**
          * OpenAIModelList
-         * @description All models: those of Ollama first, then the agents.
+         * @description All models: first the models of Ollama, then the agents.
          */
         OpenAIModelList: {
             /**
@@ -2491,7 +2491,7 @@ export interface components {
         };
         /**
          * SessionCreate
-         * @description A new session. ``system_prompt_source_file`` loads a prompt file, or only labels a given ``system_prompt``.
+         * @description A new session. If ``system_prompt`` is sent, ``system_prompt_source_file`` is only its label.
          * @example {
          *       "model": "qwen3:14b"
          *     }
@@ -3019,7 +3019,7 @@ export interface components {
         };
         /**
          * SystemPromptUpdate
-         * @description A new system prompt. ``source_file`` loads a prompt file, or only labels a given ``content``.
+         * @description A new system prompt. If ``content`` is sent, ``source_file`` is only its label.
          * @example {
          *       "source_file": "helpful.md"
          *     }
@@ -3053,11 +3053,11 @@ export interface components {
             /** Text */
             text: string;
         };
-        /** @description A piece of the model's reasoning. It requires a model that can think and a turn that requests it (`think`). */
+        /** @description A piece of the model's reasoning. It is sent if the model can think and the request sets `think`. */
         ThinkingDelta: {
             content: string;
         };
-        /** @description `thinking_delta`: A piece of the model's reasoning. It requires a model that can think and a turn that requests it (`think`). */
+        /** @description `thinking_delta`: A piece of the model's reasoning. It is sent if the model can think and the request sets `think`. */
         ThinkingDeltaEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -3196,7 +3196,7 @@ export interface components {
             approved: boolean;
             /**
              * Arguments
-             * @description New arguments. They replace those of the model.
+             * @description New arguments, which replace the model's arguments.
              */
             arguments?: {
                 [key: string]: unknown;
@@ -3511,7 +3511,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Key of this message. A repeated request with this key returns the first turn and starts no other. */
+                /** @description Idempotency key. A repeated request with the same key returns the existing turn. */
                 "Idempotency-Key"?: string | null;
             };
             path: {
@@ -3701,7 +3701,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Key of this message. A repeated request with this key returns the first turn and starts no other. */
+                /** @description Idempotency key. A repeated request with the same key returns the existing turn. */
                 "Idempotency-Key"?: string | null;
             };
             path: {
