@@ -16,7 +16,7 @@ from mochi_server.util.clock import new_id
 async def open_agent_session(
     store: SessionStore, agent: AgentDefinition, model: str, session_id: str | None
 ) -> AsyncIterator[ChatSession]:
-    """Lock and yield the session ``session_id``, or a new one if None. Update its model and system prompt first.
+    """Lock the session, update its model and system prompt, and yield it. If ``session_id`` is None, create a session.
 
     Raises:
         SessionNotFound: The agent has no session with this ID.

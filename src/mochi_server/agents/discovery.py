@@ -54,7 +54,7 @@ class AgentDiscoveryService:
         return sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
 
     def find(self, name: str) -> AgentDefinition:
-        """Import the agent in the folder ``name`` and return it. If this fails, the agent is invalid. Never raises."""
+        """Import the agent in the folder ``name``. If the import fails, return an invalid agent. Never raises."""
         directory = self._directory / name
         if problems := self._problems(directory):
             return _invalid(name, *problems)
@@ -69,7 +69,7 @@ class AgentDiscoveryService:
         return replace(agent, catalogue=catalogue)
 
     def refresh(self, agent: AgentDefinition) -> AgentDefinition:
-        """Return an agent with the current content of its ``SKILL.md``. Raises ``AgentInvalid``."""
+        """Read the ``SKILL.md`` of ``agent`` again and return the updated agent. Raises ``AgentInvalid``."""
         try:
             skill = read_skill(self._directory / agent.name)
         except SkillError as error:

@@ -48,7 +48,7 @@ class AgentExecutionService:
     async def execute(self, task: AgentTask, publish: Publish = lambda _: None) -> AgentResult:
         """Run an agent, publish its events and return its result.
 
-        Errors of Ollama, models and tools are in the result. On cancellation, completed messages are stored first.
+        The result contains errors of Ollama, models and tools. On cancellation, the service stores completed messages.
         """
         mapper = AgentEventMapper(task.agent.name, task.instruction, task.call_id)
         messages: Sequence[Message] = ()
@@ -102,7 +102,7 @@ class AgentExecutionService:
             raise
 
     async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
-        """Return the name and details of the agent's model, or of the task's model if the agent's is not installed."""
+        """Return the name and details of the agent's model, or of the task's model if the first is not installed."""
         if task.agent.model is not None:
             try:
                 return task.agent.model, await self.client.find_model(task.agent.model)

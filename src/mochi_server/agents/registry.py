@@ -41,7 +41,7 @@ class AgentRegistry:
         return {name: agents[name] for name in dict.fromkeys(names) if name in agents and agents[name].valid}
 
     async def current(self, agent: AgentDefinition) -> AgentDefinition:
-        """Return an agent with the current content of its ``SKILL.md``. Raises ``AgentInvalid``."""
+        """Read the ``SKILL.md`` of ``agent`` again and return the updated agent. Raises ``AgentInvalid``."""
         return await anyio.to_thread.run_sync(self._discovery.refresh, agent)
 
     async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:

@@ -9,7 +9,7 @@ SKILL_FILE = "SKILL.md"
 
 
 class SkillError(Exception):
-    """A ``SKILL.md`` is invalid. The message is for the author of the file and begins with the file name."""
+    """Error for an invalid ``SKILL.md``. The message is for the author of the file and begins with the file name."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{SKILL_FILE}: {reason}")

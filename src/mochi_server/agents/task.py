@@ -35,9 +35,9 @@ class AgentTask:
     instruction: str
     model: str
     session_id: str | None = None
-    """The session to continue; None starts a new session."""
+    """ID of the session to continue. If None, the task starts a new session."""
     policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
-    """Approval policy if ``approver`` is None."""
+    """Approval policy, which is used if ``approver`` is None."""
     approver: Approver | None = None
     keep_alive: str | float | None = None
     call_id: str = ""
@@ -46,7 +46,7 @@ class AgentTask:
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """Result of a task. ``output`` is text for the calling model. It begins with the session ID, if any."""
+    """Result of a task. ``output`` is text for the calling model. The text begins with the session ID, if any."""
 
     output: str
     session_id: str | None = None

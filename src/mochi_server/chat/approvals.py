@@ -100,7 +100,7 @@ class ConfirmationBroker:
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
-        """Close a confirmation. After a decision or timeout, retain it so that a late decision gets a clear error."""
+        """Close a confirmation. If it was decided or timed out, retain it, so that late decisions get a clear error."""
         self._waiting.pop(confirmation.confirmation_id, None)
         if confirmation.state != "waiting":
             self._ended[confirmation.confirmation_id] = confirmation

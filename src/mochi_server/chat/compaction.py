@@ -38,7 +38,7 @@ class Compactor:
     keep_alive: str | float | None
 
     async def checkpoint(self, prompt: Prompt, budget: Budget) -> Checkpoint:
-        """Request a summary of the oldest turns and return it as a checkpoint, with which the prompt fits the window.
+        """Request a summary of the oldest turns. Return it as a checkpoint that shortens the prompt to fit the window.
 
         Raises:
             ContextOverflow: There are no turns to replace, or Ollama refused every summary request as too long.

@@ -72,7 +72,7 @@ class ChatEngine:
         return Turn(session, request, request.wrap_toolbox(toolbox), model, failure)
 
     async def run(self, turn: Turn, publish: Publish, is_stopped: Callable[[], bool] = lambda: False) -> TurnResult:
-        """Execute a turn, pass its events to ``publish`` and return its result. A failure is part of the result.
+        """Execute a turn, pass its events to ``publish`` and return its result, which also contains any failure.
 
         On cancellation, the engine stores the partial answer and sets ``cancelled`` in the result. ``is_stopped``
         returns whether a client has stopped the turn.

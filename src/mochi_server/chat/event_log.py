@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class EventLog:
-    """Event log of limited size. When it is full, a snapshot of the text replaces the older half of the events."""
+    """Event log of limited size. When it is full, the joined text of the older half of the events replaces them."""
 
     last: int = 0
     """Number of the latest event."""
@@ -75,7 +75,7 @@ class EventLog:
         return Batch(first, lines)
 
     def after(self, position: int) -> Batch | None:
-        """Return the events after number ``position``, or None if none follow. A snapshot replaces dropped events."""
+        """Return the events after number ``position``, or None if none exist. A snapshot replaces dropped events."""
         if position >= self.last:
             return None
         if position < self._dropped:
@@ -94,7 +94,7 @@ class EventLog:
         return bytes(self._lines[begin : end - 1]).split(b"\n")
 
     def _drop_older_half(self) -> None:
-        """Replace the older half of the events by a snapshot. The latest event is always retained."""
+        """Replace the older half of the events by a snapshot of their text. The latest event is always retained."""
         count = min(bisect_right(self._ends, len(self._lines) // 2) + 1, len(self._ends) - 1)
         if count:
             cut = self._end_of(count)

@@ -13,12 +13,12 @@ from mochi_server.sessions.types import Message
 
 
 def key_digest(session_id: str, key: str) -> str:
-    """Return the digest of an idempotency key, which the user message stores. Each session has its own digest."""
+    """Return the digest that a user message stores for ``key``. The same key has another digest in each session."""
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
 def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnRequest:
-    """Return a request that repeats the last stored turn if its idempotency key is the same, else return ``request``.
+    """If the last stored turn has the key of ``request``, return a request that replays it, else return ``request``.
 
     Raises:
         IdempotencyKeyReused: The stored message with this key has a different text or different images.

@@ -23,7 +23,7 @@ async def read_images(encoded: Sequence[str]) -> tuple[Image, ...]:
 async def with_images(
     messages: Iterable[ChatMessage | Encoded], store: SessionStore
 ) -> tuple[list[ChatMessage | Encoded], int]:
-    """Replace image names in messages by base64. Return the new messages and the number of images not found."""
+    """Replace image names in messages by base64 data. Return the new messages and the number of images not found."""
     sent: list[ChatMessage | Encoded] = []
     encoded: dict[str, str | None] = {}
     missing = 0

@@ -1,6 +1,6 @@
 """Model call of a turn: fit the prompt into the context window, send it, and retry if Ollama refuses it.
 
-Ollama may not truncate prompts. After a refusal, the server changes the window, compacts the prompt or fails.
+The requests forbid Ollama to truncate prompts. If Ollama refuses one, the server changes the window or the prompt.
 """
 
 import time
@@ -121,7 +121,7 @@ class ModelCall:
         raise ContextOverflow(self.window.size, self.window.estimate(prompt.size_with(tools)))
 
     async def _fit(self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool) -> Prompt:
-        """Return a prompt that fits the window. With ``forced``, shorten the prompt even if its estimate fits."""
+        """Return a prompt that fits the window. If ``forced``, shorten the prompt even if its estimate fits."""
         if self.window.size is None:
             return prompt
         budget = Budget(self.window.size, lambda prompt: self.window.estimate(prompt.size_with(tools)))

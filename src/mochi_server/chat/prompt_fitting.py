@@ -21,7 +21,7 @@ TARGET_RATIO = 0.5
 
 CHECKPOINT_TOKENS = 1500
 TRIMMED_CHARS = 400
-"""Length of a trimmed tool result in characters: half from its start, half from its end."""
+"""Number of characters that a trimmed tool result retains: half from its start, half from its end."""
 
 MIN_ANSWER_TOKENS = 64
 """Number of tokens that a prompt must leave free in the context window for the answer."""
@@ -65,7 +65,7 @@ class Prompt:
 
     @cached_property
     def covered(self) -> int:
-        """Number of messages up to the end of the checkpoint, or 0 if no checkpoint matches the history."""
+        """Number of history messages up to the last one that the checkpoint covers, or 0 if no checkpoint matches."""
         return covered_count(self.checkpoint, self.history) if self.checkpoint else 0
 
     @property
@@ -200,7 +200,7 @@ class Budget:
         return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)] if ends else None
 
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
-        """Return the prompt, shortened if it is too long or ``forced``. Raise ``ContextOverflow`` if it cannot fit."""
+        """Return the prompt. If it is too long or ``forced``, shorten it. Raise ``ContextOverflow`` if this fails."""
         if forced and prompt.trim_turn:
             raise self.overflow(prompt)
         if forced or self.is_exceeded_by(prompt):

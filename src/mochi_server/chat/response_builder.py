@@ -107,7 +107,7 @@ class ResponseBuilder:
                 self._add_call(call, len(self.tool_calls))
 
     def _add_call(self, call: Any, index: int) -> None:
-        """Add a tool call, and create an ID if it has none. Raise ``OllamaError`` if it has no function name."""
+        """Add a tool call. If the call has no ID, create one. If the call has no name, raise ``OllamaError``."""
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not function.get("name"):
             raise OllamaError("Ollama sent a tool call without a function name.")
@@ -129,7 +129,7 @@ class ResponseBuilder:
 
 
 def _arguments(value: object) -> dict[str, Any] | None:
-    """Return tool arguments as a dictionary, or None if they are invalid. Some models send them as a JSON string."""
+    """Return tool arguments as a dictionary, or None if they are invalid. Some models send a JSON string."""
     if isinstance(value, str):
         try:
             value = orjson.loads(value or "{}")

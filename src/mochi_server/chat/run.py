@@ -39,7 +39,7 @@ class Run:
     stopped: bool = False
     """Whether a client has stopped the run. The flag is set before the task is cancelled."""
     abort_error: MochiError | None = None
-    """Error to report if the server cancels the run, else None. It is set before the task is cancelled."""
+    """Error to report if the server cancels the run, else None. The server sets it before it cancels the task."""
     task: "asyncio.Task[None] | None" = None
     """Task that executes the run, or None before the start and after the end."""
     _has_started: bool = False
@@ -121,7 +121,7 @@ class _Subscriber:
         self._timer = None if idle is None else self._loop.call_later(idle, self._check_idle, idle)
 
     def notify(self, batch: Batch) -> None:
-        """Pass a batch directly to ``receive`` if that is fast, else wake the task that reads the log."""
+        """Pass a batch directly to ``receive`` if ``receive`` is fast, else wake the task that reads the log."""
         self._last_activity = self._loop.time()
         if self._wakeup is None or self._wakeup.done():
             return

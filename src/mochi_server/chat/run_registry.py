@@ -102,7 +102,7 @@ class RunRegistry:
         return run
 
     async def stop(self, session_id: str) -> Run | None:
-        """Stop the session's running turn. Return the session's latest run, or None. Raise ``SessionNotFound``."""
+        """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
         run = await self.find(session_id)
         if run is not None and run.running:
             await _cancel(run, stopped=True)
@@ -118,7 +118,7 @@ class RunRegistry:
 
     @contextmanager
     def subscribed(self, run: Run) -> Iterator[None]:
-        """Count a subscriber within a ``with`` block. After the last one, cancel the run unless it may continue."""
+        """Count a subscriber within a ``with`` block. At zero subscribers, cancel the run if its request says so."""
         run.subscribers += 1
         if run.cancel_timer is not None:
             run.cancel_timer.cancel()
@@ -133,7 +133,7 @@ class RunRegistry:
                 )
 
     async def drain(self) -> None:
-        """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, and cancel the others."""
+        """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
         self.shutdown.set()
         if running := self._cache.running():
             await asyncio.wait([run.task for run in running if run.task], timeout=self._shutdown_grace)
@@ -211,7 +211,7 @@ class RunRegistry:
 
 
 async def _cancel(run: Run, *, stopped: bool = False) -> None:
-    """Cancel a run and wait until it has ended. ``stopped`` states whether a client has requested this."""
+    """Cancel a run and wait until it has ended. ``stopped`` states whether a client has requested the cancellation."""
     run.stopped = run.stopped or stopped
     run.cancel()
     if run.task is not None:

@@ -1,4 +1,4 @@
-"""Tool loop: call the model and run its tool calls until it answers without calls."""
+"""Tool loop: call the model and run its tool calls until the model answers without calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome, fai
 
 @dataclass(frozen=True, slots=True)
 class ToolLoopLimits:
-    """Limits of the tool loop. At ``rounds`` or ``identical_calls`` in a row, the model must answer without tools."""
+    """Tool loop limits. After ``rounds`` rounds or ``identical_calls`` equal calls in a row, no tools are offered."""
 
     rounds: int = 50
     identical_calls: int = 3
@@ -40,8 +40,8 @@ class ToolLoop:
     async def run(self, reminders: Sequence[Message] = ()) -> None:
         """Run the loop until the model answers without tool calls, or calls tools that the client must run.
 
-        ``reminders`` are messages that follow the history in every request and are never stored. At a limit, the model
-        is called once more without tools, so that the user gets an answer.
+        ``reminders`` are messages that follow the history in every request and are never stored. When a
+        limit is reached, the loop calls the model once more without tools, so that the user gets an answer.
         """
         for rounds_left in reversed(range(self.limits.rounds)):
             calls = await self._call_model(reminders)
@@ -93,7 +93,7 @@ class ToolLoop:
         self.publish(events)
 
     async def _run_calls(self, calls: list[ToolInvocation]) -> bool:
-        """Run tool calls in order. Return whether every call published its own events instead of ``tool_result``."""
+        """Run tool calls in order. Return False if any result was published as a ``tool_result`` event."""
         have_own_events = True
         for call in calls:
             outcome = await self._run_call(call)

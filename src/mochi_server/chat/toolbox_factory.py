@@ -13,7 +13,7 @@ from mochi_server.tools.registry import ToolRegistry
 from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox, JoinedToolbox, Toolbox
 
 ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | None]]
-"""Function that returns a toolbox with further tools, or None. Its tools use the given approver."""
+"""Function that returns a toolbox with additional tools, or None. Those tools request approval from the approver."""
 
 
 @dataclass

@@ -16,7 +16,7 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class GenerationOptions:
-    """Generation options for one answer. None selects the session's default, or else the model's default."""
+    """Generation options for one answer. An option that is None has the session's default, or else the model's."""
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
@@ -37,7 +37,7 @@ class TurnRequest:
     interactive: bool = True
     """Whether clients can approve tool calls."""
     results: Sequence[Message] = ()
-    """Results of tool calls that the client ran after an earlier turn. They are stored before the message."""
+    """Results of tool calls that the client ran after an earlier turn. The turn stores them before the user message."""
     continues: bool = False
     """Whether the model continues after the last stored message, even if that message is not from the user."""
     instructions: str | None = None
@@ -92,7 +92,7 @@ class TurnResult:
 
     @property
     def answer(self) -> Message | None:
-        """Last answer of the turn, or None. Tool results may follow it if the client must run others of its calls."""
+        """Last answer of the turn, or None. Tool results may follow the answer if the client must run other calls."""
         return last_answer(self.stored) or last_answer(self.repeated)
 
     @property

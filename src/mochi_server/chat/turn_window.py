@@ -123,7 +123,7 @@ class TurnWindow:
             await store.patch(stored.session_id, {"context_window_config": after})
 
     def _is_full(self, prompt: object, answer: object, limit: int) -> bool:
-        """Return whether an answer reached its limit or filled the window. Some models report `length` earlier."""
+        """Return whether an answer reached its limit or filled the window. Some models report `length` before that."""
         if not isinstance(answer, int):
             return False
         return answer >= limit or (isinstance(prompt, int) and prompt + answer >= (self.size or 0))

@@ -93,7 +93,7 @@ class TurnWriter:
         self._initial_write = asyncio.ensure_future(store())
 
     async def wait_until_stored(self) -> None:
-        """Wait until the user message is stored. If that write failed, every call raises its error."""
+        """Wait until the user message is stored. If that write failed, raise its error on every call."""
         if self._initial_write is not None:
             await asyncio.shield(self._initial_write)
             self._initial_write = None
@@ -132,8 +132,8 @@ class TurnWriter:
     async def interrupt(self, is_stopped: Callable[[], bool] = lambda: False) -> MochiError | None:
         """Store the partial answer of an interrupted turn and the results of its open tool calls.
 
-        Return the error if this write or the write of the user message failed, else None. A partial regenerated answer
-        replaces the old answer only if a client has stopped the turn.
+        Return the error of a failed write, including the write of the user message, else None. A partial regenerated
+        answer replaces the old answer only if a client has stopped the turn.
         """
         try:
             await run_shielded(self._interrupt(is_stopped))

@@ -33,7 +33,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The request is sent to the model."""
+    """Event: the server sends the request to the model."""
 
     modelId: str
     type: ClassVar[str] = "start"
@@ -57,7 +57,7 @@ class ThinkingChunk(Chunk):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The model has completed its response."""
+    """Event: the model has completed its response."""
 
     modelId: str
     type: ClassVar[str] = "end"
@@ -79,7 +79,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The model has failed. The server sends no further events for this model."""
+    """Event: the model has failed. The server sends no further events for this model."""
 
     modelId: str
     error: str
@@ -88,7 +88,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """All models have completed or failed."""
+    """Last event: all models have completed or failed."""
 
     message: str = "All models completed"
     type: ClassVar[str] = "complete"
@@ -99,7 +99,7 @@ CompareEvent = Metadata | Start | Chunk | ThinkingChunk | End | Answered | Faile
 
 @dataclass(frozen=True)
 class Comparison:
-    """Validated request for a comparison. ``models`` has each requested ID with its model."""
+    """Validated request for a comparison. ``models`` contains pairs of a requested ID and its model."""
 
     models: Sequence[tuple[str, ModelInfo]]
     messages: list[ChatMessage]
@@ -119,7 +119,7 @@ class CompareService:
         """Task of each comparison. The key is a future that completes when the client has received all events."""
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """Return each requested ID with its model. An ID is a model name or a position in the model list, from 1.
+        """Return each requested ID with its model. An ID is a model name or a position in the model list (from 1).
 
         Raise ``InvalidComparison`` for invalid IDs, and ``ShuttingDown`` during a shutdown.
         """
@@ -152,7 +152,7 @@ class CompareService:
             received.set_result(None)
 
     async def drain(self) -> None:
-        """Refuse new comparisons, wait at most ``shutdown_grace`` seconds for running ones, and cancel the others."""
+        """Refuse new comparisons, wait at most ``shutdown_grace`` seconds for running ones, then cancel the rest."""
         self._is_draining = True
         if self._running:
             await asyncio.wait(self._running, timeout=self._shutdown_grace)

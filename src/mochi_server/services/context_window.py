@@ -1,4 +1,4 @@
-"""Context windows of models. Sessions share a model's window, because Ollama reloads the model to change it.
+"""Context windows of models. Sessions share a model's window, because Ollama reloads a model to change its window.
 
 A window doubles when prompts need more room, and shrinks only when Ollama runs out of memory. Sizes are in tokens.
 """
@@ -35,7 +35,7 @@ _MAX_ADJUSTMENTS = 10
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for one request. If it is None, no ``num_ctx`` is sent. ``loaded`` is the window in Ollama now."""
+    """Context window for a request. If ``window`` is None, no ``num_ctx`` is sent. ``loaded`` is Ollama's window."""
 
     window: int | None
     reason: str
@@ -105,7 +105,7 @@ class WindowRegistry:
         required_tokens: int = 0,
         ignore_override: bool = False,
     ) -> WindowDecision:
-        """Choose the context window for a request in a session. With ``ignore_override``, ignore a manual window.
+        """Choose the context window for a request in a session. If ``ignore_override`` is true, ignore a manual window.
 
         ``config`` is the session's ``context_window_config``. ``previous_model`` is the model of the latest answer.
         ``required_tokens`` is the size of the prompt.
@@ -138,7 +138,7 @@ class WindowRegistry:
         return WindowDecision(window, reason, model.context_length, loaded)
 
     async def borrow(self, model: ModelInfo, required_tokens: int) -> int | None:
-        """Return the window for a request without a session, or None. Prefer the loaded window if large enough."""
+        """Return the window for a request without session, or None. Prefer the loaded window if it is large enough."""
         if not self.dynamic and self._entry(model.name).override is None:
             return None
         loaded = (await self._loaded()).get(qualified_name(model.name), 0)
@@ -172,7 +172,7 @@ class WindowRegistry:
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Restore the window that ``step_down`` has halved, because the model did not load with half of it either."""
+        """Restore the window that ``step_down`` halved, because the model did not load with the smaller one either."""
         entry = self._entry(model.name)
         if entry.before_reduction is not None:
             entry.window, entry.ceiling = entry.before_reduction
@@ -212,7 +212,7 @@ class WindowRegistry:
         }
 
     def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
-        """Return ``config`` updated with a decision. A new window is added to its history with the time ``at``."""
+        """Return ``config`` updated with a decision. The config's history records a new window with the time ``at``."""
         history = config.get("adjustment_history")
         result = dict(config) | {
             "dynamic_enabled": self.dynamic,

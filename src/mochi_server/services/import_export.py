@@ -25,7 +25,7 @@ _FILE_END = b"\n}\n"
 
 
 class _OpenModel(BaseModel):
-    """Base class of the models of imported files. Known fields are validated, and unknown fields are allowed."""
+    """Base class of the Pydantic models for imported files. Known fields are validated. Others are allowed."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -62,7 +62,7 @@ class SessionFile(_OpenModel):
 
 @dataclass
 class ImportExportService:
-    """Service for forks, exports and imports. After ``shutdown`` is set, imports not stored yet are refused."""
+    """Service for forks, exports and imports. After ``shutdown`` is set, it refuses imports that are not stored yet."""
 
     store: SessionStore
     max_sessions: int
@@ -101,7 +101,7 @@ class ImportExportService:
         yield b"\n  }" + _FILE_END
 
     async def import_sessions(self, data: bytes) -> SessionPage:
-        """Store all sessions of a file under new IDs, or none after an error. Return the sessions in file order.
+        """Store all sessions of a file under new IDs. After an error, store none. Return the sessions in file order.
 
         Raise ``ValidationFailed`` for an invalid file, and ``ShuttingDown`` during a shutdown.
         """

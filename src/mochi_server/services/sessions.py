@@ -1,4 +1,4 @@
-"""Session operations for clients. They check models, prompt files and context windows."""
+"""Session operations for clients. The operations check models, prompt files and context windows."""
 
 import asyncio
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class SessionService:
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
         """Set the fields in ``changes`` and return the changed session. The value None clears a field.
 
-        ``context_window`` is ``{"current_window": tokens}``. If it or its value is None, the server chooses the window.
+        ``context_window`` is ``{"current_window": tokens}``. If it or ``tokens`` is None, the server chooses a size.
         """
         fields = dict(changes)
         session = await self.store.load(session_id)

@@ -160,7 +160,7 @@ class SummarizationService:
     async def _update_summary(
         self, session: ChatSession, name: str, state: _SummaryTask, *, revision: str | None, may_load: bool
     ) -> ConversationSummary:
-        """Request, store and return a summary. Unless ``may_load``, raise ``_ModelNotLoaded`` for unloaded models."""
+        """Store and return a new summary. If ``may_load`` is false, raise ``_ModelNotLoaded`` for unloaded models."""
         loaded = (await self.client.loaded_windows()).get(qualified_name(name))
         if not may_load and (loaded is None or self.windows.size(name) not in (None, loaded)):
             raise _ModelNotLoaded(name)
@@ -178,7 +178,7 @@ class SummarizationService:
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's latest prompt, which Ollama still has in its cache.
 
-        Return None if Ollama has evaluated another prompt since, or if the model returns no valid summary.
+        Return None if Ollama has evaluated another prompt since then, or if the model returns no valid summary.
         """
         exchange = self.client.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
@@ -250,7 +250,7 @@ def _is_current(exchange: Exchange, session: ChatSession) -> bool:
 
 
 def is_due(session: ChatSession, covered: str | None) -> bool:
-    """Return whether the last message is a complete answer whose ID is not ``covered``, the last summarized one."""
+    """Return whether the last message is a complete answer without a summary. ``covered`` is the last summarized ID."""
     if len(session.history) < 2:
         return False
     last = session.history[-1]
@@ -259,7 +259,7 @@ def is_due(session: ChatSession, covered: str | None) -> bool:
 
 
 def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
-    """Return a prompt with the previous summary and the newer messages. Cut the first messages until it fits."""
+    """Return a prompt with the previous summary and the newer messages. Cut the oldest text until the prompt fits."""
     start = next((i + 1 for i, m in enumerate(session.history) if m["message_id"] == covered), 0)
     earlier = session.metadata.summary if start else None
     before = f"Summary so far: {earlier.get('summary')}\n\n" if earlier else ""

@@ -7,7 +7,7 @@ from mochi_server.sessions.session import SessionMetadata
 
 
 class SummaryModelManager:
-    """Selector of models for summaries. ``unsupported`` has model names. A name without a tag means all tags."""
+    """Selector of summary models. ``unsupported`` names models to exclude. A name without a tag excludes all tags."""
 
     def __init__(self, unsupported: Collection[str]) -> None:
         self._unsupported = {name.strip().lower() for name in unsupported}

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a server. They are updated when turns, calls and requests end, never per token."""
+"""Prometheus metrics of a server. They are updated when turns, tool calls and requests end, never per token."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -122,7 +122,7 @@ class Metrics:
 
 
 def _label(name: str, known: set[str]) -> str:
-    """Return ``name`` as a label value, or `other` above the limit of names, because each value uses memory."""
+    """Return ``name``, or `other` if ``known`` is full. The limit exists because each label value uses memory."""
     if name not in known and len(known) >= _MAX_NAMES:
         return _OTHER
     known.add(name)

@@ -51,7 +51,7 @@ def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
 
 
 def try_lock_file(path: Path) -> int | None:
-    """Create and lock a file. Return its descriptor, or None on Windows. Raise ``OSError`` if it is locked.
+    """Create and lock a file. Return its descriptor, or None on Windows. Raise ``OSError`` if the file is locked.
 
     ``release_file`` or the end of this process unlocks the file. A forked child does not hold the lock.
     """
@@ -114,7 +114,7 @@ def terminate_group(leader: int, *, kill: bool = False) -> None:
 
 
 def start_group_guard(leader: int) -> "subprocess.Popen[bytes] | None":
-    """Start a shell that kills a process group when this process ends. Return it, or None if no shell can start.
+    """Start a shell that kills a process group when this process ends. Return the shell, or None if it cannot start.
 
     The shell reads from a pipe that closes when this process ends, even after a crash.
     """
