@@ -137,7 +137,7 @@ def _body(data: bytes, *, more: bool = True) -> Message:
 async def respond_when_started(
     request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
 ) -> Response:
-    """Start a run and return its stream. If the start takes ``PING_SECONDS``, return a stream that waits for it first."""
+    """Start a run and return its stream. If the start takes over ``PING_SECONDS``, the stream waits for the run."""
     starting = asyncio.ensure_future(start)
     try:
         await until_disconnect(request, asyncio.wait([starting], timeout=PING_SECONDS))
