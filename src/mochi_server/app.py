@@ -24,9 +24,9 @@ from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 
 
 def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = False, **overrides: Any) -> FastAPI:
-    """Return the ASGI application. ``overrides`` are settings by name; they override ``settings`` and the environment.
+    """Return the ASGI application. ``overrides`` maps names of settings to values that replace all other sources.
 
-    ``insecure`` serves any address without an API key. Raises ``pydantic.ValidationError`` for invalid settings.
+    If ``insecure`` is true, API keys are optional. Raises ``pydantic.ValidationError`` for invalid settings.
     """
     if settings is None:
         settings = MochiServerSettings(**overrides)
@@ -70,7 +70,7 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
 
 
 class _App(FastAPI):
-    """FastAPI app with an extended OpenAPI document. Its request log also covers responses to unexpected errors."""
+    """FastAPI app with an extended OpenAPI document. The app also logs requests that end with an unexpected error."""
 
     def openapi(self) -> dict[str, Any]:
         from mochi_server.web.openapi import document  # noqa: PLC0415 - its schemas take time to build
@@ -86,7 +86,7 @@ class _App(FastAPI):
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
-    """Return the middleware, outermost first. Web pages can read an error only if its middleware is after CORS."""
+    """Return the middleware, outermost first. Web pages can only read errors of middleware that follows CORS."""
     origins = settings.allowed_origins
     hosts = [Middleware(CheckMiddleware, check=host_check(origins))] if is_loopback(settings.host) else []
     return [

@@ -27,7 +27,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Directory = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
-"""A path as text. Path objects are converted."""
+"""A path as a string. ``Path`` objects are converted to strings."""
 
 
 class MochiServerSettings(BaseSettings):
@@ -202,7 +202,7 @@ class MochiServerSettings(BaseSettings):
 
     @property
     def resolved_advertise_url(self) -> str:
-        """URL at which the other servers reach this one."""
+        """URL at which other servers reach this server."""
         return self.advertise_url or server_url(self.host, self.port)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -211,7 +211,7 @@ class MochiServerSettings(BaseSettings):
 
 
 def without_credentials(url: str) -> str:
-    """Return ``url`` with masked credentials. The URL may be invalid."""
+    """Return ``url`` with masked credentials. ``url`` may also be an invalid URL."""
     url = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
     return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
 

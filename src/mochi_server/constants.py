@@ -12,7 +12,7 @@ TOTAL_HEADER = "X-Total-Count"  # number of items on all pages of a list
 FORMAT_VERSION = "1.3"  # of session files
 PREVIEW_CHARS = 250  # maximum length of a preview in lists, without the "..." that follows
 
-DEFAULT_WINDOW = 8192  # initial context window of a session in tokens, at most the maximum of the model
+DEFAULT_WINDOW = 8192  # initial context window of a session in tokens, limited to the model's maximum
 SAFE_WINDOW_RATIO = 0.9  # largest share of a model's maximum context window that is selected automatically
 
 RELOADING_OPTIONS = frozenset(
@@ -21,7 +21,7 @@ RELOADING_OPTIONS = frozenset(
 """Options that make Ollama reload the model. Requests must not contain them."""
 
 SUMMARY_UNSUPPORTED_MODELS: tuple[str, ...] = ("gpt-oss", "deepseek-r1", "qwq")
-"""Models whose structured output is unusable. A name without a tag includes all tags."""
+"""Models whose structured output is unusable. A model name without a tag stands for all tags of the model."""
 
 MAX_MESSAGE_CHARS = 1_000_000
 MAX_TITLE_CHARS = 500

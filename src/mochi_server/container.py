@@ -153,7 +153,7 @@ class Services:
         await self.mcp.open()
 
     async def check_ready(self) -> None:
-        """Raise ``ShuttingDown`` or ``NotReady`` if new turns cannot be run or stored."""
+        """Raise ``ShuttingDown`` or ``NotReady`` if the server cannot run or store new turns."""
         if self.runs.shutdown.is_set():
             raise ShuttingDown
         try:
@@ -162,7 +162,7 @@ class Services:
             raise NotReady(error.message) from error
 
     async def drain(self) -> None:
-        """Refuse new turns and comparisons. Wait for running ones until the grace period is over, then end the rest."""
+        """Refuse new turns and comparisons. Wait for the running ones, and end those that exceed the grace period."""
         await asyncio.gather(self.runs.drain(), self.ephemeral_runs.drain(), self.compare.drain())
 
     async def end_turns(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 
 class MochiError(Exception):
-    """Base class of all errors. ``details`` is JSON and is sent to the client with the message."""
+    """Base class of all errors. The client receives the message and ``details``, which is a JSON object."""
 
     code: ClassVar[str]
     status: ClassVar[int]
@@ -126,7 +126,7 @@ class OllamaUnreachable(MochiError):
 
 
 class OllamaError(MochiError):
-    """Error of Ollama. ``message`` is Ollama's own text, if any. ``upstream_status`` is the HTTP status, if any."""
+    """Ollama returned an error. ``message`` is Ollama's error text and ``upstream_status`` its HTTP status, if any."""
 
     code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
 
@@ -139,13 +139,13 @@ class ToolNotFound(MochiError):
 
 
 class ToolExecutionFailed(MochiError):
-    """Error of a tool call. The model receives it as the tool result; no route returns it."""
+    """A tool call failed. The model receives this error as the tool result; no route returns the error."""
 
     code, status, cause = "TOOL_EXECUTION_FAILED", 500, "The tool failed, timed out or got invalid arguments."
 
 
 class ToolExecutionDenied(MochiError):
-    """Error of a tool call. The model receives it as the tool result; no route returns it."""
+    """A tool call was denied. The model receives this error as the tool result; no route returns the error."""
 
     code, status, cause = "TOOL_EXECUTION_DENIED", 403, "The tool call was not approved."
 
@@ -221,7 +221,7 @@ class StorageFailed(MochiError):
 
 
 class StorageBusy(MochiError):
-    """``reason`` is a sentence. Nothing was changed, so the client can repeat the request."""
+    """The storage is busy. Nothing was changed, so the client can repeat the request. ``reason`` is a sentence."""
 
     code, status, cause = "STORAGE_BUSY", 503, "Another process or request has locked the session files."
 
@@ -235,7 +235,7 @@ class StorageUnavailable(StorageFailed):
 
 
 class ServerLost(MochiError):
-    """The server that runs the turn cannot be reached. Other servers return it, and end the turn's streams with it."""
+    """The server that runs a turn cannot be reached. Other servers return this error and end the turn's streams."""
 
     code, status, cause = "SERVER_LOST", 504, "The server that runs the turn does not respond."
 
@@ -257,7 +257,7 @@ class ShuttingDown(MochiError):
 
 
 class NotReady(MochiError):
-    """``reason`` is a sentence. Clients without an API key can read it."""
+    """New turns cannot be run or stored. ``reason`` is a sentence that clients can read without an API key."""
 
     code, status, cause = "NOT_READY", 503, "The server cannot store sessions now."
 

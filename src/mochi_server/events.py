@@ -1,6 +1,6 @@
 """The events of a chat stream. ``type`` is the SSE event name, and the fields are the payload.
 
-The events of single tokens are neither frozen nor slotted, because that makes them three times as fast.
+Event classes for single tokens are neither frozen nor slotted, because creating them is then three times as fast.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class ContentDelta:
 
 @dataclass
 class ThinkingDelta:
-    """A piece of the model's reasoning. It is sent if the model can think and the request sets ``think``."""
+    """A piece of the model's reasoning. The event is sent if the model can think and the request sets ``think``."""
 
     content: str
     type: ClassVar[str] = "thinking_delta"
@@ -133,7 +133,7 @@ class AgentToolResult:
 
 @dataclass(frozen=True, slots=True)
 class AgentComplete:
-    """The agent ended. ``output`` is complete here. The calling model receives at most the output limit of tools."""
+    """The agent ended. ``output`` is the complete answer. The calling model may receive only its beginning."""
 
     agent_name: str
     session_id: str | None
@@ -184,7 +184,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ContextCompacted:
-    """Parts of the history were left out of the prompt, as counted here. The stored session is complete."""
+    """Parts of the history were left out of the prompt. The fields count them. The stored session is complete."""
 
     dropped_messages: int
     trimmed_tool_results: int

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StartupInfo:
-    """Values that the startup banner shows. ``key`` is the API key if the server generated one."""
+    """Values that the startup banner shows. ``key`` is the API key that the server generated, or None."""
 
     address: str
     settings: MochiServerSettings
@@ -72,7 +72,7 @@ async def _result_or_error(work: Awaitable[_Result]) -> _Result | MochiError:
 
 
 async def _within_timeout(work: Awaitable[_Result]) -> _Result | None:
-    """Return the result of ``work``, or None after a timeout. ``work`` then continues in the background."""
+    """Return the result of ``work``. After a timeout, return None while ``work`` continues in the background."""
     task = asyncio.ensure_future(work)
     await asyncio.wait([task], timeout=_TIMEOUT_SECONDS)
     return task.result() if task.done() else None

@@ -4,7 +4,7 @@ import sys
 
 
 def print_text(text: str) -> None:
-    """Print a text for the user, independent of the log level. A closed standard output is ignored."""
+    """Print a text for the user at every log level. If standard output is closed, do nothing."""
     try:
         print(text, flush=True)  # noqa: T201 - output for the user
     except OSError:

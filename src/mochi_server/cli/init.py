@@ -13,7 +13,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 @dataclass
 class Scaffold:
-    """Result of `scaffold`: created and existing files, as paths relative to the directory."""
+    """Result of `scaffold`: created files and files that already existed, as paths relative to the directory."""
 
     directory: Path
     created: list[str] = field(default_factory=list)

@@ -135,7 +135,7 @@ class _Server(uvicorn.Server):
                 print_text(await startup_banner(self._start, self._app.state.services))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain on the first signal: refuse new turns and wait for running ones. End running turns on the second."""
+        """On the first signal, refuse new turns and wait for running turns. On the second signal, end running turns."""
         self._signals += 1
         if self._loop is None or self._signals > _GRACEFUL_SIGNALS:
             super().handle_exit(sig, frame)
@@ -152,7 +152,7 @@ class _Server(uvicorn.Server):
 
 
 def _tune_interpreter() -> None:
-    """Collect garbage rarely, because a collection stops all tasks. Switch threads often."""
+    """Make garbage collections rare, because each one stops all tasks. Make the interpreter switch threads often."""
     gc.freeze()  # excludes imported modules from collections
     # With a thousand streams, a collection visits nearly all objects. Reference counting frees them anyway.
     gc.set_threshold(100_000, 5, 5)

@@ -1,6 +1,6 @@
-"""Copy of all sessions between files and a database, with a comparison of each copied session.
+"""Copy of all sessions from one store (files or database) to another. Each copied session is compared with its source.
 
-Repeat a stopped copy to continue it: sessions that are equal in both stores are skipped. The source does not change.
+The source does not change. To continue a stopped copy, repeat it: sessions that are equal in both stores are skipped.
 """
 
 import logging
@@ -85,7 +85,7 @@ def _directory_problem(source: str) -> str | None:
 
 
 def hash_of(session: ChatSession) -> str:
-    """Return a hash of the content of a session. Different notations of the same time have the same hash."""
+    """Return a hash of a session's content. The hash does not depend on how the session's timestamps are written."""
     data = session.to_dict()
     data["metadata"] |= {name: timestamp(data["metadata"].get(name)) for name in _TIMES}
     return sha256(orjson.dumps(sanitize(data), option=orjson.OPT_SORT_KEYS)).hexdigest()
@@ -117,7 +117,7 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
 
 
 async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
-    """Return the images of ``session``. Missing and invalid images are skipped."""
+    """Return the images of ``session`` from ``store``, without missing and invalid images."""
     images = []
     for name in sorted(images_in(session.history)):
         try:

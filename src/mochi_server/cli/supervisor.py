@@ -13,7 +13,7 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 Job = Callable[[socket.socket, bool], int]
-"""Picklable function that serves on a socket and returns the exit code. With true, it also prints the banner."""
+"""Picklable function that serves on a socket and returns the exit code. If the flag is true, print the banner too."""
 
 _EARLY_SECONDS = 5.0
 _MAX_EARLY_DEATHS = 5

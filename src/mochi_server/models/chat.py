@@ -39,7 +39,7 @@ Images = Annotated[
 
 
 class ChatRequest(StrictBody):
-    """A message and its options. Without a message, the last user message is answered again."""
+    """A message and its options. If there is no message, the model answers the last user message again."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"message": "What is the capital of France?"}]})
 

@@ -24,7 +24,7 @@ _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
 _MAX_REPORTED = 20
 _MAX_NAME_CHARS = 100
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
-"""Pattern for the OpenAPI document. Python validates separately, because its definition of white space differs."""
+"""Pattern for text that is not blank, for the OpenAPI document only. Python's definition of white space differs."""
 _OPTIONS_SCHEMA: JsonDict = {
     "additionalProperties": False,
     "properties": {
@@ -41,7 +41,7 @@ def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -
 
 
 def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
-    name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()  # without lone surrogates
+    name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()  # escapes lone surrogates
     nearest = get_close_matches(name, known, n=1)
     hint = f"Did you mean `{nearest[0]}`?" if nearest else f"Known {kind}s: {', '.join(sorted(known))}."
     error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})
@@ -113,7 +113,7 @@ def _not_blank(text: str) -> str:
 
 
 def integral(value: object) -> object:
-    """Convert a float without a fraction, such as 8192.0, to an integer, as in JSON."""
+    """Convert a float without a fraction, such as 8192.0, to an integer. Return other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

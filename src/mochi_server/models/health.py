@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 
 class Health(BaseModel):
-    """State of the server. ``status`` is always ``ok``; ``ollama_connected`` is the state of Ollama."""
+    """State of the server. ``status`` is always ``ok``. ``ollama_connected`` is true if Ollama responds."""
 
     status: Literal["ok"] = "ok"
     ollama_connected: bool

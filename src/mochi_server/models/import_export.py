@@ -14,7 +14,7 @@ ExportFormat = Literal["json", "markdown"]
 
 
 class SessionFork(StrictBody):
-    """Last message of the fork, by index or ID. The default is the last message of the session."""
+    """The last message to copy to the fork, by index or ID. The default is the last message of the session."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -55,4 +55,4 @@ class SessionImport(
 
 
 class SessionsImported(SessionList):
-    """The imported sessions, in the order of the file."""
+    """The imported sessions, in the order of the imported file."""

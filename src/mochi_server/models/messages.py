@@ -1,4 +1,4 @@
-"""Schema of stored messages. It is documented but not enforced: responses contain the stored messages unchanged."""
+"""Schema of stored messages, only for documentation. Responses contain stored messages without validation."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,7 +8,7 @@ from mochi_server.sessions.types import Role
 
 
 class StoredFunction(BaseModel):
-    """Function of a tool call. ``index`` is the position among the calls of the message."""
+    """Function of a tool call. ``index`` is the position of the call among the tool calls of the message."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -34,7 +34,7 @@ class StoredImage(BaseModel):
 
 
 class StoredMessage(BaseModel):
-    """A stored message. All roles have the first four fields. Other fields depend on the role; more may be added."""
+    """A stored message. Messages of all roles have the first four fields. The other fields depend on the role."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -21,7 +21,7 @@ from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 
 _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
-"""Reasoning levels with other names in Ollama."""
+"""Ollama's values for OpenAI's reasoning levels, if they differ."""
 
 
 def _allow(*values: Any) -> AfterValidator:
@@ -112,7 +112,7 @@ class SchemaFormat(Body):
 
 
 class StreamOptions(Body):
-    """``include_usage`` adds a last chunk with the token counts."""
+    """Options of a stream. If ``include_usage`` is true, a last chunk has the token counts."""
 
     include_usage: bool | None = None
 

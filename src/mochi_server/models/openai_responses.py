@@ -39,7 +39,7 @@ class CalledTool(BaseModel):
 
 
 class CompletionMessage(BaseModel):
-    """The answer. ``reasoning_content`` and ``reasoning`` are equal; they are present if the model reasoned."""
+    """The answer. If the model reasoned, ``reasoning_content`` and ``reasoning`` both contain the same reasoning."""
 
     role: Literal["assistant"]
     content: str | None
@@ -67,7 +67,7 @@ class Usage(BaseModel):
 
 
 class Besides(BaseModel):
-    """Results beyond OpenAI's API: the context window, the tool calls of this server, and warnings as ``notices``."""
+    """Results that OpenAI's API does not have: context window, tool calls of this server, warnings (``notices``)."""
 
     context_window: dict[str, Any]
     tool_calls_executed: list[ToolCallExecuted]
@@ -96,6 +96,6 @@ class OpenAIError(BaseModel):
 
 
 class OpenAIErrorEnvelope(BaseModel):
-    """Response body of every error of these routes."""
+    """Response body of every error of the routes under `/v1`."""
 
     error: OpenAIError

@@ -53,7 +53,7 @@ class AgentSettingsRequest(AgentSettings, StrictBody):
 
 
 _STORED: dict[str, type[BaseModel]] = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}
-"""Classes that parse stored settings, by field. Unlike the request classes, they accept unknown keys."""
+"""Classes that parse stored settings, by field name. These classes accept unknown keys; request classes do not."""
 
 
 class SessionDefaults(StrictBody):
@@ -74,7 +74,7 @@ class SessionDefaults(StrictBody):
     agent_settings: AgentSettingsRequest | None = Field(None, description="Agents that the model may call.")
 
     def sent_values(self) -> dict[str, Any]:
-        """Return the fields of the request by name, in the stored format."""
+        """Return the fields that the request contains, as a mapping of names to values in the stored format."""
         values = {name: getattr(self, name) for name in self.model_fields_set}
         for name, kind in _STORED.items():
             if (settings := values.get(name)) is not None:
@@ -83,7 +83,7 @@ class SessionDefaults(StrictBody):
 
 
 class SessionCreate(SessionDefaults):
-    """A new session. If ``system_prompt`` is sent, ``system_prompt_source_file`` is only its label."""
+    """A new session. If ``system_prompt`` has text, ``system_prompt_source_file`` is a label and no file is read."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b"}]})
 
@@ -115,7 +115,7 @@ class SessionPatch(SessionDefaults):
     )
 
     def changes(self) -> dict[str, Any]:
-        """Return the fields of the request by name."""
+        """Return the fields that the request contains, as a mapping of names to values."""
         values = self.sent_values()
         if self.context_window is not None:
             values["context_window"] = self.context_window.model_dump()
@@ -131,7 +131,7 @@ class MessageEdit(StrictBody):
 
 
 class SystemPromptUpdate(StrictBody):
-    """A new system prompt. If ``content`` is sent, ``source_file`` is only its label."""
+    """A new system prompt. If ``content`` has text, ``source_file`` is a label and no file is read."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -149,7 +149,7 @@ class SystemPromptUpdate(StrictBody):
 class Session(BaseModel):
     """A session without its messages. ``preview`` is the beginning of the first user message.
 
-    ``title`` is the title that was set. Otherwise it is derived from the summary or from the first user message.
+    If no title was set, the server derives ``title`` from the summary or from the first user message.
     """
 
     session_id: str
@@ -178,7 +178,7 @@ class Session(BaseModel):
 class SessionDetail(Session):
     """A session with its messages.
 
-    Each of the ``images`` of a user message has ``sha256`` and ``media_type``. Its bytes are at ``blobs/{sha256}``.
+    Each image in ``images`` has ``sha256`` and ``media_type``. The bytes of the image are at ``blobs/{sha256}``.
     """
 
     messages: list[MessageOut]
@@ -202,7 +202,7 @@ class MessageList(BaseModel):
 
 
 class SummarizeRequest(StrictBody):
-    """The model for the summary. It is stored as the session's ``summary_model``."""
+    """The model for the summary. The server stores the model as the session's ``summary_model``."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:4b"}]})
 

@@ -35,7 +35,7 @@ _NO_MODEL = "Ollama has no chat model. Install one with `ollama pull qwen3`."
 
 
 class EphemeralConversations:
-    """Unstored conversations, each for one request. A conversation is deleted when its turn ends."""
+    """Conversations in memory, each for one request. A conversation is deleted when its turn ends."""
 
     def __init__(self) -> None:
         self.sessions = MemorySessionStore()
@@ -159,7 +159,7 @@ class Completions:
             raise
 
     async def _agent(self, name: str) -> AgentDefinition | None:
-        """Return the agent with this name, or None if it names a model. Raise ``AgentNotFound`` or ``AgentInvalid``."""
+        """Return the agent that ``name`` selects, or None for a model. Raise ``AgentNotFound`` or ``AgentInvalid``."""
         if not name.startswith(PREFIX):
             return None
         agent = name.removeprefix(PREFIX)
@@ -172,7 +172,7 @@ class Completions:
         return None
 
     async def _fallback_model(self, agent: AgentDefinition) -> str:
-        """Return the model for agents whose own model is not installed: the first model that can call tools."""
+        """Return the first model that can call tools, for an agent whose own model is not installed."""
         models = await self.client.list_models()
         if not models:
             raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)

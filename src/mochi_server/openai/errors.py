@@ -12,7 +12,7 @@ _CODES = {
     ContextOverflow.code: "context_length_exceeded",
     AgentNotFound.code: "model_not_found",
 }
-"""OpenAI's error codes, by this server's error codes. Codes that are not listed are sent in lower case."""
+"""Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case."""
 
 _KINDS = {"missing": "missing_required_parameter"}
 AS_TEXT, AS_PARTS = "as text", "as parts"

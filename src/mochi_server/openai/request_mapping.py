@@ -17,12 +17,12 @@ from mochi_server.util.clock import new_id, now
 
 @dataclass(frozen=True, slots=True)
 class CompletionInput:
-    """Validated completion request with messages in the stored format. None selects the session's default."""
+    """Completion request with messages in the stored format. If an option is None, the session's default applies."""
 
     model: str
     messages: list[Message]
     images: Mapping[int, tuple[Image, ...]] = field(default_factory=dict)
-    """Images by the index of their message."""
+    """Mapping of the index of a message to the images of this message."""
     generation: GenerationOptions = field(default_factory=GenerationOptions)
     client_tools: Sequence[dict[str, Any]] = ()
     """Tools that the client runs, in Ollama's format."""
@@ -34,7 +34,7 @@ class CompletionInput:
 
     @property
     def messages_with_images(self) -> list[Message]:
-        """Messages of the request, with the names of their images."""
+        """Messages of the request. Messages with images refer to them by name."""
         return [
             {**message, "images": [image.reference for image in self.images[index]]}
             if self.images.get(index)
@@ -44,7 +44,7 @@ class CompletionInput:
 
     @property
     def new_messages(self) -> list[Message]:
-        """Messages of the request after its last answer. The session may not contain them yet."""
+        """Messages after the last assistant message of the request. The session may not contain these messages yet."""
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
         return self.messages[last + 1 :]
 

@@ -35,11 +35,11 @@ class DeltaReader:
 
     agent_answers: bool = False
     notices: list[dict[str, Any]] = field(default_factory=list)
-    """Warnings and compactions, which are added at the end of the response."""
+    """Warnings and compactions. The server sends them at the end of the response."""
     _emitted_characters: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
-    """Number of characters of the model's text emitted so far. A snapshot repeats this text."""
+    """Number of characters of the model's text emitted so far, by kind. A snapshot event repeats this text."""
     _sources: dict[Kind, str] = field(default_factory=dict)
-    """Event type of the last text of each kind, or ``_NO_SOURCE`` after the end of a round."""
+    """Type of the event that brought the last text of each kind. After a round ends, the value is ``_NO_SOURCE``."""
 
     def pieces(self, batch: Batch) -> Iterator[Piece]:
         """Yield the kind and the text of each new piece in a batch of events."""
@@ -79,7 +79,7 @@ class DeltaReader:
 
 
 class ChunkEncoder:
-    """Encoder of a run as JSON chunks in OpenAI's format. With ``include_usage``, a last chunk has the token counts."""
+    """Encoder of a run as OpenAI's JSON chunks. If ``include_usage`` is true, a last chunk has the token counts."""
 
     def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
         self._head = _head(run, model, "chat.completion.chunk") | ({"usage": None} if include_usage else {})
@@ -148,7 +148,7 @@ def _message(turn: TurnResult, content: str, reasoning: str) -> dict[str, Any]:
 
 
 def _delta(kind: Kind, text: str) -> dict[str, str]:
-    """Return the JSON fields for a piece of text. Reasoning has two fields, because clients read either of them."""
+    """Return the JSON fields for a piece of text. Reasoning is in two fields, because clients read one or the other."""
     return {"content": text} if kind == "content" else {"reasoning_content": text, "reasoning": text}
 
 

@@ -8,4 +8,4 @@ API = (chat, sessions, compare, models, tools, agents, system_prompts, health)
 """Routers below ``API_PREFIX``, in the order of matching: the most frequent requests first."""
 
 ALIASED = (compare, health)
-"""Routers that also exist without the prefix, at the default paths of Prometheus, orchestrators and frontends."""
+"""Routers whose routes also exist without ``API_PREFIX``, where monitoring tools and frontends expect them."""

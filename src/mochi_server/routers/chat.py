@@ -69,7 +69,7 @@ async def attach(
 
 @router.post("/stop", responses=responses(*_SESSION_ERRORS))
 async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
-    """Stop the running turn and store its partial answer. Without a running turn, nothing happens."""
+    """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
     return RunStatus.of(await runs.stop(session_id))
 
 

@@ -12,7 +12,7 @@ from mochi_server.web.exception_handlers import Responses, responses
 router = APIRouter(tags=["health"])
 
 WITHOUT_KEY = frozenset(f"{prefix}/health/{check}" for prefix in ("", API_PREFIX) for check in ("live", "ready"))
-"""Paths that require no API key, because orchestrators have none. The responses contain only the state."""
+"""Paths that require no API key, because orchestrators such as Kubernetes have none."""
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _METRICS: Responses = {200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -26,7 +26,7 @@ async def get_health(client: ClientDep) -> Health:
 
 @router.get("/health/live")
 async def get_live() -> Alive:
-    """Check that the process responds (liveness). Restart it if it does not. Requires no API key."""
+    """Check that the process responds (liveness). If it does not respond, restart it. Requires no API key."""
     return Alive()
 
 
@@ -39,5 +39,5 @@ async def get_ready(services: ServicesDep) -> Ready:
 
 @router.get("/metrics", response_class=Response, responses=_METRICS)
 async def get_metrics(services: ServicesDep) -> Response:
-    """Get the metrics in the text format of Prometheus. They are also at `/metrics`."""
+    """Get the metrics in the text format of Prometheus. `/metrics` returns the same metrics."""
     return Response(services.metrics.render(), headers={"Content-Type": _TEXT})

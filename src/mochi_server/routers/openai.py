@@ -58,7 +58,7 @@ async def get_openai_model(model_name: str, completions: CompletionsDep) -> Open
 async def create_chat_completion(
     request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
-    """Answer a conversation, as a whole or as a stream. Without a session, nothing is stored."""
+    """Answer a conversation, as a whole or as a stream. If the request names no session, nothing is stored."""
     completion = await until_disconnect(request, completions.start(await body.to_input(headers)))
     if body.stream and completion.run.model_failure is None:
         include_usage = bool(body.stream_options and body.stream_options.include_usage)

@@ -81,7 +81,7 @@ async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> 
     responses=responses(ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown),
 )
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
-    """Import a file that this server or Open WebUI exported. Sessions get new IDs. An invalid file stores nothing."""
+    """Import a file from this server or Open WebUI. Sessions get new IDs. If the file is invalid, nothing is stored."""
     imported = await transfers.import_sessions(await read_body(request))
     return Response(imported.encoded, 201, media_type="application/json")
 
@@ -100,7 +100,7 @@ async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: S
 
 @router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *STORAGE_ERRORS))
 async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) -> None:
-    """Delete a session. A running turn is stopped first."""
+    """Delete a session. If a turn is running, the server stops it first."""
     await runs.abandon(session_id)
     await sessions.delete(session_id)
     await runs.abandon(session_id)  # stops a turn that waited for the end of the stopped turn
@@ -182,7 +182,7 @@ async def summarize_session(
 
 @router.get("/{session_id}/summary", responses=responses(SessionNotFound))
 async def get_summary(session_id: str, store: StoreDep) -> schemas.SummaryOut:
-    """Get the summary of a session. Without a summary, the fields are null."""
+    """Get the summary of a session. If the session has no summary, the fields are null."""
     return schemas.SummaryOut.of(await store.load(session_id))
 
 

@@ -14,11 +14,11 @@ from mochi_server.web.asgi import header
 from mochi_server.web.request_limits import Check
 
 LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?"
-"""Regular expression for the origins of web pages that this machine serves."""
+"""Regular expression for origins on the local machine, such as ``http://localhost:3000``."""
 
 
 def host_check(allowed_origins: Sequence[str]) -> Check:
-    """Return a check against DNS rebinding. On loopback connections, it rejects foreign names in the Host header."""
+    """Return a check against DNS rebinding: on loopback connections, reject foreign names in the Host header."""
     allowed = {urlsplit(origin).hostname for origin in allowed_origins}
 
     def check(scope: Scope) -> MochiError | None:

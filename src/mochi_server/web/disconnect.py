@@ -38,7 +38,7 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
 
 
 class BodyReleasingRoute(APIRoute):
-    """Route that frees the request body when its handler returns, because the response may last for minutes."""
+    """Route that frees the request body when the handler returns. Streaming the response may take minutes more."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
@@ -50,7 +50,7 @@ class BodyReleasingRoute(APIRoute):
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the request body. Raise ``ClientDisconnected`` if the client disconnects before it is complete."""
+    """Return the request body. Raise ``ClientDisconnected`` if the client disconnects before the body is complete."""
     try:
         return await request.body()
     except ClientDisconnect as error:

@@ -37,7 +37,7 @@ _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 def responses(*kinds: type[MochiError], prefix: str = API_PREFIX) -> Responses:
-    """Return FastAPI's ``responses`` argument for a route that can return these errors, with examples."""
+    """Return FastAPI's ``responses`` argument for a route that can return errors of ``kinds``, with examples."""
     by_status: dict[int, list[bytes]] = {}
     for kind in kinds:
         status, body = format_error(sample(kind), prefix)
@@ -100,7 +100,7 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
 
 
 def _methods(request: Request) -> list[str]:
-    """Return the HTTP methods of the request's path. Several routes may share the path, so all are matched."""
+    """Return the HTTP methods of the request's path. Several routes may share the path, so every route is matched."""
     routes, scope = request.app.routes, request.scope
     return [name for name in _METHODS if any(r.matches({**scope, "method": name})[0] is Match.FULL for r in routes)]
 

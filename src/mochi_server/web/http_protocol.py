@@ -1,6 +1,6 @@
 """Uvicorn's HTTP/1.1 protocol with size limits, a stall timeout and the error format of this server.
 
-It handles errors that occur before the application receives a request. It depends on undocumented attributes of
+The protocol handles errors before the application receives a request. It depends on undocumented attributes of
 uvicorn: `tests/unit/test_http_protocol.py` lists them, and `pyproject.toml` has the tested versions.
 """
 
@@ -27,7 +27,7 @@ _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
 class StrictHttpProtocol(HttpToolsProtocol):
     """Connection that answers requests in order, limits its buffers, and closes when a request stalls.
 
-    Pipelined requests stay in the buffer as bytes. Each is parsed after the previous response is complete.
+    Pipelined requests stay in the buffer as bytes. Each request is parsed after the response to the previous one.
 
     `Upgrade` headers are ignored. The parser treats the body of a request with such a header as data of the other
     protocol, and Java's client sends one with every request. The server therefore parses the head again without it.
@@ -148,7 +148,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         return True
 
     def _head_without_upgrade(self) -> bytes:
-        """Return the request line and the headers without the `Upgrade` headers."""
+        """Return the head of the request (request line and headers) without its `Upgrade` headers."""
         lines = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
         if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
             lines.append(b"connection: close")
@@ -156,7 +156,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         return b"\r\n".join([first, *lines, b"", b""])
 
     def _check_stalled(self) -> None:
-        """Close the connection if no data has arrived in time. The timer is inactive while a response is sent."""
+        """Close the connection if no data has arrived in time. There is no timeout while a response is sent."""
         self._timer = None
         remaining = self._received_at + self.stall_seconds - self.loop.time()
         if self.transport.is_closing() or self._is_answering():
@@ -175,7 +175,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         return self._state == "idle" or bool(self.cycle.response_started)
 
     def send_400_response(self, _: str) -> None:
-        """Reject invalid HTTP, and URLs that are too long for the parser."""
+        """Send the error for invalid HTTP, or for a URL that is too long for the parser."""
         too_long = len(self.url or b"") >= MAX_HEADER_BYTES - 1
         not_http = MalformedRequest("The request is not valid HTTP/1.1. Check its syntax, and use http://.")
         self._reject(HeadersTooLarge(MAX_HEADER_BYTES) if too_long else not_http)

@@ -26,5 +26,5 @@ class Position:
         return cls()
 
     def within(self, run: Run) -> int:
-        """Return the event number, at most the number of the last event in ``run``, or 0 for another run's position."""
+        """Return the event number, limited to the last event of ``run``. For a position in another run, return 0."""
         return min(self.number, run.log.last) if self.run_id in (None, run.run_id) else 0

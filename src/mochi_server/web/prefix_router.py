@@ -6,7 +6,7 @@ from starlette.types import Scope
 
 
 class PrefixRouter(APIRouter):
-    """Router that matches no path without its prefix. It builds its routes only for a path with the prefix."""
+    """Router that ignores paths without its prefix. The routes are built when a path with the prefix is requested."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         return super().matches(scope) if self.prefix in scope["path"] else (Match.NONE, {})

@@ -15,7 +15,7 @@ _SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"cont
 _WITH_BODY = {"POST", "PUT", "PATCH", "DELETE"}
 
 Check = Callable[[Scope], MochiError | None]
-"""Check of a request head. It returns the error to send, or None."""
+"""Check of a request head. The check returns the error to send, or None if the head is valid."""
 
 
 class CheckMiddleware:
@@ -41,7 +41,7 @@ def head_check(scope: Scope) -> MochiError | None:
 
 
 def json_check(scope: Scope) -> MochiError | None:
-    """Return an error for a body without a JSON content type, so that HTML forms cannot send requests."""
+    """Return an error if the body has no JSON content type, so that HTML forms of other sites cannot send requests."""
     if scope["method"] not in _WITH_BODY or _is_json_or_empty(scope):
         return None
     return ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])

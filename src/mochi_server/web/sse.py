@@ -31,7 +31,7 @@ _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Bu
 
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's ``responses`` argument for a route that streams. The schema describes one event."""
+    """Return FastAPI's ``responses`` argument for a route that streams. The schema there describes one event."""
     content = {"text/event-stream": {"schema": {"$ref": REFERENCE + events.name}, "example": example}}
     return {200: {"description": f"A stream of events. The last event is `{events.last}`.", "content": content}}
 
@@ -46,7 +46,7 @@ class EventsResponse(EventSourceResponse):
 class _EventStream(Response):
     """Base class of event streams that end when the client disconnects.
 
-    It sends ASGI messages directly, which saves time for each token and memory for each open stream.
+    The class sends ASGI messages directly, which saves time for each token and memory for each open stream.
     """
 
     media_type = "text/event-stream"
@@ -67,7 +67,7 @@ class _EventStream(Response):
 
 
 class RunResponse(_EventStream):
-    """Stream of a run's events after event number ``after``. With ``chunks``, it sends OpenAI's chunks instead."""
+    """Stream of a run's events after event number ``after``. If ``chunks`` is set, the stream is in OpenAI's format."""
 
     def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: ChunkEncoder | None = None) -> None:
         super().__init__(runs)
@@ -103,7 +103,7 @@ class RunResponse(_EventStream):
 
 
 class WaitingResponse(_EventStream):
-    """Stream for a run that waits for a busy session. It sends SSE comments until the run starts, then events."""
+    """Stream of a run that has not started yet. The stream sends SSE comments until the run starts, then events."""
 
     def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
         super().__init__(runs)
@@ -137,7 +137,7 @@ def _body(data: bytes, *, more: bool = True) -> Message:
 async def respond_when_started(
     request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
 ) -> Response:
-    """Return the stream of a new run. If the session is busy for long, return a stream that waits for the run."""
+    """Start a run and return its stream. If the start takes over ``PING_SECONDS``, the stream waits for the run."""
     starting = asyncio.ensure_future(start)
     try:
         await until_disconnect(request, asyncio.wait([starting], timeout=PING_SECONDS))
@@ -150,7 +150,7 @@ async def respond_when_started(
 
 
 async def _cancel_start(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
-    """Cancel the start of a run after a disconnect. Treat a run that has started as a run without subscribers."""
+    """Cancel the start of a run. If the run has already started, handle it as a run whose last subscriber left."""
     starting.cancel()
     (run,) = await asyncio.gather(starting, return_exceptions=True)
     if isinstance(run, Run):
@@ -182,7 +182,7 @@ def last_id(data: bytes) -> bytes:
 
 
 def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
-    """Return encoded ``error`` and ``done`` events for a broken stream whose last event has the ID ``after``."""
+    """Return encoded ``error`` and ``done`` events. They end a broken stream whose last event has the ID ``after``."""
     run_id, _, number = after.rpartition(b":")
     frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]
     return b"".join(
