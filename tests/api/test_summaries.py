@@ -190,6 +190,11 @@ def test_failed_continuation_falls_back_to_separate_summary(tmp_path: Path, fail
         assert [is_separate(body) for body in summaries(stub, 3)] == [False, False, True]
 
 
+def asks_for_loaded_models_after_the_answer(exchanges: list[Exchange]) -> bool:
+    paths = [exchange.path for exchange in exchanges]
+    return "/api/ps" in paths[paths.index("/api/chat") :]
+
+
 def test_model_that_is_not_loaded_is_not_summarized(tmp_path: Path) -> None:
     with (
         StubServer(speed=0) as stub,
@@ -199,8 +204,7 @@ def test_model_that_is_not_loaded_is_not_summarized(tmp_path: Path) -> None:
         unloaded = api.create_session("mochi")["session_id"]
         api.ok(api.http.patch(f"/sessions/{unloaded}", json={"keep_alive": 0}))
         api.send_message(unloaded, "My boat is called Wanda.")
-        asked_ps = len([e for e in stub.exchanges() if e.path == "/api/ps"])
-        stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/ps"]) > asked_ps)
+        stub.wait_for(asks_for_loaded_models_after_the_answer)
         other = api.create_session("mochi-long")["session_id"]
         api.send_message(other, "My cat is called Otto.")
         summary_of(api, other)
