@@ -20,7 +20,7 @@ from mochi_server.web.sse import closing_events, last_id
 PEER_HEADER = "x-mochi-peer"
 """Header that contains the token for the receiving process in requests, and the name of that process in responses."""
 CONNECT_SECONDS = 5.0
-IDLE_SECONDS = 30.0
+IDLE_SECONDS = 30.0  # default timeout for each chunk of a peer's response
 _CHECK_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _CONNECTION_HEADERS = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "expect", "date"}
@@ -44,7 +44,7 @@ def http_session() -> aiohttp.ClientSession:
 
 @dataclass
 class PeerRequest:
-    """Request that is forwarded to another server. If that server dies, an event stream gets its closing events."""
+    """Request that is forwarded to another server. If the other server dies, an event stream ends with an error."""
 
     http: aiohttp.ClientSession
     peers: PeerDirectory
@@ -59,9 +59,9 @@ class PeerRequest:
     _stopping: asyncio.Future[Any] = field(init=False)
 
     async def run(self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS) -> bool:
-        """Forward the request to ``peer`` and send its response or an error. Return False if it died before responding.
+        """Forward the request to ``peer`` and send the peer's response, or an error, to the client.
 
-        ``idle_seconds`` is the timeout for each chunk of the response. With None, wait while ``peer`` is alive.
+        Return False if ``peer`` died before it responded. If ``idle_seconds`` is None, a live ``peer`` has no timeout.
         """
         self._stopping = asyncio.ensure_future(self.shutdown.wait())
         try:

@@ -44,10 +44,10 @@ def approve_tool(tool: str) -> FieldChanges:
 
 
 def normalized(session: ChatSession) -> ChatSession:
-    """Return a copy of a session that equals the session which the store will load."""
+    """Return a copy of a session as it would be after saving and loading it."""
     return ChatSession.from_dict(normalize(session.to_dict()))
 
 
 def normalized_message(message: Message, index: int) -> Message:
-    """Return a copy of the message at position ``index`` that equals the message which the store will load."""
+    """Return a copy of the message at position ``index`` as it would be after saving and loading it."""
     return complete_message(normalize(message), index, now())

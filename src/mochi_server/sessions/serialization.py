@@ -85,7 +85,7 @@ def decode_file(session_id: str, data: bytes) -> ChatSession:
 
 
 def sanitize(value: object, levels: int = MAX_LEVELS) -> Any:
-    """Return a copy of a value. Parts that JSON cannot represent are replaced, and deeper ``levels`` become null."""
+    """Copy a value. Parts that JSON cannot represent are replaced. Values nested deeper than ``levels`` become null."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict | list | tuple) and levels == 0:

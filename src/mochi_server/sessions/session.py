@@ -235,7 +235,7 @@ def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] |
 
 
 def one_line(text: object) -> str:
-    """Return the start of a text with collapsed whitespace and control characters, or "" if it is not a string."""
+    """Return the start of ``text`` on one line with single spaces, or "" if ``text`` is not a string."""
     return _WHITESPACE.sub(" ", text[:_TITLE_READ_CHARS]).strip() if isinstance(text, str) else ""
 
 

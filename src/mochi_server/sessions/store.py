@@ -20,7 +20,7 @@ NewSession = tuple[ChatSession, Sequence[Image]]
 class SessionPage:
     """One page of a list of sessions. ``total`` is the number of sessions on all pages.
 
-    ``encoded`` is the JSON response ``{"sessions": [...]}`` of sessions as flat objects without messages.
+    ``encoded`` is the JSON text ``{"sessions": [...]}``. Each session in it is a flat object without messages.
     """
 
     encoded: bytes
@@ -35,7 +35,7 @@ class SessionPage:
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
-        """Sessions on this page, decoded."""
+        """Sessions on this page, decoded from JSON to dictionaries."""
         entries: list[dict[str, Any]] = decode(self.encoded)["sessions"]
         return entries
 

@@ -145,9 +145,9 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
 
 
 def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
-    """Return metadata of a dataclass field for an optional value: values of other types than ``kinds`` become None.
+    """Return dataclass field metadata for an optional setting. Stored values of types not in ``kinds`` become None.
 
-    The file contains the value None only if ``always_written`` is set.
+    If the setting is None, the session file contains it only if ``always_written`` is true.
     """
 
     def read(stored: object) -> object:
@@ -189,7 +189,7 @@ class SessionCreationOptions(SessionSettings):
 class SessionQuery:
     """Query for one page of the session list: ``limit`` sessions after the first ``offset`` sessions.
 
-    With ``text``, only sessions that contain every word of ``text`` are listed (see ``sessions.search``).
+    If ``text`` is set, the list has only sessions that contain every word of ``text`` (see ``sessions.search``).
     """
 
     limit: int | None = None

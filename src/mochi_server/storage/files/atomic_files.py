@@ -81,7 +81,7 @@ def write(path: Path, data: bytes) -> Signature:
 
 
 def check(directory: Path) -> None:
-    """Raise OSError if the directory is not writable. To find out, write and remove a small file."""
+    """Raise OSError if a small test file cannot be written to the directory. The test file is removed."""
     probe = directory / f".check.{uuid4().hex}{TEMPORARY}"
     try:
         with probe.open("xb") as file:
@@ -135,7 +135,7 @@ def set_aside(path: Path, label: str) -> Path:
 
 
 def write_new(path: Path, data: bytes, *, durably: bool = True) -> None:
-    """Create a file with mode 0600. ``durably`` syncs its content, but not its directory entry. Raises OSError."""
+    """Create a file with mode 0600. ``durably`` syncs the content, not the directory entry. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
     try:
         _write_all(descriptor, data)

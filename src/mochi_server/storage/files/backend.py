@@ -43,7 +43,7 @@ class _RunningTurn:
 
 
 class SessionDirectory:
-    """Blocking store for the sessions in one directory. Other processes may use the directory at the same time."""
+    """Store for the sessions in one directory. Its methods block. Other processes may use the directory too."""
 
     def __init__(
         self, path: Path, recent: SessionCache[FileSnapshot] | None = None, *, timeout: float = LOCK_TIMEOUT_SECONDS

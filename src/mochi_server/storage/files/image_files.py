@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class ImageFiles:
-    """Blocking store of the images in a sessions directory."""
+    """Store of the images in a sessions directory. Its methods block."""
 
     def __init__(self, sessions: Path, locks: FileLocks) -> None:
         self._sessions = sessions

@@ -32,7 +32,7 @@ class SessionManager:
     ) -> list[dict[str, Any]]:
         """Return sessions as flat objects without messages, most recently changed first.
 
-        With ``text``, return only sessions whose title or messages contain every word of ``text``.
+        If ``text`` is set, return only sessions whose title or messages contain every word of ``text``.
         """
         return self._directory.list(SessionQuery(limit, offset, text)).entries
 

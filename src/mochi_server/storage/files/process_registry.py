@@ -14,14 +14,14 @@ _NAME = re.compile(r"(\d{1,10})-[0-9a-f]{12}")
 
 
 class ProcessRegistry:
-    """Blocking registry of server processes in a directory of lock files."""
+    """Registry of server processes, in a directory with one lock file for each process. Its methods block."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._descriptor: int | None = None
         self._register_lock = threading.Lock()
         self.name: str | None = None
-        """Name of this process; None until it is registered."""
+        """Name of this process, or None if this process is not registered."""
 
     def register(self) -> None:
         """Register this process if the system supports file locks. Raises OSError."""

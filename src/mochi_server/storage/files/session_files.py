@@ -56,7 +56,7 @@ class _Unreadable(Exception):
 
 @contextmanager
 def storage_errors(operation: str) -> Iterator[None]:
-    """Convert every OSError of the ``with`` body to StorageFailed with ``operation``."""
+    """Convert every OSError in the ``with`` body to a StorageFailed error that names the failed ``operation``."""
     try:
         yield
     except OSError as error:

@@ -47,7 +47,7 @@ def _in_thread(
 
 
 class FileSessionStore:
-    """``SessionStore`` in a directory of ``<session_id>.json`` files. Cancelling a call does not stop its writes."""
+    """``SessionStore`` in a directory of ``<session_id>.json`` files. A cancelled call still completes its writes."""
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ class ServerProcess:
         self._heartbeat = asyncio.get_running_loop().create_task(self._run_heartbeat())
 
     async def try_lock(self, key: int) -> bool:
-        """Try to acquire a lock without waiting. Return whether it was acquired. Raises ``StorageFailed``."""
+        """Try to acquire a lock without waiting. Return False if another process has it. Raises ``StorageFailed``."""
         try:
             is_acquired = await self._lock("pg_try_advisory_lock", key)
         except StorageUnavailable:  # the pool may have reconnected before this connection

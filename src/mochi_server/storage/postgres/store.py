@@ -319,7 +319,7 @@ class PostgresSessionStore:
     ) -> AsyncIterator[tuple[Connection, SessionRow]]:
         """Provide a transaction in which the session's row is locked. A dead server's partial answer is stored first.
 
-        With ``is_new_lock``, this process has just locked the session, so any partial answer is from a dead server.
+        ``is_new_lock``: this process has just locked the session, so any partial answer is from a dead server.
         Raises ``SessionTaken`` if another process has locked the session since this process locked it.
         """
         async with self._database.transaction(operation) as connection:
@@ -357,7 +357,7 @@ class PostgresSessionStore:
         raise errors.StorageFailed(f"read session {session_id}", OSError(5, "some of its messages are missing"))
 
     async def _is_abandoned(self, connection: Connection, session_id: str) -> bool:
-        """Return whether no live process has locked the session. Its partial answer then needs crash recovery."""
+        """Return whether no live process has locked the session, so that a partial answer needs crash recovery."""
         key = self._key(session_id)
         return session_id not in self.locked_sessions and key not in await self._process.locked_keys(connection, [key])
 

@@ -77,7 +77,7 @@ class PostgresStores:
             await asyncio.sleep(_CLEAN_UP_SECONDS)
 
     async def _listen(self) -> None:
-        """Wake requests that wait for a locked session. They also poll, so a lost notification only delays them."""
+        """Wake requests that wait for a locked session. Requests also poll, so a lost message only delays them."""
         while True:
             try:
                 async with await self._database.connect() as connection:
