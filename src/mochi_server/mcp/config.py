@@ -1,4 +1,4 @@
-"""Parser of ``mcp.json``, the list of MCP servers in the tools directory. Error messages never contain values of it."""
+"""Parser of ``mcp.json``, the list of MCP servers in the tools directory. Error messages never contain its values."""
 
 import json
 from collections.abc import Mapping

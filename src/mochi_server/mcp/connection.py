@@ -1,4 +1,4 @@
-"""Connection to an MCP server through the MCP SDK. Importing it takes a second and needs the extra ``mcp``."""
+"""Connection to an MCP server through the MCP SDK. Importing this module takes a second and needs the extra ``mcp``."""
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator

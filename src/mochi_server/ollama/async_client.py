@@ -62,7 +62,7 @@ class AsyncOllamaClient:
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
-        """Return whether Ollama responds. While an answer is streaming, this is true without a request."""
+        """Return whether Ollama responds. While an answer is streaming, return True without sending a request."""
         if self._transport.is_receiving:
             return True
         for path in ("/api/version", "/api/tags"):

@@ -1,4 +1,4 @@
-"""Translation of HTTP library errors to ``MochiError``. It compares class names, so it imports no HTTP library."""
+"""Translation of HTTP library errors to ``MochiError``. Errors are matched by class name, without library imports."""
 
 import os
 import re
@@ -88,7 +88,7 @@ def is_out_of_memory(error: OllamaError) -> bool:
 
 
 def refused_tokens(error: OllamaError) -> int | None:
-    """Return the token count of a rejected prompt, if the error contains it."""
+    """Return the token count of a rejected prompt, or None if the error contains no count."""
     match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", error.message)
     return int(match[1] or match[2]) if match else None
 

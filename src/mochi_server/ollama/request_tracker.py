@@ -1,4 +1,4 @@
-"""Tracker of running requests to models. It determines which requests are queued in Ollama."""
+"""Tracker of running requests to models. The tracker determines which requests are queued in Ollama."""
 
 import time
 from collections.abc import Callable

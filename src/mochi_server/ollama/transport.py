@@ -225,7 +225,7 @@ class Transport:
     ) -> None:
         """Feed large data in chunks, and let other tasks run in between.
 
-        Reading is paused meanwhile. Without this, aiohttp can drop buffered data when the connection is lost.
+        Reading is paused meanwhile. Without the pause, aiohttp can drop buffered data when the connection is lost.
         """
         with _paused(response):
             for start in range(0, len(data), _CHUNK_BYTES):

@@ -126,7 +126,7 @@ class ToolExecutionService:
 
 
 class ToolRaised(Exception):
-    """Error of a tool call as text. It replaces any exception that the code of the tool raises."""
+    """Error of a tool call as text. Raised in place of any exception from the code of the tool."""
 
 
 async def run_in_thread(

@@ -133,7 +133,7 @@ class ClientToolbox:
 
 
 class ClosedToolbox:
-    """Toolbox without tools. It refuses every call."""
+    """Toolbox without tools. Every call is refused."""
 
     def schemas(self) -> list[dict[str, Any]]:
         return []
@@ -212,7 +212,7 @@ class PendingApproval(Protocol):
 
 
 class Approver(Protocol):
-    """Interface for approvals. It determines which tools need approval, and requests decisions from the user."""
+    """Interface that determines which tools need approval and requests decisions from the user."""
 
     def request(self, bound: BoundCall) -> PendingApproval | None:
         """Request approval of a call and return the pending approval, or None if no client can decide."""
