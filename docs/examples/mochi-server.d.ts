@@ -56,7 +56,7 @@ export interface paths {
         put?: never;
         /**
          * Stop chat
-         * @description Stop the running turn and store its partial answer. Without a running turn, nothing happens.
+         * @description Stop the running turn and store its partial answer. If no turn is running, do nothing.
          */
         post: operations["stop_chat"];
         delete?: never;
@@ -160,7 +160,7 @@ export interface paths {
         put?: never;
         /**
          * Import sessions
-         * @description Import a file that this server or Open WebUI exported. Sessions get new IDs. An invalid file stores nothing.
+         * @description Import a file from this server or Open WebUI. Sessions get new IDs. If the file is invalid, nothing is stored.
          */
         post: operations["import_sessions"];
         delete?: never;
@@ -185,7 +185,7 @@ export interface paths {
         post?: never;
         /**
          * Delete session
-         * @description Delete a session. A running turn is stopped first.
+         * @description Delete a session. If a turn is running, the server stops it first.
          */
         delete: operations["delete_session"];
         options?: never;
@@ -350,7 +350,7 @@ export interface paths {
         };
         /**
          * Get summary
-         * @description Get the summary of a session. Without a summary, the fields are null.
+         * @description Get the summary of a session. If the session has no summary, the fields are null.
          */
         get: operations["get_summary"];
         put?: never;
@@ -702,7 +702,7 @@ export interface paths {
         };
         /**
          * Get live
-         * @description Check that the process responds (liveness). Restart it if it does not. Requires no API key.
+         * @description Check that the process responds (liveness). If it does not respond, restart it. Requires no API key.
          */
         get: operations["get_live"];
         put?: never;
@@ -742,7 +742,7 @@ export interface paths {
         };
         /**
          * Get metrics
-         * @description Get the metrics in the text format of Prometheus. They are also at `/metrics`.
+         * @description Get the metrics in the text format of Prometheus. `/metrics` returns the same metrics.
          */
         get: operations["get_metrics"];
         put?: never;
@@ -804,7 +804,7 @@ export interface paths {
         put?: never;
         /**
          * Create chat completion
-         * @description Answer a conversation, as a whole or as a stream. Without a session, nothing is stored.
+         * @description Answer a conversation, as a whole or as a stream. If the request names no session, nothing is stored.
          */
         post: operations["create_chat_completion"];
         delete?: never;
@@ -923,7 +923,7 @@ export interface components {
             /** Sessions */
             sessions: components["schemas"]["AgentChat"][];
         };
-        /** @description The agent ended. `output` is complete here. The calling model receives at most the output limit of tools. */
+        /** @description The agent ended. `output` is the complete answer. The calling model may receive only its beginning. */
         AgentComplete: {
             agent_name: string;
             session_id: string | null;
@@ -933,7 +933,7 @@ export interface components {
             agent_session_id: string | null;
             parent_call_id: string;
         };
-        /** @description `agent_complete`: The agent ended. `output` is complete here. The calling model receives at most the output limit of tools. */
+        /** @description `agent_complete`: The agent ended. `output` is the complete answer. The calling model may receive only its beginning. */
         AgentCompleteEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -1204,7 +1204,7 @@ export interface components {
         };
         /**
          * Besides
-         * @description Results beyond OpenAI's API: the context window, the tool calls of this server, and warnings as ``notices``.
+         * @description Results that OpenAI's API does not have: context window, tool calls of this server, warnings (``notices``).
          */
         Besides: {
             /** Context Window */
@@ -1259,7 +1259,7 @@ export interface components {
         };
         /**
          * ChatRequest
-         * @description A message and its options. Without a message, the last user message is answered again.
+         * @description A message and its options. If there is no message, the model answers the last user message again.
          * @example {
          *       "message": "What is the capital of France?"
          *     }
@@ -1408,11 +1408,11 @@ export interface components {
             event: "chunk";
             data: components["schemas"]["CompareThinkingChunk"] | components["schemas"]["CompareChunk"];
         };
-        /** @description All models have completed or failed. */
+        /** @description Last event: all models have completed or failed. */
         CompareComplete: {
             message: string;
         };
-        /** @description `complete`: All models have completed or failed. */
+        /** @description `complete`: Last event: all models have completed or failed. */
         CompareCompleteEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1421,11 +1421,11 @@ export interface components {
             event: "complete";
             data: components["schemas"]["CompareComplete"];
         };
-        /** @description The model has completed its response. */
+        /** @description Event: the model has completed its response. */
         CompareEnd: {
             modelId: string;
         };
-        /** @description `end`: The model has completed its response. */
+        /** @description `end`: Event: the model has completed its response. */
         CompareEndEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1434,12 +1434,12 @@ export interface components {
             event: "end";
             data: components["schemas"]["CompareEnd"];
         };
-        /** @description The model has failed. The server sends no further events for this model. */
+        /** @description Event: the model has failed. The server sends no further events for this model. */
         CompareFailed: {
             modelId: string;
             error: string;
         };
-        /** @description `error`: The model has failed. The server sends no further events for this model. */
+        /** @description `error`: Event: the model has failed. The server sends no further events for this model. */
         CompareFailedEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1465,7 +1465,7 @@ export interface components {
         };
         /**
          * CompareRequest
-         * @description One prompt for one to three models. A model is a name or a position in the list of models, starting at 1.
+         * @description One prompt for one to three models. Each is a name or a position in the list of models, starting at 1.
          * @example {
          *       "message": "What is the capital of France?",
          *       "modelIds": [
@@ -1520,11 +1520,11 @@ export interface components {
                 stop?: string[] | null;
             } | null;
         };
-        /** @description The request is sent to the model. */
+        /** @description Event: the server sends the request to the model. */
         CompareStart: {
             modelId: string;
         };
-        /** @description `start`: The request is sent to the model. */
+        /** @description `start`: Event: the server sends the request to the model. */
         CompareStartEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1564,7 +1564,7 @@ export interface components {
         };
         /**
          * CompletionMessage
-         * @description The answer. ``reasoning_content`` and ``reasoning`` are equal; they are present if the model reasoned.
+         * @description The answer. If the model reasoned, ``reasoning_content`` and ``reasoning`` both contain the same reasoning.
          */
         CompletionMessage: {
             /**
@@ -1743,13 +1743,13 @@ export interface components {
             event: "content_delta";
             data: components["schemas"]["ContentDelta"];
         };
-        /** @description Parts of the history were left out of the prompt, as counted here. The stored session is complete. */
+        /** @description Parts of the history were left out of the prompt. The fields count them. The stored session is complete. */
         ContextCompacted: {
             dropped_messages: number;
             trimmed_tool_results: number;
             summary_used: boolean;
         };
-        /** @description `context_compacted`: Parts of the history were left out of the prompt, as counted here. The stored session is complete. */
+        /** @description `context_compacted`: Parts of the history were left out of the prompt. The fields count them. The stored session is complete. */
         ContextCompactedEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -1925,7 +1925,7 @@ export interface components {
         };
         /**
          * Health
-         * @description State of the server. ``status`` is always ``ok``; ``ollama_connected`` is the state of Ollama.
+         * @description State of the server. ``status`` is always ``ok``. ``ollama_connected`` is true if Ollama responds.
          */
         Health: {
             /**
@@ -2112,7 +2112,7 @@ export interface components {
         };
         /**
          * OpenAIErrorEnvelope
-         * @description Response body of every error of these routes.
+         * @description Response body of every error of the routes under `/v1`.
          */
         OpenAIErrorEnvelope: {
             error: components["schemas"]["OpenAIError"];
@@ -2445,7 +2445,7 @@ export interface components {
          * Session
          * @description A session without its messages. ``preview`` is the beginning of the first user message.
          *
-         *     ``title`` is the title that was set. Otherwise it is derived from the summary or from the first user message.
+         *     If no title was set, the server derives ``title`` from the summary or from the first user message.
          */
         Session: {
             /** Session Id */
@@ -2491,7 +2491,7 @@ export interface components {
         };
         /**
          * SessionCreate
-         * @description A new session. If ``system_prompt`` is sent, ``system_prompt_source_file`` is only its label.
+         * @description A new session. If ``system_prompt`` has text, ``system_prompt_source_file`` is a label and no file is read.
          * @example {
          *       "model": "qwen3:14b"
          *     }
@@ -2562,7 +2562,7 @@ export interface components {
          * SessionDetail
          * @description A session with its messages.
          *
-         *     Each of the ``images`` of a user message has ``sha256`` and ``media_type``. Its bytes are at ``blobs/{sha256}``.
+         *     Each image in ``images`` has ``sha256`` and ``media_type``. The bytes of the image are at ``blobs/{sha256}``.
          */
         SessionDetail: {
             /** Session Id */
@@ -2628,7 +2628,7 @@ export interface components {
         };
         /**
          * SessionFork
-         * @description Last message of the fork, by index or ID. The default is the last message of the session.
+         * @description The last message to copy to the fork, by index or ID. The default is the last message of the session.
          */
         SessionFork: {
             /**
@@ -2754,7 +2754,7 @@ export interface components {
         };
         /**
          * SessionsImported
-         * @description The imported sessions, in the order of the file.
+         * @description The imported sessions, in the order of the imported file.
          */
         SessionsImported: {
             /** Sessions */
@@ -2825,7 +2825,7 @@ export interface components {
         };
         /**
          * StoredFunction
-         * @description Function of a tool call. ``index`` is the position among the calls of the message.
+         * @description Function of a tool call. ``index`` is the position of the call among the tool calls of the message.
          */
         StoredFunction: {
             /** Index */
@@ -2851,7 +2851,7 @@ export interface components {
         };
         /**
          * StoredMessage
-         * @description A stored message. All roles have the first four fields. Other fields depend on the role; more may be added.
+         * @description A stored message. Messages of all roles have the first four fields. The other fields depend on the role.
          */
         StoredMessage: {
             /**
@@ -2972,7 +2972,7 @@ export interface components {
         };
         /**
          * StreamOptions
-         * @description ``include_usage`` adds a last chunk with the token counts.
+         * @description Options of a stream. If ``include_usage`` is true, a last chunk has the token counts.
          */
         StreamOptions: {
             /** Include Usage */
@@ -2980,7 +2980,7 @@ export interface components {
         };
         /**
          * SummarizeRequest
-         * @description The model for the summary. It is stored as the session's ``summary_model``.
+         * @description The model for the summary. The server stores the model as the session's ``summary_model``.
          * @example {
          *       "model": "qwen3:4b"
          *     }
@@ -3019,7 +3019,7 @@ export interface components {
         };
         /**
          * SystemPromptUpdate
-         * @description A new system prompt. If ``content`` is sent, ``source_file`` is only its label.
+         * @description A new system prompt. If ``content`` has text, ``source_file`` is a label and no file is read.
          * @example {
          *       "source_file": "helpful.md"
          *     }
@@ -3053,11 +3053,11 @@ export interface components {
             /** Text */
             text: string;
         };
-        /** @description A piece of the model's reasoning. It is sent if the model can think and the request sets `think`. */
+        /** @description A piece of the model's reasoning. The event is sent if the model can think and the request sets `think`. */
         ThinkingDelta: {
             content: string;
         };
-        /** @description `thinking_delta`: A piece of the model's reasoning. It is sent if the model can think and the request sets `think`. */
+        /** @description `thinking_delta`: A piece of the model's reasoning. The event is sent if the model can think and the request sets `think`. */
         ThinkingDeltaEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
