@@ -26,7 +26,7 @@ MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without 
 
 @dataclass(frozen=True)
 class App:
-    """Request handler of the stub. It calls `replay` before the routes. `speed` divides all delays; 0 removes them."""
+    """Request handler of the stub. It tries `replay` before the routes. `speed` divides all delays; 0 removes them."""
 
     stub: Stub
     replay: Callable[[Stub, Request], Result | None]
@@ -53,7 +53,7 @@ class App:
 
 @dataclass
 class ExchangeHandler:
-    """Sender of the response to one request. It caches a reusable response under the request and `cache_key`."""
+    """Sender of the response to one request. It caches reusable responses. Their key is the request and `cache_key`."""
 
     writer: ResponseWriter
     record: JournalEntry
@@ -117,7 +117,7 @@ class ExchangeHandler:
             self.entries.add(CachedReply(answer, fields, self.record.chunks, generation.evaluation), *self.cache_key)
 
     async def _play(self, generation: Generation) -> None:
-        """Send each piece of the reply at its planned time. Without streaming, send one body after the last piece."""
+        """Send each piece of the reply at its planned time. If the request is not streamed, send one body last."""
         encoder, stream = generation.encoder, generation.stream
         end = planned_end(generation.reply) if self.speed else 0
         async with aclosing(paced(pieces(generation.reply), self.speed, end)) as batches:

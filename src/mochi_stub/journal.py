@@ -44,7 +44,7 @@ class Exchange:
 
     Attributes:
         body: Parsed JSON body. None if there is no body or it is not JSON.
-        status: HTTP status, 0 until it is sent.
+        status: HTTP status, 0 until the response starts.
         outcome: "cancelled" if the client disconnected or the server stopped, "failed" if the reply has an error.
         chunks: Number of content chunks in the streamed reply.
         size: Size of the request body in bytes.

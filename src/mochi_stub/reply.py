@@ -33,7 +33,7 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class Text:
-    """Text, split into chunks like `Reasoning`. `logprobs` has one entry per chunk. If empty, it is generated."""
+    """Text, split into chunks like `Reasoning`. `logprobs` has an entry per chunk; if empty, the stub generates it."""
 
     content: Content
     logprobs: tuple[Logprob, ...] = ()
@@ -48,7 +48,7 @@ class ToolCalls:
 
 @dataclass(frozen=True)
 class Failure:
-    """Error of the model. Before the first chunk it becomes an HTTP error response, later an error in the stream."""
+    """Error of the model. Before the first chunk, the stub sends an HTTP error; later, an error in the stream."""
 
     message: str
     status: int = 500

@@ -49,7 +49,7 @@ class StubServer:
         resolve: Function that returns the reply to a prompt. If it returns None, the stub selects the reply.
         seed: Seed of generated values. Equal seeds and requests give equal responses.
         speed: Divisor of all delays: 2 halves them, 0 removes them.
-        machine: Limits of the simulated Ollama scheduler. By default, no request waits for another.
+        machine: Limits of the simulated Ollama scheduler. By default, requests do not wait for each other.
         record: Recorder that forwards each request to a real server, from `mochi_stub.recording.recorder.record`.
 
     Example:

@@ -46,7 +46,7 @@ HEADERS = ("content-type", "allow", "location")
 
 @dataclass(frozen=True)
 class Probe:
-    """Request that is sent to both servers. It is skipped if the model lacks the capability `needs`."""
+    """Request that is sent to both servers. The request is skipped if the model lacks the capability `needs`."""
 
     name: str
     path: str

@@ -61,7 +61,7 @@ class Config:
 
     @cached_property
     def is_self_contained(self) -> bool:
-        """Whether the configuration uses no recorded files, which can change independently of it."""
+        """Whether the configuration uses no recorded files, which can change without a change of the configuration."""
         return self.recordings is None and not any(entry.scripts[0].files for entry in self.by_name.values())
 
     def find(self, model: str) -> ConfiguredModel | None:

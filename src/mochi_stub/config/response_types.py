@@ -21,7 +21,7 @@ CHUNK_SIZES: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 4
 
 @dataclass(frozen=True)
 class ReplySettings:
-    """Stream settings of a reply. None means not set.
+    """Stream settings of a reply. A field that is None is not set.
 
     Attributes:
         profile: Size of the chunks. `token`: 4 characters, `chunky`: 40 characters, `words`: five words.
@@ -97,8 +97,8 @@ class ErrorResponse:
     Attributes:
         status: The HTTP status, from 400 to 599. Default: 500.
         message: The text of the error. It is sent in the error format of the provider.
-        headers: A mapping of headers. The server sets these itself: `connection`, `content-length`, `content-type`,
-            `transfer-encoding`.
+        headers: A mapping of HTTP headers. The names `connection`, `content-length`, `content-type` and
+            `transfer-encoding` are rejected, because the server sets these headers itself.
     """
 
     failure: Failure

@@ -1,4 +1,4 @@
-"""Parser of YAML and JSON files that stores the line of each value, so that error messages can name it."""
+"""Parser of YAML and JSON files that stores the line number of each value for error messages."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Item:
         return text
 
     def number(self, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
-        """Return the value, which must be a finite number from `low` to `high`. With `above`, it must exceed `low`."""
+        """Return the value, which must be a finite number from `low` to `high`. If `above`, `low` itself is invalid."""
         return float(self._within((int, float), "a number", low, high, above))
 
     def whole(self, low: float, high: float = math.inf) -> int:

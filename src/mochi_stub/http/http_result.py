@@ -1,7 +1,7 @@
-"""HTTP requests, and the results that the request handlers of the wires (the providers' APIs) return.
+"""HTTP requests, and the results that request handlers return.
 
-A wire parses a request and returns a result. `app.py` sends the results of all wires at the configured pace, detects
-disconnects and writes the journal.
+A wire is the part of the stub for one provider's API. Its handlers parse a request and return a result. `app.py`
+sends each result at the configured pace, detects disconnects and writes the journal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mochi_stub.reply import Failure, Reply
 
 @dataclass(frozen=True)
 class Request:
-    """A complete HTTP request. `path` is percent-decoded; the query string and the `raw_` fields are not."""
+    """A complete HTTP request. `path` is percent-decoded; the query string and the `raw_` fields are not decoded."""
 
     method: str
     path: str
@@ -56,7 +56,7 @@ class HttpResponse:
 
 
 class Encoder(Protocol):
-    """Encoder of one reply in the format of one wire.
+    """Encoder of one reply in the format of one provider's API.
 
     A stream consists of the results of `chunk`, followed by the result of `end` or `error`. `refusal` returns the
     response if a failure occurs before the first byte. `whole` returns the response to a request without streaming.

@@ -29,8 +29,8 @@ class CachedReply:
 class ResponseCache:
     """Cache of replies and scheduled results by request. Use it on the event loop only.
 
-    `state` returns the object that replies depend on, and the number of changes of that object. Another object or
-    number clears the cache. If `state` returns None, replies can change at any time and nothing is cached.
+    `state` returns the object that replies depend on, and the number of changes of that object. If the object or
+    the number differs, the cache is cleared. If `state` returns None, replies can change at any time: none is cached.
     """
 
     def __init__(self, state: Callable[[], tuple[object, int] | None]) -> None:
@@ -58,7 +58,7 @@ class ResponseCache:
 
 @dataclass(frozen=True)
 class RequestEntries:
-    """Cache entries of one request. `size` is its estimated size in bytes; `facts` describe how its model is loaded."""
+    """Cache entries of one request. `size` is its estimated size in bytes; `facts` describe how the model is loaded."""
 
     cache: ResponseCache
     entries: dict[Hashable, CachedReply | ScheduledResult]

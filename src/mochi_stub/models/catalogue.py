@@ -57,7 +57,7 @@ class Model:
         license: Text of the license.
         parent: Name of the model from which this one was created.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
-        load_time: Seconds to load the model. With 0 there is no delay, but a reload reports 100 ms.
+        load_time: Seconds to load the model. If 0, there is no delay, but responses report 100 ms for a reload.
         out_of_memory_above: Largest context in tokens that fits into memory. A load with a larger context fails.
     """
 

@@ -15,7 +15,7 @@ class PromptSlots:
     _texts: list[str] = field(default_factory=list)  # texts of the used slots, the least recently used first
 
     def evaluate(self, prompt: str, reply: str) -> int:
-        """Put a prompt and its reply into a slot. Return the length of the prompt prefix that the slot already had."""
+        """Put a prompt and its reply into a slot. Return the length of the prompt's start that was in the slot."""
         best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
         prefix = _common_prefix(best, prompt)
         if best and prefix >= len(prompt) * _LEAST_SIMILARITY:

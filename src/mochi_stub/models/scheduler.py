@@ -79,7 +79,7 @@ class LoadSettings:
 
 @dataclass
 class LoadedModel:
-    """Model in memory. `users` counts its running and waiting requests, `slots` limits the running ones.
+    """Model in memory. `users` counts its running and waiting requests; at most `slots` requests run.
 
     The first lease gets `load_report`: whether the load was a reload, and its duration in nanoseconds. `ready` is set
     when the model is loaded. `queue` has one event for each request that waits for a slot.

@@ -24,7 +24,7 @@ _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 def replay(config: Config | None, stub: Stub, request: Request) -> Result | None:
     """Return the recorded response to `request`, or None if a configured model must reply.
 
-    If there is neither, return a 404. A recorded stream also serves the request without streaming, and vice versa.
+    If neither exists, return a 404. A recorded stream also serves the request without streaming, and vice versa.
     """
     if config is None or config.recordings is None or request.path.startswith(STUB_ROUTES):
         return None

@@ -1,4 +1,4 @@
-"""Division of a reply into pieces with send times. Times count from the start, so a late piece delays no others.
+"""Division of a reply into pieces with send times. Times count from the start, so a late piece does not delay the next.
 
 By default, a chunk has five words and 50 words are sent per second. A `Pace` sets chunk size and speed in characters.
 """

@@ -43,7 +43,7 @@ _TOOLS = re.compile(r"Available Tools:\s*(?=\[)")
 
 
 def default_reply(prompt: Prompt) -> Reply:
-    """Return the built-in reply to a prompt. For an embedding request it is empty, and the API adds the vector."""
+    """Return the built-in reply to a prompt. For an embedding request, the reply is empty and the API adds a vector."""
     if prompt.operation == "embed":
         return Reply(rule="built-in: embedding of the text")
     reasons = prompt.thinks and "\nReason:" in prompt.user_text
@@ -64,7 +64,7 @@ def _default_parts(prompt: Prompt) -> tuple[str, list[Part]]:
 
 
 def is_summary_request(prompt: Prompt) -> bool:
-    """Return whether the prompt has a conversation, and requests its summary by a system message or the format."""
+    """Return whether the prompt has a conversation, and a system message or the format requests a summary."""
     return _requests_summary(prompt, _system(prompt)) and bool(_turns(prompt))
 
 

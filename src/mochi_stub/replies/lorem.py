@@ -22,7 +22,7 @@ def lorem(count: int) -> str:
 
 
 def stable_hash(text: str) -> int:
-    """Return a 64-bit hash of the text. Unlike Python's `hash`, it is equal in all processes."""
+    """Return a 64-bit hash of the text. Unlike with Python's `hash`, the value is equal in all processes."""
     return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big")
 
 

@@ -46,7 +46,7 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
 def resolver(
     config: Callable[[], Config | None], script: Callable[[Prompt], Reply | str | None] | None
 ) -> Callable[[Prompt], Reply]:
-    """Return a function that selects replies: by `script` or, if that returns None, by `resolve`."""
+    """Return a function that selects replies: by `script` or, if `script` returns None, by `resolve`."""
 
     def resolve_reply(prompt: Prompt) -> Reply:
         try:

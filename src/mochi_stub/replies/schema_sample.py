@@ -165,7 +165,7 @@ class _Sampler:
         return " ".join(islice(cycle(WORDS), start, start + words)).ljust(least, "m")[:most]
 
     def _patterned(self, pattern: str, path: str, least: int, most: int) -> str | None:
-        """Return a text for the pattern, preferably of `least` to `most` characters. Return None if none is found."""
+        """Return a text for the pattern, preferably of `least` to `most` characters, or None if no text is found."""
         longest = min(least, MAX_REPEATED)
         lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
         texts = (sample(pattern, pick, n) for n in lengths for pick in (self._picker(path), lambda _below: 0))
@@ -209,7 +209,7 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 
 
 def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
-    """Return a valid number. It is minimum + `offset` or, with a maximum, `offset` percent between the limits."""
+    """Return a valid number. It is minimum + `offset`. If there is a maximum, `offset` is in percent of the range."""
     low = _least(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, whole)
     high = -_least(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, whole)
     start = min(0, high) if low == -math.inf else low

@@ -24,7 +24,7 @@ TOO_LONG = (
 
 
 class TooLong(ValueError):
-    """The prompt exceeds the context and cannot be truncated. Its text is the message of the 400 response."""
+    """The prompt exceeds the context and cannot be truncated. The exception text is the message of the 400 response."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FittedPrompt:
 def fit_prompt(
     prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
 ) -> FittedPrompt:
-    """Truncate a prompt to `context` tokens (None: no limit), `before` of which are already used. Raises TooLong."""
+    """Truncate a prompt to `context` - `before` tokens. If `context` is None, there is no limit. Raises TooLong."""
     per_token = model.chars_per_token
     tokens = prompt_tokens(prompt, per_token) + before
     if context is None or tokens <= context:

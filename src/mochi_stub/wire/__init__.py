@@ -1,1 +1,1 @@
-"""HTTP APIs of the providers. Each wire decodes requests and encodes replies in the format of one provider."""
+"""HTTP APIs of the providers. Each subpackage decodes requests and encodes replies for one provider."""

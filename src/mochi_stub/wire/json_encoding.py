@@ -1,4 +1,4 @@
-"""Compact JSON and server-sent events. Ollama's wire uses `go_json` instead."""
+"""Compact JSON and server-sent events. The code for Ollama's API uses `go_json` instead."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def with_refusals(
     others: Mapping[str, Handler],
     refusal: Callable[[HttpError | ValidationError, Stub, Request], HttpResponse],
 ) -> Routes:
-    """Wrap all handlers so that `refusal` builds their error responses. `others` has handlers for other methods."""
+    """Wrap all handlers so that `refusal` builds their error responses. `others` handles other methods."""
 
     def wrapped(handler: Handler) -> Handler:
         def answer(stub: Stub, request: Request) -> Result:

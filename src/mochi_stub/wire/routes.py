@@ -1,4 +1,4 @@
-"""Route table of all wires, and Go's responses for unknown paths and methods.
+"""Route table of all provider APIs, and the responses of Ollama's Go web server for unknown paths and methods.
 
 OpenAI, Anthropic and Gemini share paths below `/v1`. A header, or the query parameter `key`, identifies the clients of
 Gemini and Anthropic. All other clients get OpenAI's responses.
@@ -60,7 +60,7 @@ def failure_answer(request: Request, failure: Failure) -> HttpResponse:
 
 
 def route(stub: Stub, request: Request) -> Result:
-    """Return the result of the matching handler. Without a handler, redirect a trailing slash or return 405 or 404."""
+    """Return the result of the matching handler. If no handler matches, return a redirect, a 405 or a 404."""
     path, method = request.path, request.method
     methods = ROUTES.get(path)
     if methods is None and path.endswith("/") and method in ROUTES.get(path[:-1], {}):
@@ -76,7 +76,7 @@ def route(stub: Stub, request: Request) -> Result:
 
 
 def preflight(request: Request) -> HttpResponse | None:
-    """Return the response to a CORS preflight request, which allows everything, or None for other requests."""
+    """Return a response that allows everything if this is a CORS preflight request, or None for other requests."""
     if request.method != "OPTIONS" or "origin" not in request.headers:
         return None
     requested = request.headers.get("access-control-request-headers", "*").encode("latin-1")

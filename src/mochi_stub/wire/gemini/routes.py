@@ -114,7 +114,7 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 
 class Candidates:
-    """Encoder of a reply. With `thoughts`, it includes the reasoning. Without `events`, a stream is a JSON array."""
+    """Encoder of a reply. If `thoughts`, it includes the reasoning. If not `events`, a stream is a JSON array."""
 
     def __init__(self, context: pipeline.GenerationContext, thoughts: bool, events: bool) -> None:
         self.context = context
@@ -156,7 +156,7 @@ class Candidates:
         return {"candidates": [candidate], **usage, **self.common_fields}
 
     def _usage(self) -> dict[str, int]:
-        """Return the field `usageMetadata`. In it, `candidatesTokenCount` includes the reasoning."""
+        """Return the value of `usageMetadata`. Its `candidatesTokenCount` includes the reasoning."""
         counts = self.context.usage
         return {
             "promptTokenCount": counts.input,

@@ -70,7 +70,7 @@ class ChatLines:
         )
 
     def whole(self) -> HttpResponse:
-        """Return the reply as one object. Without tools in the request, only native or scripted calls are included."""
+        """Return the reply as one object. If the request has no tools, only native or scripted calls are included."""
         reply = self.reply
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.unasked else []
         has_logprobs = self.top_logprobs is not None
@@ -99,7 +99,7 @@ class ChatLines:
         return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
 
     def _transition(self, thinking: bool, due: int) -> str:
-        """Return the lines that Ollama sends if `thinking` begins or ends, or an empty string if it is unchanged."""
+        """Return the lines that Ollama sends if thinking begins or ends here, or else an empty string."""
         if thinking is self.thinking:
             return ""
         self.thinking = thinking
@@ -115,7 +115,7 @@ class ChatLines:
         return line
 
     def _calls(self, calls: list[ToolCall]) -> str:
-        """Return the field `tool_calls`, or an empty string without calls. Missing IDs are generated."""
+        """Return the field `tool_calls`, or an empty string if there are no calls. Missing IDs are generated."""
         if not calls:
             return ""
         items = []
