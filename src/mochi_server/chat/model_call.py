@@ -31,7 +31,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 
 _MAX_ATTEMPTS = 8
-"""Maximum number of attempts. Each attempt after a refusal has another window size or a shorter prompt."""
+"""Maximum number of requests for one answer. After a rejected prompt, the prompt or the window size changes."""
 
 
 class _PromptRefused(Exception):

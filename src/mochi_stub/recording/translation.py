@@ -75,7 +75,7 @@ def get(value: Any, *path: str | int) -> Any:
 
 
 def _spread(reply: Reply, duration: int) -> Reply:
-    """Return the reply with a pace at which the reply takes `duration` nanoseconds."""
+    """Set the pace of the reply so that sending it takes `duration` nanoseconds."""
     parts: list[Part] = [
         replace(part, content=joined(part.content)) if isinstance(part, (Reasoning, Text)) else part
         for part in reply.parts

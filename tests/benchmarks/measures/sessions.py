@@ -2,9 +2,9 @@
 
 The time of a turn begins with the request and ends with the end of the stream. Only one turn runs at a time.
 
-The upstream answers at once and does not read its prompt. Its models have a very large context window, so that the
-server never shortens or compacts a prompt. The server therefore reads, sends and stores the whole history in each turn.
-The figures show the work of the server for the session and for the transfer of the prompt.
+The upstream answers at once, without processing the prompt that it receives. Its models have a very large context
+window, so that mochi-server never shortens or compacts a prompt: it reads, sends and stores the whole history in each
+turn. The figures therefore show only the work of mochi-server for the session and for the transfer of the prompt.
 
 The benchmark creates the sessions with the library, not over HTTP. All messages have the same length.
 """
