@@ -128,7 +128,7 @@ class _Subscriber:
         if self._is_fast:
             self._position = self._run.log.last
             call = EagerCall(self._receive(batch))
-            if call.is_done and self._run.state == "running":
+            if call.is_done and self._run.running:
                 return
             self._call = call
         self._wakeup.set_result(None)

@@ -162,7 +162,7 @@ class WindowRegistry:
     def step_down(self, model: ModelInfo) -> bool:
         """Halve the window after Ollama ran out of memory. Return False if no smaller window is possible."""
         entry = self._entry(model.name)
-        window = entry.override.window if entry.override else entry.window
+        window = self.size(model.name)
         if not self.dynamic or window is None or window // _GROWTH_FACTOR < _MIN_WINDOW:
             return False
         entry.before_reduction = (entry.window, entry.ceiling)
@@ -180,8 +180,7 @@ class WindowRegistry:
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         """Return the model's current window as a decision with the given reason."""
-        entry = self._entry(model.name)
-        window = entry.override.window if entry.override else entry.window or self._initial_window(entry, model)
+        window = self.size(model.name) or self._initial_window(self._entry(model.name), model)
         return WindowDecision(window, reason, model.context_length)
 
     def size(self, model: str) -> int | None:
