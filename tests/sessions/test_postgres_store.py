@@ -1,17 +1,20 @@
 """PostgreSQL store beyond the common contract: notifications, crash recovery, clocks and copies."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import anyio
 import psycopg
 import pytest
 
 from mochi_server.cli.store_copy import copy, find_problem, hash_of
-from mochi_server.errors import SessionBusy
+from mochi_server.errors import SessionBusy, SessionNotFound, StorageFailed
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
 from mochi_server.sessions.types import ImageReference, ToolCall
+from mochi_server.storage.postgres.pool import Database, fetch_one
+from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
 from mochi_server.storage.postgres.stores import PostgresStores
 from mochi_server.util.clock import timestamp
 from tests.benchmarks.database import turn_costs
@@ -26,6 +29,16 @@ async def open_stores(url: str) -> AsyncIterator[PostgresStores]:
         yield stores
     finally:
         await stores.aclose()
+
+
+@asynccontextmanager
+async def open_database(url: str) -> AsyncIterator[Database]:
+    opened = Database(url)
+    await opened.open()
+    try:
+        yield opened
+    finally:
+        await opened.aclose()
 
 
 @pytest.mark.slow
@@ -43,6 +56,19 @@ async def test_history_changed_by_another_process_is_read_anew(database: str) ->
         fresh.metadata.session_id = session_id
         await here.chats.create(fresh)
         assert contents(await there.chats.load(session_id)) == []
+
+
+@pytest.mark.slow
+async def test_session_in_transaction_of_frozen_process_can_be_deleted(database: str) -> None:
+    async with open_stores(database) as stores, open_database(database) as frozen:
+        session_id = (await stored_session(stores.chats, user("a"))).session_id
+        with suppress(StorageFailed):  # the database ends the transaction
+            async with frozen.transaction("freeze") as connection:
+                await fetch_one(connection, "SELECT 1 FROM sessions FOR UPDATE")
+                with anyio.fail_after(2 * SILENT_SECONDS):
+                    await stores.chats.delete(session_id)
+        with pytest.raises(SessionNotFound):
+            await stores.chats.load(session_id)
 
 
 @pytest.mark.slow

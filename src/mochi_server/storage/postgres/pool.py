@@ -3,19 +3,19 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor, AsyncPipeline
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from mochi_server.config import without_credentials
 from mochi_server.storage.postgres.errors import failure
 
 Row = tuple[Any, ...]
-Connection = AsyncConnection[Row]
+Parameters = Mapping[str, Any] | Sequence[Any] | None
 
 CONNECTIONS = 10
 """Maximum number of connections in the pool. Each process also has two dedicated connections."""
@@ -35,7 +35,10 @@ _OPTIONS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 5000,
 }
-_LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '15s'"
+_IDLE_SECONDS = 5  # after this time, the database ends an idle transaction, whose process is probably frozen
+_LIMITS = (
+    f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'"
+)
 _KEEPALIVES = (
     "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; "
     "SET tcp_user_timeout = '5s'"
@@ -43,6 +46,13 @@ _KEEPALIVES = (
 """Settings that let the database detect a lost client within seconds and release the locks of that client."""
 
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # psycopg repeats its warnings on every attempt to connect
+
+
+class Connection(AsyncConnection[Row]):
+    """Connection to the database."""
+
+    pipeline_block: AsyncPipeline | None = None
+    """Batch of statements of the current transaction, or None outside of transactions."""
 
 
 class Database:
@@ -55,6 +65,7 @@ class Database:
         self.reachable.set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
+            connection_class=Connection,
             min_size=1,
             max_size=CONNECTIONS,
             reconnect_timeout=0.5,
@@ -94,12 +105,17 @@ class Database:
     @asynccontextmanager
     async def transaction(self, operation: str) -> AsyncIterator[Connection]:
         """Provide a connection from the pool in a transaction. Statements are sent in batches to save round trips."""
-        async with self.connection(operation) as connection, connection.pipeline(), connection.transaction():
-            yield connection
+        async with self.connection(operation) as connection, connection.pipeline() as pipeline:
+            connection.pipeline_block = pipeline
+            try:
+                async with connection.transaction():
+                    yield connection
+            finally:
+                connection.pipeline_block = None
 
     async def connect(self) -> Connection:
         """Open a dedicated connection outside the pool. Raises ``psycopg.Error``."""
-        connection = await AsyncConnection.connect(self._url, **_OPTIONS)
+        connection = await Connection.connect(self._url, **_OPTIONS)
         try:
             await _configure(connection)
         except BaseException:
@@ -112,14 +128,22 @@ class Database:
             await self._pool.close(timeout=1)
 
 
-async def fetch_one(connection: Connection, statement: str, values: Mapping[str, Any] | None = None) -> Row | None:
+async def fetch_one(connection: Connection, statement: str, values: Parameters = None) -> Row | None:
     """Run a statement and return the first row of its result, or None if the result is empty."""
-    return await (await connection.execute(statement, values)).fetchone()
+    return await (await _run(connection, statement, values)).fetchone()
 
 
-async def fetch_all(connection: Connection, statement: str, values: Mapping[str, Any] | None = None) -> list[Row]:
+async def fetch_all(connection: Connection, statement: str, values: Parameters = None) -> list[Row]:
     """Run a statement and return all rows of its result."""
-    return await (await connection.execute(statement, values)).fetchall()
+    return await (await _run(connection, statement, values)).fetchall()
+
+
+async def _run(connection: Connection, statement: str, values: Parameters) -> AsyncCursor[Row]:
+    """Run a statement. End the batch, because the database counts idle time only between batches."""
+    cursor = await connection.execute(statement, values)
+    if connection.pipeline_block is not None:
+        await connection.pipeline_block.sync()
+    return cursor
 
 
 async def _configure(connection: Connection) -> None:

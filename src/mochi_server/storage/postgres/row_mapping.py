@@ -11,7 +11,7 @@ from mochi_server.sessions.search import normalized_text
 from mochi_server.sessions.serialization import decode, encode, normalize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
 from mochi_server.sessions.types import Message
-from mochi_server.storage.postgres.pool import Connection
+from mochi_server.storage.postgres.pool import Connection, fetch_all
 
 CACHE_BYTES = 128 * 1024 * 1024
 """Approximate memory limit of the cached histories."""
@@ -171,7 +171,7 @@ async def replace_tail(
 async def images_from(connection: Connection, session: int, start: int) -> list[str]:
     """Return the hashes of the images that the messages from position ``start`` reference, and lock the images."""
     statement = "SELECT DISTINCT sha256 FROM named_images WHERE session = %s AND position >= %s"
-    rows = await (await connection.execute(statement, [session, start])).fetchall()
+    rows = await fetch_all(connection, statement, [session, start])
     if rows:
         await connection.execute(_IMAGES_LOCK)
     return [row[0] for row in rows]
