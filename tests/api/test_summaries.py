@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import StubServer
+from mochi_stub import Machine, StubServer
 from mochi_stub.journal import Exchange
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Gate, Reply, Text, ToolCalls
@@ -148,6 +148,29 @@ def test_summary_is_separate_when_the_slot_was_used(tmp_path: Path) -> None:
         for session_id in (second, second, first, second):
             api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
         assert [is_separate(body) for body in summaries(stub, 4)] == [False, False, True, True]
+
+
+@pytest.mark.one_process("each server knows the prompts that it has sent")
+def test_summary_is_separate_when_the_slot_was_used_during_the_answer(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply([Text("Wait."), gate]) if prompt.user_text == "Hold on." else None
+
+    with (
+        StubServer(speed=0, resolve=resolve, machine=Machine(parallel=2)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        first, second = (api.create_session("mochi")["session_id"] for _ in range(2))
+        with api.open_stream(first, "Hold on.") as events:
+            next(event for event in events if event.type == "content_delta")
+            api.send_message(second, "My cat is called Otto.")
+            gate.open()
+            list(events)
+        for session_id in (second, first):
+            api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        assert [is_separate(body) for body in summaries(stub, 2)] == [False, True]
 
 
 @pytest.mark.one_process("each server knows the prompts that it has sent")

@@ -176,12 +176,12 @@ class ModelCall:
                         self._publish(events)
 
             try:
-                await self._client.post_chat(payload, receive)
+                number = await self._client.post_chat(payload, receive)
             except OllamaError as error:
                 if request.answering or not (is_context_refusal(error) or is_out_of_memory(error)):
                     raise
                 raise _PromptRefused(error) from error
-        self._client.slots.record(Exchange(self._session_id, payload, prompt.history, answer_id, tokens))
+        self._client.slots.record(Exchange(self._session_id, payload, prompt.history, answer_id, tokens), number)
 
     async def _state_of(self, request: TrackedRequest) -> str:
         """Return the status of a waiting request: ``queued``, ``loading_model`` or ``processing_prompt``.

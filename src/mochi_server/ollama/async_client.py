@@ -125,16 +125,19 @@ class AsyncOllamaClient:
             self._tasks.add(self._windows)
             self._windows.add_done_callback(self._tasks.discard)
 
-    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
+    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> int:
         """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``. Cancelling stops Ollama.
+
+        Return the number of the request, for ``SlotPrompts.record``.
 
         Raises:
             OllamaUnreachable: Ollama cannot be reached.
             OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
         """
         self._windows = None  # the request may load a model
-        self.slots.discard(payload["model"])
+        number = self.slots.begin(payload["model"])
         await self._transport.post("/api/chat", payload, on_lines)
+        return number
 
     async def chat_stream(
         self,

@@ -27,17 +27,24 @@ class SlotPrompts:
 
     def __init__(self) -> None:
         self._exchanges: dict[str, Exchange] = {}
+        self._requests: dict[str, int] = {}
 
-    def record(self, exchange: Exchange) -> None:
-        self._exchanges[qualified_name(exchange.payload["model"])] = exchange
+    def begin(self, model: str) -> int:
+        """Discard the exchange of ``model``, and return the number of the request that is about to be sent to it."""
+        name = qualified_name(model)
+        self._exchanges.pop(name, None)
+        self._requests[name] = self._requests.get(name, 0) + 1
+        return self._requests[name]
+
+    def record(self, exchange: Exchange, request: int) -> None:
+        """Record an exchange, unless another request was sent to the model after the one numbered ``request``."""
+        name = qualified_name(exchange.payload["model"])
+        if request == self._requests.get(name):
+            self._exchanges[name] = exchange
 
     def get(self, model: str) -> Exchange | None:
         """Return the exchange that Ollama still has in the slot of ``model``, or None."""
         return self._exchanges.get(qualified_name(model))
-
-    def discard(self, model: str) -> None:
-        """Discard the exchange of ``model``. Call this before each other request to the model."""
-        self._exchanges.pop(qualified_name(model), None)
 
     def discard_session(self, session_id: str) -> None:
         """Discard the exchanges of a session that is about to be deleted."""

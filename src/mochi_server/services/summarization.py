@@ -194,13 +194,13 @@ class SummarizationService:
         ]
         format = ConversationSummary.model_json_schema()
         try:
-            summary = await self._request_summary(
+            summary, number = await self._request_summary(
                 {**exchange.payload, "format": format, "options": {**options, "num_predict": _ANSWER_TOKENS}}, messages
             )
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
             return None
-        self.client.slots.record(exchange)
+        self.client.slots.record(exchange, number)
         return summary
 
     async def _request_separately(
@@ -218,18 +218,25 @@ class SummarizationService:
             format=ConversationSummary.model_json_schema(),
             keep_alive=session.metadata.keep_alive,
         )
-        return await self._request_summary(payload, messages)
+        summary, _ = await self._request_summary(payload, messages)
+        return summary
 
-    async def _request_summary(self, payload: Mapping[str, Any], messages: Sequence[Any]) -> ConversationSummary:
-        """Request a summary. If it is invalid, retry once with the error. Raise ``OllamaError`` if the retry fails."""
+    async def _request_summary(
+        self, payload: Mapping[str, Any], messages: Sequence[Any]
+    ) -> tuple[ConversationSummary, int]:
+        """Request a summary. If it is invalid, retry once with the error. Raise ``OllamaError`` if the retry fails.
+
+        Return the summary and the number of the last request.
+        """
         messages, error = list(messages), ""
         for _ in range(_TRIES):
             lines: list[Line] = []
-            await self.client.post_chat({**payload, "messages": messages}, lines.extend)
+            number = await self.client.post_chat({**payload, "messages": messages}, lines.extend)
             answer = merge_chunks([read_response(line) for line in lines]).message
             content = "" if answer.get("tool_calls") else answer["content"]
             try:
-                return ConversationSummary.model_validate_json(content[content.find("{") : content.rfind("}") + 1])
+                json = content[content.find("{") : content.rfind("}") + 1]
+                return ConversationSummary.model_validate_json(json), number
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
