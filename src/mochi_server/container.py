@@ -22,6 +22,7 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.mcp.manager import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.openai.completions import Completions, EphemeralConversations, TurnBackend
 from mochi_server.services.compare import CompareService
@@ -44,7 +45,8 @@ class Services:
     """Services of one server. Open and close them on the same event loop."""
 
     def __init__(self, settings: MochiServerSettings) -> None:
-        self.metrics = metrics = Metrics()
+        speeds = PromptSpeeds()
+        self.metrics = metrics = Metrics(speeds)
         self.client = client = AsyncOllamaClient(
             settings.ollama_host,
             tracker=RequestTracker(metrics.first_token),
@@ -64,7 +66,7 @@ class Services:
         tools_dir = settings.resolved(settings.tools_dir)
         self.mcp = McpServers(tools_dir, reserved=[NAME])
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
-        self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools)
+        self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools, speeds)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,
             output_limit=settings.tool_output_limit_chars,

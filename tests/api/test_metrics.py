@@ -6,8 +6,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.telemetry.metrics import Metrics
-from mochi_stub import StubServer
+from mochi_stub import Machine, StubServer
 from mochi_stub.models.catalogue import Model
 from tests.support.api import Api, error_of
 from tests.support.holding import GatedStub
@@ -46,6 +47,27 @@ def read(api: Api, path: str = "/metrics") -> Samples:
         for family in text_string_to_metric_families(response.text)
         for s in family.samples
     )
+
+
+def test_evaluated_prompt_tokens_are_estimated_from_durations(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0, machine=Machine(parallel=1, prompt_speed=10_000)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        statuses = []
+        for text in ("My boat is called Wanda. " * 40, "And my cat is called Otto."):
+            api.send_message(session_id, text)
+            statuses.append(api.ok(api.http.get(f"/sessions/{session_id}/status"))["prompt_evaluation"])
+        evaluated = [e.evaluated_tokens for e in stub.exchanges() if e.path == "/api/chat"]
+        seconds = sum(message.get("prompt_eval_duration", 0) for message in api.messages(session_id)) / 1e9
+        seen = read(api)
+    assert [status["evaluated_tokens"] for status in statuses] == evaluated
+    assert statuses[1]["evaluated_tokens"] < statuses[1]["prompt_eval_count"] / 2
+    assert seen["mochi_evaluated_prompt_tokens_total{model=mochi:latest}"] == sum(n or 0 for n in evaluated)
+    assert seen["mochi_turn_prompt_evaluation_seconds_count{}"] == 2
+    assert seen["mochi_turn_prompt_evaluation_seconds_sum{}"] == pytest.approx(seconds)
 
 
 def test_turn_metrics_have_tokens_and_first_token_time(private_api: Api) -> None:
@@ -152,7 +174,7 @@ def test_two_servers_in_one_process_have_own_metrics(
 
 
 def test_unknown_names_do_not_add_labels_without_limit() -> None:
-    metrics = Metrics()
+    metrics = Metrics(PromptSpeeds())
     for number in range(1000):
         metrics.first_token(f"model-{number}", 1)
         metrics.request_ended(f"METHOD{number}", 200, None)
@@ -162,8 +184,8 @@ def test_unknown_names_do_not_add_labels_without_limit() -> None:
 
 
 def test_metric_names_have_prefix_and_unit() -> None:
-    assert [name for name, kind, _, _ in Metrics().described if not name.startswith("mochi_")] == []
-    for name, kind, _, text in Metrics().described:
+    assert [name for name, kind, _, _ in Metrics(PromptSpeeds()).described if not name.startswith("mochi_")] == []
+    for name, kind, _, text in Metrics(PromptSpeeds()).described:
         assert (kind == "counter") == name.endswith("_total")
         assert (kind == "histogram") == name.endswith("_seconds")
         assert text.endswith(".")

@@ -253,7 +253,7 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
 
     status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
 
-    usage = answer["context_window"]["usage_tokens"]
+    usage, stored = answer["context_window"]["usage_tokens"], api.messages(session_id)[-1]
     assert status == {
         "session_id": session_id,
         "model": "mochi",
@@ -267,6 +267,11 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
             "manual_override_session_id": None,
             "usage_tokens": usage,
             "usage_ratio": round(usage / 8192, 4),
+        },
+        "prompt_evaluation": {
+            "prompt_eval_count": stored["prompt_eval_count"],
+            "prompt_eval_duration": stored["prompt_eval_duration"],
+            "evaluated_tokens": stored["prompt_eval_count"],
         },
         "tools_enabled": True,
         "active_tools": ["now"],

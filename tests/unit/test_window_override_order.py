@@ -8,6 +8,7 @@ import pytest
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, build_services
 from mochi_server.errors import StorageFailed
+from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions
@@ -37,7 +38,7 @@ def services(private_stub: StubServer, tmp_path: Path) -> Services:
 async def create_service(services: Services) -> tuple[SessionService, FailingStore, WindowRegistry, str]:
     """Return the service over a failing store, and a session."""
     store, windows = FailingStore(), WindowRegistry()
-    sessions = SessionService(store, services.client, windows, services.prompts, services.tools)
+    sessions = SessionService(store, services.client, windows, services.prompts, services.tools, PromptSpeeds())
     session = await sessions.create(SessionCreationOptions(model=MODEL))
     return sessions, store, windows, session.session_id
 

@@ -258,6 +258,25 @@ class WindowStatus(BaseModel):
         )
 
 
+class PromptEvaluation(BaseModel):
+    """Evaluation of the prompt of the last answer. ``prompt_eval_duration`` is in nanoseconds."""
+
+    prompt_eval_count: int = Field(description="Number of tokens of the prompt.")
+    prompt_eval_duration: int = Field(description="Time to evaluate the part of the prompt that was not cached.")
+    evaluated_tokens: int = Field(description="Estimated number of tokens that were not cached.")
+
+    @classmethod
+    def of(cls, state: SessionState) -> "PromptEvaluation | None":
+        answer = last_answer(state.session.history)
+        if answer is None or state.evaluated_tokens is None:
+            return None
+        return cls(
+            prompt_eval_count=answer["prompt_eval_count"],
+            prompt_eval_duration=answer["prompt_eval_duration"],
+            evaluated_tokens=state.evaluated_tokens,
+        )
+
+
 class SessionStatus(BaseModel):
     """State of a session: its context window, tools, agents and summary."""
 
@@ -265,6 +284,7 @@ class SessionStatus(BaseModel):
     model: str
     message_count: int
     context_window: WindowStatus
+    prompt_evaluation: PromptEvaluation | None = Field(description="Null if Ollama reported no evaluation.")
     tools_enabled: bool
     active_tools: list[str]
     execution_policy: str
@@ -283,6 +303,7 @@ class SessionStatus(BaseModel):
             model=session.model,
             message_count=len(session.history),
             context_window=WindowStatus.of(state),
+            prompt_evaluation=PromptEvaluation.of(state),
             tools_enabled=bool(tools.tools or tools.tool_group),
             active_tools=state.active_tools,
             execution_policy=tools.execution_policy.value,

@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_server import errors
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import ManualWindow, WindowRegistry
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.history_edits import edited, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, last_answer
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import SessionCreationOptions, ToolSettings
 from mochi_server.tools.registry import ToolRegistry
@@ -29,6 +31,8 @@ class SessionState:
     """Manual window of the model, which any session with this model may have set."""
     active_tools: list[str]
     """Names of the enabled tools, including the tools of the enabled group."""
+    evaluated_tokens: int | None
+    """Estimated number of prompt tokens that Ollama evaluated for the last answer, or None if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class SessionService:
     windows: WindowRegistry
     prompts: SystemPromptService
     tools: ToolRegistry
+    speeds: PromptSpeeds
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
         """Create a session. Raise ``ModelNotFound``, ``OllamaUnreachable`` or ``PromptNotFound``."""
@@ -119,10 +124,11 @@ class SessionService:
         session = await self.store.load(session_id)
         override = self.windows.override_of(session.model)
         tools = await self._active_tools(session.metadata.tool_settings)
-        try:
-            return SessionState(session, await self.client.find_model(session.model), override, tools)
-        except (errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
-            return SessionState(session, None, override, tools)
+        evaluated = self.speeds.evaluated_tokens(last_answer(session.history) or {})
+        model: ModelInfo | None = None
+        with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
+            model = await self.client.find_model(session.model)
+        return SessionState(session, model, override, tools, evaluated)
 
     async def _active_tools(self, settings: ToolSettings) -> list[str]:
         if settings.tool_group is None:

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from mochi_server import __version__
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolNotFound
 from mochi_server.ollama.payloads import qualified_name
+from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.sessions.types import Message
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -26,7 +27,9 @@ _TOOL_OUTCOMES = {ToolExecutionDenied.code: "denied", ConfirmationTimeout.code: 
 class Metrics:
     """Metrics of one server, in a registry of their own. They may be used on one event loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, speeds: PromptSpeeds) -> None:
+        """``speeds`` estimates how many tokens of a prompt were evaluated."""
+        self._speeds = speeds
         self.registry = CollectorRegistry()
         self.described: list[tuple[str, str, tuple[str, ...], str]] = []
         """Name, kind, labels and description of each metric, for the documentation."""
@@ -38,6 +41,10 @@ class Metrics:
         self._requests = new(Counter, "model_requests", "Complete answers of models, including summaries.", "model")
         text = "Ollama's token counts: `in` for prompts, `out` for answers."
         self._tokens = new(Counter, "tokens", text, "model", "direction")
+        text = "Prompt tokens that were not in Ollama's cache, estimated from Ollama's evaluation times."
+        self._evaluated = new(Counter, "evaluated_prompt_tokens", text, "model")
+        text = "Time that Ollama needed to evaluate the prompts of a turn."
+        self._evaluation = new(Histogram, "turn_prompt_evaluation_seconds", text, buckets=_FIRST_TOKEN)
         text = "Time from a model request to the first token of its answer."
         self._first_token = new(Histogram, "time_to_first_token_seconds", text, "model", buckets=_FIRST_TOKEN)
         text = "Load times of models for which a request had to wait."
@@ -70,9 +77,12 @@ class Metrics:
         self._store.set_function(store)
 
     def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
-        """Count an ended turn, its duration, the tool results in its stored messages and its error code."""
+        """Count an ended turn, its duration, the prompt evaluation and tool results of its messages, and its error."""
         self._turns.labels(outcome).inc()
         self._turn_seconds.observe(seconds)
+        durations = [message.get("prompt_eval_duration") for message in messages]
+        if any(duration is not None for duration in durations):
+            self._evaluation.observe(sum(map(_number, durations)) * _NANO)
         self.tool_calls_ended(messages)
         if error is not None:
             self._errors.labels(error, "turn").inc()
@@ -89,6 +99,7 @@ class Metrics:
         self._requests.labels(model).inc()
         for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
             self._tokens.labels(model, direction).inc(_number(last.get(name)))
+        self._evaluated.labels(model).inc(self._speeds.observe(last) or 0)
         if (seconds := _number(last.get("load_duration")) * _NANO) >= _MIN_LOAD_SECONDS:
             self._loads.labels(model).observe(seconds)
 
