@@ -1,4 +1,4 @@
-"""The latest prompt and answer of each model, which Ollama still has in its cache (the model's slot)."""
+"""Latest prompt and answer of each model. Ollama still has both in the model's prompt cache (the slot)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Exchange:
 
 
 class SlotPrompts:
-    """Latest exchange of each model. A new request to a model overwrites its slot, so the exchange is discarded."""
+    """Latest exchange of each model. An exchange is discarded before a new request overwrites the model's slot."""
 
     def __init__(self) -> None:
         self._exchanges: dict[str, Exchange] = {}

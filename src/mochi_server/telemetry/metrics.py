@@ -84,7 +84,10 @@ class Metrics:
                 self._calls.labels(*self._tool_labels(message)).inc()
 
     def response_ended(self, last: Mapping[str, Any]) -> None:
-        """Count a model's answer, its tokens and its load time. ``last`` is the last line of Ollama's response."""
+        """Count a model's answer and its tokens, and record the model's load time.
+
+        ``last`` is the last line of Ollama's response.
+        """
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
@@ -122,7 +125,10 @@ class Metrics:
 
 
 def _label(name: str, known: set[str]) -> str:
-    """Return ``name``, or `other` if ``known`` is full. The limit exists because each label value uses memory."""
+    """Return ``name`` as a label value, or "other" for a new name if ``known`` has the maximum number of names.
+
+    The number of names is limited, because each label value uses memory.
+    """
     if name not in known and len(known) >= _MAX_NAMES:
         return _OTHER
     known.add(name)
