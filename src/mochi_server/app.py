@@ -24,8 +24,9 @@ from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 
 
 def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = False, **overrides: Any) -> FastAPI:
-    """Return the ASGI application. ``overrides`` maps names of settings to values that replace all other sources.
+    """Return the ASGI application.
 
+    ``overrides`` are settings by name. They take precedence over ``settings`` and environment variables.
     If ``insecure`` is true, API keys are optional. Raises ``pydantic.ValidationError`` for invalid settings.
     """
     if settings is None:
@@ -86,7 +87,11 @@ class _App(FastAPI):
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
-    """Return the middleware, outermost first. Web pages can only read errors of middleware that follows CORS."""
+    """Return the middleware, outermost first.
+
+    Browsers let a web page read an error response only if the response has CORS headers. Only responses of middleware
+    after ``CORSMiddleware`` have these headers.
+    """
     origins = settings.allowed_origins
     hosts = [Middleware(CheckMiddleware, check=host_check(origins))] if is_loopback(settings.host) else []
     return [

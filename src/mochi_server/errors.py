@@ -1,6 +1,6 @@
-"""All errors that a client can receive: class, code, HTTP status and cause.
+"""All errors that a client can receive. Each class has an error code, an HTTP status and a description of the cause.
 
-``SessionTaken`` and ``StorageUnavailable`` share the code and the status of their base classes.
+``SessionTaken`` and ``StorageUnavailable`` inherit these attributes from their base classes.
 """
 
 import json
@@ -221,7 +221,7 @@ class StorageFailed(MochiError):
 
 
 class StorageBusy(MochiError):
-    """The storage is busy. Nothing was changed, so the client can repeat the request. ``reason`` is a sentence."""
+    """The storage is busy. Nothing was changed, so the client can repeat the request. ``reason`` is the cause."""
 
     code, status, cause = "STORAGE_BUSY", 503, "Another process or request has locked the session files."
 
@@ -257,7 +257,7 @@ class ShuttingDown(MochiError):
 
 
 class NotReady(MochiError):
-    """New turns cannot be run or stored. ``reason`` is a sentence that clients can read without an API key."""
+    """The server cannot store new turns. ``reason`` is a sentence. Clients without an API key also receive it."""
 
     code, status, cause = "NOT_READY", 503, "The server cannot store sessions now."
 

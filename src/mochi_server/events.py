@@ -29,7 +29,7 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """A tool call starts. It needs no approval."""
+    """A tool call that needs no approval starts."""
 
     tool_name: str
     arguments: dict[str, Any]
@@ -39,7 +39,10 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ToolConfirmationRequired:
-    """A call waits for approval. Send a decision to ``confirm-tool``. ``agent_name`` is the calling agent, if any."""
+    """A tool call waits for approval. Send the decision to ``confirm-tool``.
+
+    ``agent_name`` is set if an agent made the call.
+    """
 
     tool_name: str
     arguments: dict[str, Any]
@@ -96,7 +99,7 @@ class AgentPlanning:
 class AgentExecution(AgentPlanning):
     """A piece of the agent's answer while it executes its plan.
 
-    Empty content ends an answer that only announced the next step. Another answer follows.
+    An event with empty ``content`` means that the agent only announced its next step. Another answer follows.
     """
 
     type: ClassVar[str] = "agent_execution"
@@ -104,7 +107,7 @@ class AgentExecution(AgentPlanning):
 
 @dataclass(frozen=True, slots=True)
 class AgentToolCalled:
-    """The agent starts a tool call. ``call_index`` counts the calls of this agent run."""
+    """The agent starts a tool call. ``call_index`` numbers the calls of one agent run, starting at 0."""
 
     agent_name: str
     tool_name: str
@@ -184,7 +187,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ContextCompacted:
-    """Parts of the history were left out of the prompt. The fields count them. The stored session is complete."""
+    """Old messages were left out of the prompt, or tool results were shortened. The stored session is complete."""
 
     dropped_messages: int
     trimmed_tool_results: int

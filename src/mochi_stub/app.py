@@ -26,7 +26,10 @@ MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without 
 
 @dataclass(frozen=True)
 class App:
-    """Request handler of the stub. It tries `replay` before the routes. `speed` divides all delays; 0 removes them."""
+    """Request handler of the stub. `replay` is called first. If it returns None, a route handles the request.
+
+    All delays are divided by `speed`. If `speed` is 0, there are no delays.
+    """
 
     stub: Stub
     replay: Callable[[Stub, Request], Result | None]
@@ -53,7 +56,7 @@ class App:
 
 @dataclass
 class ExchangeHandler:
-    """Sender of the response to one request. It caches reusable responses. Their key is the request and `cache_key`."""
+    """Sender of the response to one request. Reusable responses are cached under the request and `cache_key`."""
 
     writer: ResponseWriter
     record: JournalEntry
@@ -65,7 +68,7 @@ class ExchangeHandler:
     lease: Lease | None = None
 
     async def send(self, result: Result | CachedReply) -> None:
-        """Send a result to the client, then close its journal entry and release its model."""
+        """Send a result to the client, then close the journal entry of the request and release the loaded model."""
         try:
             if isinstance(result, ScheduledResult):
                 result = await self._after_load(result)
@@ -117,7 +120,7 @@ class ExchangeHandler:
             self.entries.add(CachedReply(answer, fields, self.record.chunks, generation.evaluation), *self.cache_key)
 
     async def _play(self, generation: Generation) -> None:
-        """Send each piece of the reply at its planned time. If the request is not streamed, send one body last."""
+        """Stream the pieces of the reply at their planned times. Without streaming, send the whole body at the end."""
         encoder, stream = generation.encoder, generation.stream
         end = planned_end(generation.reply) if self.speed else 0
         async with aclosing(paced(pieces(generation.reply), self.speed, end)) as batches:

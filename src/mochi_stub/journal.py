@@ -45,7 +45,8 @@ class Exchange:
     Attributes:
         body: Parsed JSON body. None if there is no body or it is not JSON.
         status: HTTP status, 0 until the response starts.
-        outcome: "cancelled" if the client disconnected or the server stopped, "failed" if the reply has an error.
+        outcome: "running", "finished", "cancelled" (the client disconnected or the server stopped), or "failed" (the
+            response is incomplete or contains an error).
         chunks: Number of content chunks in the streamed reply.
         size: Size of the request body in bytes.
         rule: Name of the rule that selected the reply, for example a trigger of the configuration.

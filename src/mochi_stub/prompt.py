@@ -63,7 +63,7 @@ class Prompt:
 
     @cached_property
     def last_user(self) -> int:
-        """Index of the latest user message in `messages`, or -1 without user messages."""
+        """Index of the latest user message in `messages`, or -1 if there are no user messages."""
         return max((index for index, message in enumerate(self.messages) if message.role == "user"), default=-1)
 
     @property
@@ -73,7 +73,7 @@ class Prompt:
 
     @property
     def user_text(self) -> str:
-        """Text of the latest user message, or "" without user messages."""
+        """Text of the latest user message, or "" if there are no user messages."""
         return self.messages[self.last_user].content if self.last_user >= 0 else ""
 
 
@@ -100,7 +100,7 @@ def counted_text(prompt: Prompt) -> str:
 
 
 def counted_text_of(message: Message) -> str:
-    """Return the text of a message that counts as prompt tokens: its content, and names and arguments of tool calls."""
+    """Return the content of a message, and the names and arguments of its tool calls. These count as prompt tokens."""
     return message.content + "".join(f"{call.name}{dumps(dict(call.arguments))}" for call in message.tool_calls)
 
 

@@ -1,4 +1,7 @@
-"""Pytest plugin with the fixture `mochi_stub`. Every test run loads it, so it imports the server only on use."""
+"""Pytest plugin with the fixture `mochi_stub`.
+
+pytest loads the plugin in every test run, so the server is imported only when a test uses the fixture.
+"""
 
 from __future__ import annotations
 

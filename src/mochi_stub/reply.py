@@ -33,7 +33,10 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class Text:
-    """Text, split into chunks like `Reasoning`. `logprobs` has an entry per chunk; if empty, the stub generates it."""
+    """Text of the reply. A string is split into chunks. In a sequence of strings, each item is one chunk.
+
+    `logprobs` has one entry for each chunk. If `logprobs` is empty, the stub generates the log probabilities.
+    """
 
     content: Content
     logprobs: tuple[Logprob, ...] = ()
@@ -48,7 +51,10 @@ class ToolCalls:
 
 @dataclass(frozen=True)
 class Failure:
-    """Error of the model. Before the first chunk, the stub sends an HTTP error; later, an error in the stream."""
+    """Error of the model.
+
+    If the stub has not sent a chunk yet, it sends an HTTP error. Otherwise, it sends an error in the stream.
+    """
 
     message: str
     status: int = 500
@@ -100,7 +106,8 @@ class Pace:
     Attributes:
         characters: Characters per chunk. None means five words.
         characters_per_second: Speed of the text. If it is infinite, only pauses take time.
-        jitter: Largest share of its delay by which a chunk is sent early, from 0 to 1. The last chunk is on time.
+        jitter: Maximum fraction of a chunk's delay by which the chunk is sent early, from 0 to 1.
+            The last chunk is never early.
     """
 
     characters: int | None = None

@@ -49,8 +49,8 @@ The option `--help` lists all options.
 
 A measurement uses three programs on one machine. The load generator sends requests to a server. The server sends its
 own requests to the [upstream](glossary.md#upstream), a program in place of Ollama that sends the same bytes as Ollama.
-Each program is a separate process. The table lists the servers that are compared. Each round measures them in a
-different order.
+Each program is a separate process. The table lists the servers that are compared. If a measurement has several rounds,
+each round measures the servers in a different order.
 
 | Name in the tables | Server between the load generator and the upstream |
 |---|---|
@@ -60,15 +60,15 @@ different order.
 | peer | {PEER.name}, a proxy that anyone can install |
 | direct | no server: the load generator sends its requests to the upstream |
 
-- The two relays have no sessions, files, limits or resuming.
+- The two relays store nothing, have no limits, and cannot resume a stream.
 - The CPU time of a server is the user and system time of its process, including all threads.
 - `p50` is the median, and `p99` is the 99th percentile.
 - *Peer relative to this server* is a ratio: the figure of the peer divided by the figure of mochi-server.
 - The profiles show in which modules and functions mochi-server spends its time. The profiler py-spy samples the threads
   that hold Python's global interpreter lock. If a function calls C code, the profile adds the time of the C code to
   this function. Therefore the share of the event loop includes the time for waking up and reading from sockets. The
-  share of `send` includes the time for writing to sockets.
-- In a profile, *Python's own* is the standard library.
+  share of the function `send` includes the time for writing to sockets.
+- In a profile, *Python's own* is the time in Python's standard library.
 """
 _NO_REASON = "The reason is not known yet."
 

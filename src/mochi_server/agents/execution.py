@@ -48,7 +48,8 @@ class AgentExecutionService:
     async def execute(self, task: AgentTask, publish: Publish = lambda _: None) -> AgentResult:
         """Run an agent, publish its events and return its result.
 
-        The result contains errors of Ollama, models and tools. On cancellation, the service stores completed messages.
+        If a ``MochiError`` ends the task, the result contains the error as ``failure``. If the task is cancelled, the
+        service stores the messages that are complete.
         """
         mapper = AgentEventMapper(task.agent.name, task.instruction, task.call_id)
         messages: Sequence[Message] = ()
@@ -102,7 +103,10 @@ class AgentExecutionService:
             raise
 
     async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
-        """Return the name and details of the agent's model, or of the task's model if the first is not installed."""
+        """Return the name and details of the model to use for the task.
+
+        If the agent has no model, or the agent's model is not installed, the model of ``task`` is used.
+        """
         if task.agent.model is not None:
             try:
                 return task.agent.model, await self.client.find_model(task.agent.model)
@@ -112,7 +116,7 @@ class AgentExecutionService:
 
 
 class _PhasePublishers:
-    """Publish functions for an agent and its two phases."""
+    """Functions that publish events: one for the agent as a whole and one for each of its two phases."""
 
     def __init__(self, mapper: AgentEventMapper, publish: Publish) -> None:
         self.publish = publish

@@ -1,4 +1,4 @@
-"""Registry of the agents of a server. User code is imported in threads."""
+"""Registry of the agents of a server. The Python tools of the agents are imported in worker threads."""
 
 import asyncio
 from functools import partial

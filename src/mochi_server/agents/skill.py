@@ -73,7 +73,7 @@ def _split(text: str) -> tuple[dict[str, object], str]:
 
 
 def _text(fields: dict[str, object], name: str) -> str | None:
-    """Return the text of a field, or None if it is missing or blank."""
+    """Return the text of a field, or None if the field is missing or blank."""
     value = fields.get(name)
     if value is None:
         return None

@@ -18,7 +18,7 @@ class DenyAllApprover:
     policy: ToolExecutionPolicy
 
     def request(self, _: BoundCall) -> None:
-        """Return None, because no client can decide."""
+        """Return None. The call is then denied, because no client can approve the call."""
 
     async def requires_approval(self, tool: Tool) -> bool:
         return needs_approval(self.policy, tool)

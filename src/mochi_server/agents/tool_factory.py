@@ -130,7 +130,7 @@ class AgentToolbox:
 
 
 class _CallRejected(Exception):
-    """A call cannot start an agent. The message is for the model."""
+    """Error for a tool call that cannot start an agent. The model receives the message as the result of the call."""
 
     def __init__(self, message: str, code: str = ToolExecutionFailed.code) -> None:
         super().__init__(message)

@@ -25,7 +25,7 @@ class Confirmation:
 
     session_id: str
     bound: BoundCall
-    """Tool call to run. The client's decision may replace its arguments."""
+    """Tool call to run. The client's decision may replace the arguments of the call."""
     timeout: float
     broker: "ConfirmationBroker"
     agent_name: str | None = None
@@ -51,7 +51,11 @@ class Confirmation:
         self.broker.close(self)
 
     def decide(self, decision: Decision) -> None:
-        """Apply the client's decision. Raise ``ValidationFailed`` if its arguments do not match the tool's schema."""
+        """Apply the client's decision.
+
+        Raises:
+            ValidationFailed: The decision contains edited arguments that do not match the tool's schema.
+        """
         if decision.approved and decision.arguments is not None and self.bound.tool is not None:
             edited = BoundCall.of(replace(self.call, arguments=decision.arguments), self.bound.tool)
             if edited.refusal is not None:
@@ -100,7 +104,11 @@ class ConfirmationBroker:
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
-        """Close a confirmation. If it was decided or timed out, retain it, so that late decisions get a clear error."""
+        """Close a confirmation.
+
+        A confirmation that was decided or timed out is retained, so that a later decision fails with
+        ``ConfirmationResolved`` or ``ConfirmationTimeout``.
+        """
         self._waiting.pop(confirmation.confirmation_id, None)
         if confirmation.state != "waiting":
             self._ended[confirmation.confirmation_id] = confirmation

@@ -18,7 +18,10 @@ from mochi_server.sessions.images import images_of
 from mochi_server.sessions.types import Message
 
 _MAX_ATTEMPTS = 8
-"""Maximum number of attempts. Each refusal by Ollama contains a token count that improves the next estimate."""
+"""Maximum number of attempts to get a summary.
+
+If Ollama refuses an attempt as too long, the token count in its error improves the estimate for the next attempt.
+"""
 
 INSTRUCTION = (
     "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
@@ -87,7 +90,10 @@ class Compactor:
 
 
 def _slices(history: Sequence[Message], start: int, end: int, fits: Callable[[str], bool]) -> list[str]:
-    """Join the messages from ``start`` to ``end`` into texts that fit the window. Cut the middle of long messages."""
+    """Join the messages from ``start`` to ``end`` (exclusive) into as few texts as possible.
+
+    ``fits`` returns whether a text fits into the context window. The middle of a message that does not fit is cut out.
+    """
     texts: list[str] = []
     for message in history[start:end]:
         line = _line(message)

@@ -1,6 +1,7 @@
 """Event log of a run. Events are numbered from 1.
 
-Each event is encoded once and stored as a line in one buffer. One buffer is less work for the garbage collector.
+Each event is encoded once and stored as a line in one buffer. A single buffer is less work for the garbage
+collector than one object per event.
 """
 
 from array import array
@@ -42,15 +43,15 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class EventLog:
-    """Event log of limited size. When it is full, the joined text of the older half of the events replaces them."""
+    """Event log of limited size. When the log is full, a snapshot of the text replaces the older half of the events."""
 
     last: int = 0
     """Number of the latest event."""
     _lines: bytearray = field(default_factory=bytearray)
     _ends: "array[int]" = field(default_factory=lambda: array("Q"))
-    """Byte offset in ``_lines`` after each line and its line feed."""
+    """For each line in ``_lines``, the byte offset at which the next line begins."""
     _dropped: int = 0
-    """Number of the last event that the snapshot replaces, or 0."""
+    """Number of the last event that the snapshot replaces, or 0 if there is no snapshot."""
     _content: str = ""
     _thinking: str = ""
 
@@ -75,7 +76,10 @@ class EventLog:
         return Batch(first, lines)
 
     def after(self, position: int) -> Batch | None:
-        """Return the events after number ``position``, or None if none exist. A snapshot replaces dropped events."""
+        """Return a batch of the events that follow event number ``position``, or None if there are no such events.
+
+        If some of these events are dropped, return only the snapshot that replaces them.
+        """
         if position >= self.last:
             return None
         if position < self._dropped:

@@ -13,12 +13,15 @@ from mochi_server.sessions.types import Message
 
 
 def key_digest(session_id: str, key: str) -> str:
-    """Return the digest that a user message stores for ``key``. The same key has another digest in each session."""
+    """Return the digest that a user message stores for ``key``. The digest of a key differs between sessions."""
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
 def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnRequest:
-    """If the last stored turn has the key of ``request``, return a request that replays it, else return ``request``.
+    """Return a request that repeats the last stored turn if ``request`` has the same key, else return ``request``.
+
+    The returned request does not store the user message again. If the stored answer is complete, the request replays
+    it, else the model answers the user message again.
 
     Raises:
         IdempotencyKeyReused: The stored message with this key has a different text or different images.

@@ -78,7 +78,7 @@ class ModelCall:
         )
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
         self._last_compaction: tuple[int, int] = (0, 0)
-        """Numbers of dropped messages and trimmed tool results in the latest compaction event."""
+        """Number of dropped messages and number of trimmed tool results in the latest compaction event."""
         self._reported_missing = False
         self._began = time.monotonic()
 
@@ -121,7 +121,7 @@ class ModelCall:
         raise ContextOverflow(self.window.size, self.window.estimate(prompt.size_with(tools)))
 
     async def _fit(self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool) -> Prompt:
-        """Return a prompt that fits the window. If ``forced``, shorten the prompt even if its estimate fits."""
+        """Return a prompt that fits the window. If ``forced`` is true, shorten even a prompt that seems to fit."""
         if self.window.size is None:
             return prompt
         budget = Budget(self.window.size, lambda prompt: self.window.estimate(prompt.size_with(tools)))

@@ -28,7 +28,7 @@ class PromptSize:
 
     @classmethod
     def of(cls, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> "PromptSize":
-        """Return the size of messages and tool definitions. Tool calls and definitions count as JSON."""
+        """Return the size of messages and tool definitions. Tool calls and definitions are measured as JSON text."""
         characters, images = len(orjson.dumps(tools)) if tools else 0, 0
         for message in messages:
             images += len(message.get("images") or ())
@@ -46,7 +46,7 @@ class EncodedMessages(NamedTuple):
 
 
 def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
-    """Encode the messages of completed turns as JSON for Ollama, without thinking."""
+    """Encode the messages of completed turns as JSON for Ollama. The thinking of the model is omitted."""
     converted = to_ollama_messages(messages, len(messages))
     return EncodedMessages(Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted))
 

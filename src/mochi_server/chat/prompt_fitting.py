@@ -60,12 +60,16 @@ class Prompt:
     trim: bool = False
     """Whether long tool results of earlier turns are trimmed."""
     trim_turn: bool = False
-    """Whether long tool results of this turn are trimmed too, except results of the latest calls."""
+    """Whether, in addition, long tool results of the current turn are trimmed, except results of the latest calls."""
     shows_images: bool = True
 
     @cached_property
     def covered(self) -> int:
-        """Number of history messages up to the last one that the checkpoint covers, or 0 if no checkpoint matches."""
+        """Number of messages from the start of the history to the last message that the checkpoint covers.
+
+        The number includes the system message. It is 0 if there is no checkpoint or the history does not contain the
+        last message that the checkpoint covers.
+        """
         return covered_count(self.checkpoint, self.history) if self.checkpoint else 0
 
     @property
@@ -163,7 +167,10 @@ def _is_long_result(message: Message) -> bool:
 
 
 def covered_count(checkpoint: Checkpoint, history: Sequence[Message]) -> int:
-    """Return how many messages a checkpoint covers, or 0 if the history no longer contains its last message."""
+    """Return how many messages at the start of ``history`` a checkpoint covers.
+
+    Return 0 if ``history`` no longer contains the last message that the checkpoint covers.
+    """
     for index, message in enumerate(history):
         if message.get("message_id") == checkpoint.covers_through_message_id:
             return index + 1
@@ -200,7 +207,11 @@ class Budget:
         return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)] if ends else None
 
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
-        """Return the prompt. If it is too long or ``forced``, shorten it. Raise ``ContextOverflow`` if this fails."""
+        """Return the prompt. If it is too long or ``forced`` is true, trim the tool results of the current turn first.
+
+        Raises:
+            ContextOverflow: The prompt is still too long, or ``forced`` is true and nothing is left to trim.
+        """
         if forced and prompt.trim_turn:
             raise self.overflow(prompt)
         if forced or self.is_exceeded_by(prompt):

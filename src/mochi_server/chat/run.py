@@ -56,7 +56,11 @@ class Run:
         return self.result.failure or self.abort_error
 
     def cancel(self) -> None:
-        """Cancel the run. If the task has not started yet, ``begin`` cancels it, so that its cleanup is executed."""
+        """Cancel the run.
+
+        If the task has not started yet, only set a flag. ``begin`` then raises ``CancelledError`` inside the task, so
+        that the task executes its cleanup code.
+        """
         self._cancelled = True
         if self._has_started and self.task is not None:
             self.task.cancel()
@@ -154,7 +158,7 @@ class _Subscriber:
         await self._wakeup
 
     def close(self) -> None:
-        """Cancel the idle timer and close an unfinished call of ``receive``."""
+        """Cancel the idle timer. If a call of ``receive`` has not finished, close its coroutine."""
         if self._timer is not None:
             self._timer.cancel()
         if self._call is not None:

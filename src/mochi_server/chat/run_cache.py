@@ -31,7 +31,10 @@ class RunCache:
         return [run for runs in self._runs.values() for run in runs.values() if run.running]
 
     def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id``, else the session's latest run, or None if no run of the session is cached."""
+        """Return the run with ``run_id``, or None if no run of the session is cached.
+
+        If ``run_id`` is None or that run is not cached, return the session's latest run.
+        """
         runs = self._runs.get(session_id)
         return None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
 
@@ -56,7 +59,11 @@ class RunCache:
     async def get_or_start(
         self, session_id: str, key: str, request: TurnRequest, start: Callable[[], Awaitable[Run]]
     ) -> Run:
-        """Return the run with this key, or start one. Raise ``IdempotencyKeyReused`` if the run's request differs."""
+        """Return the run with this idempotency key. If there is no such run, start a run by calling ``start``.
+
+        Raises:
+            IdempotencyKeyReused: The run with this key was started by a different request.
+        """
         session_key = (session_id, key)
         while (starting := self._starting.get(session_key)) is not None:
             await asyncio.wait([starting])

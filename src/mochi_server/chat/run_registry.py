@@ -95,7 +95,10 @@ class RunRegistry:
         return run
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id``, else the session's latest run, or None. Raise ``SessionNotFound``."""
+        """Return the run with ``run_id``, or None if no run of the session is cached.
+
+        If ``run_id`` is None or that run is not cached, return the session's latest run. Raises ``SessionNotFound``.
+        """
         run = self._cache.find(session_id, run_id)
         if run is None or not run.running:
             await self._store.load(session_id)
@@ -118,7 +121,11 @@ class RunRegistry:
 
     @contextmanager
     def subscribed(self, run: Run) -> Iterator[None]:
-        """Count a subscriber within a ``with`` block. At zero subscribers, cancel the run if its request says so."""
+        """Return a context manager that counts a subscriber of ``run`` while the ``with`` block runs.
+
+        If no subscriber remains and the request has ``on_disconnect="cancel"``, the run is cancelled after
+        ``disconnect_grace`` seconds. A new subscriber within that time prevents the cancellation.
+        """
         run.subscribers += 1
         if run.cancel_timer is not None:
             run.cancel_timer.cancel()

@@ -13,7 +13,11 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome, fai
 
 @dataclass(frozen=True, slots=True)
 class ToolLoopLimits:
-    """Tool loop limits. After ``rounds`` rounds or ``identical_calls`` equal calls in a row, no tools are offered."""
+    """Limits of a tool loop.
+
+    After ``rounds`` rounds or ``identical_calls`` identical calls in a row, the model must answer without tools. Calls
+    of one round that exceed ``calls_per_round`` are skipped.
+    """
 
     rounds: int = 50
     identical_calls: int = 3
@@ -93,7 +97,10 @@ class ToolLoop:
         self.publish(events)
 
     async def _run_calls(self, calls: list[ToolInvocation]) -> bool:
-        """Run tool calls in order. Return False if any result was published as a ``tool_result`` event."""
+        """Run tool calls in order and publish their results as ``tool_result`` events.
+
+        Some tools, such as agents, publish events of their own instead. Return True if all tools that ran did so.
+        """
         have_own_events = True
         for call in calls:
             outcome = await self._run_call(call)

@@ -16,7 +16,10 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class GenerationOptions:
-    """Generation options for one answer. An option that is None has the session's default, or else the model's."""
+    """Generation options for one answer.
+
+    If an option is None, the session's default is used. If the session has no default, the model's default is used.
+    """
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
@@ -49,7 +52,7 @@ class TurnRequest:
     wrap_toolbox: Callable[[Toolbox], Toolbox] = lambda toolbox: toolbox
     """Function that adds the client's tools to the session's toolbox."""
     revision: str | None = None
-    """Expected revision of the session. If it has another revision, the request fails with ``SessionConflict``."""
+    """Expected revision. If the session has a different revision, the request fails with ``SessionConflict``."""
     key: str | None = None
     responder: "Responder | None" = None
     """Function that answers instead of the session's model."""

@@ -57,7 +57,10 @@ class TurnWindow:
         return self._windows.estimate(self._model, prompt.characters, prompt.images)
 
     def answer_limit(self, prompt: PromptSize, num_predict: object) -> int | None:
-        """Return how many tokens are free for an answer, or None if ``num_predict`` is lower or no window is set."""
+        """Return the maximum number of answer tokens that fit into the window after the prompt.
+
+        Return None if ``num_predict`` does not exceed this maximum, or if the requests do not set ``num_ctx``.
+        """
         if self.size is None:
             return None
         room = max(self.size - self.estimate(prompt), MIN_ANSWER_TOKENS)
@@ -123,7 +126,10 @@ class TurnWindow:
             await store.patch(stored.session_id, {"context_window_config": after})
 
     def _is_full(self, prompt: object, answer: object, limit: int) -> bool:
-        """Return whether an answer reached its limit or filled the window. Some models report `length` before that."""
+        """Return whether an answer reached its limit or filled the window.
+
+        The done reason `length` is no proof, because some models report `length` for shorter answers too.
+        """
         if not isinstance(answer, int):
             return False
         return answer >= limit or (isinstance(prompt, int) and prompt + answer >= (self.size or 0))

@@ -132,8 +132,8 @@ class TurnWriter:
     async def interrupt(self, is_stopped: Callable[[], bool] = lambda: False) -> MochiError | None:
         """Store the partial answer of an interrupted turn and the results of its open tool calls.
 
-        Return the error of a failed write, including the write of the user message, else None. A partial regenerated
-        answer replaces the old answer only if a client has stopped the turn.
+        If this write or the earlier write of the user message fails, return the error, else return None. A partial
+        regenerated answer replaces the old answer only if a client has stopped the turn.
         """
         try:
             await run_shielded(self._interrupt(is_stopped))
@@ -200,7 +200,11 @@ class TurnWriter:
             self._flushing = asyncio.get_running_loop().create_task(self._store_partial(message))
 
     def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
-        """Return a message from which crash recovery creates results of the calls that are still open, or None."""
+        """Return a placeholder for the results of the calls that are still open, or None if no call is open.
+
+        After a crash, crash recovery converts the placeholder to one result message per open call. The call ``ended``
+        does not count as open.
+        """
         open_calls = [call for call, _ in self._open_calls.values() if call is not ended]
         if not open_calls:
             return None

@@ -25,12 +25,12 @@ _FLAGS = {
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
     "log_format": ("FORMAT", "text, or json for one JSON object per line (default: text)"),
 }
-"""Metavar and help of the settings with a command-line option."""
+"""Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Print one line without the usage, and exit."""
+        """Print the error message in one line, without the usage text, and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
@@ -131,7 +131,7 @@ def _init(directory: str, options: dict[str, Any]) -> int:
 
 
 def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
-    """Serve with a bundled LLM and a temporary session store, which is deleted at exit."""
+    """Serve with the bundled stub LLM instead of Ollama. Sessions are stored in a directory that is deleted at exit."""
     for name, reason in {"ollama_host": "has its own LLM", "workers": "has one process"}.items():
         if name in options:
             return _print_error(f"{_flag(name)} cannot be combined with test mode, which {reason}")

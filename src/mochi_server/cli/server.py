@@ -88,7 +88,7 @@ def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Confi
 
 
 def _configure_log(settings: MochiServerSettings) -> None:
-    """Configure the log. It masks the keys and passwords of this server, its database and Ollama."""
+    """Configure the log. Log lines mask the keys and passwords of this server, of its database and of Ollama."""
     logs.configure(settings.log_level, settings.log_format, SecretMasker(_secrets(settings)))
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
     # The banner replaces uvicorn's startup lines.

@@ -1,6 +1,7 @@
 """Copy of all sessions from one store (files or database) to another. Each copied session is compared with its source.
 
-The source does not change. To continue a stopped copy, repeat it: sessions that are equal in both stores are skipped.
+The source does not change. To continue a stopped copy, start the same copy again. Sessions that are equal in both
+stores are skipped.
 """
 
 import logging
@@ -37,7 +38,10 @@ class CopyReport:
     existing: int = 0
     messages: int = 0
     different: list[str] = field(default_factory=list)
-    """IDs of sessions that are not equal: they are newer in the target, or the copy changed them."""
+    """IDs of sessions that differ between the stores.
+
+    Either the session is newer in the target and was not copied, or the target has stored the session with changes.
+    """
     hashes: list[str] = field(default_factory=list)
 
     @property

@@ -59,7 +59,10 @@ class AsyncMochiClient:
     async def list_sessions(
         self, q: str | None = None, *, limit: int | None = None, offset: int = 0
     ) -> list[types.Session]:
-        """List sessions, most recently changed first. With ``q``, list only sessions with every word of ``q``."""
+        """List sessions, most recently changed first.
+
+        If ``q`` is not None, list only sessions that contain every word of ``q`` in the title or the messages.
+        """
         params = _without_none(q=q, limit=limit, offset=offset or None)
         return (await self._send(dict[str, list[types.Session]], "GET", "/sessions", params=params))["sessions"]
 
@@ -124,7 +127,8 @@ class AsyncMochiClient:
     ) -> AsyncStream:
         """Send a message and iterate over the events of the answer. The last event is ``Done``.
 
-        The iteration sends the message first. After a lost connection, it resumes without lost or repeated events.
+        The message is sent when the iteration begins. After a lost connection, the client resumes the stream without
+        losing or repeating events.
         """
         request = {"method": "POST", "json": _turn_body(message, options), "headers": _key_header(idempotency_key)}
         return AsyncStream(self._http, f"{_chat_path(session_id)}/stream", self._delays, first_request=request)
@@ -149,8 +153,9 @@ class AsyncMochiClient:
     ) -> types.Decided:
         """Approve or deny a tool call. ``call`` is the event that requires approval, or its ``confirmation_id``.
 
-        ``arguments`` replace the model's. The model receives the ``reason``. ``remember="session"`` also approves later
-        calls of the tool in the session. The error is ``CONFIRMATION_RESOLVED`` if the call was already decided.
+        If ``arguments`` is not None, they replace the arguments that the model has chosen. The model receives
+        ``reason`` in the result of the call. ``remember="session"`` also approves later calls of the tool in the
+        session. The error is ``CONFIRMATION_RESOLVED`` if the call was already decided.
         """
         confirmation_id = call if isinstance(call, str) else call.confirmation_id
         body = {"confirmation_id": confirmation_id, "approved": approved, "remember": remember}

@@ -17,7 +17,10 @@ class ClientError(Exception):
 
 
 class ConnectionFailed(ClientError):
-    """The server cannot be reached. A turn that has started continues; ``listen`` resumes its events."""
+    """The server cannot be reached, or the connection was lost. A turn that has started continues on the server.
+
+    Call ``listen`` to receive the remaining events of the turn.
+    """
 
 
 class Unavailable(ConnectionFailed):
@@ -25,7 +28,10 @@ class Unavailable(ConnectionFailed):
 
 
 class ApiError(ClientError):
-    """An error response of the server. ``code`` is an error code (``SESSION_BUSY``); ``status`` is the HTTP status."""
+    """An error response of the server. ``status`` is the HTTP status.
+
+    ``code`` is an error code of the server, such as ``SESSION_BUSY``.
+    """
 
     def __init__(self, status: int, code: str, message: str, details: dict[str, Any]) -> None:
         super().__init__(message)
@@ -39,7 +45,10 @@ class ApiError(ClientError):
 
 
 def parse_error(status: int, body: bytes) -> ClientError:
-    """Return the error for an error response. The response may also come from a proxy or another server."""
+    """Return the exception for an error response.
+
+    Return ``Unavailable`` if a proxy cannot reach the server, and ``ApiError`` for any other response.
+    """
     try:
         error = json.loads(body)["error"]
         return ApiError(status, error["code"], error["message"], error.get("details") or {})

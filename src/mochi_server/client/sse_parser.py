@@ -29,7 +29,7 @@ class Frame:
 
 
 class Parser:
-    """Incremental parser for the bytes of one connection."""
+    """Incremental parser of server-sent events. Each connection needs its own parser."""
 
     def __init__(self) -> None:
         self._buffer = b""

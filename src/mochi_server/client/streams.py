@@ -1,4 +1,4 @@
-"""Streams of the events of a turn, which resume after a lost connection."""
+"""Streams of the events of a turn. After a lost connection, a stream reconnects and continues with the next event."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -24,18 +24,21 @@ _UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its
 
 @dataclass
 class Backoff:
-    """Delays before each attempt to reconnect, in seconds."""
+    """Sequence of delays before the attempts to reconnect, in seconds."""
 
     delays: Sequence[float]
     _failures: int = 0
     _was_connected: bool = False
 
     def reset(self) -> None:
-        """Start again with the first delay, after a success."""
+        """Restart the sequence of delays, because an event was received."""
         self._failures, self._was_connected = 0, True
 
     def delay_after(self, error: Exception | None) -> float:
-        """Return the next delay. Raises ``ConnectionFailed`` if no delays are left or no connection ever succeeded."""
+        """Return the delay before the next attempt to connect. If ``error`` is None, the server closed the connection.
+
+        Raises ``ConnectionFailed`` if no delays are left, or if no connection to the server ever succeeded.
+        """
         if not isinstance(error, httpx.ConnectError):
             self._was_connected = True
         if not self._was_connected or self._failures >= len(self.delays):
@@ -45,7 +48,7 @@ class Backoff:
 
 
 class AsyncStream(AsyncIterator[StreamEvent]):
-    """Asynchronous iterator over the events of a turn. The turn continues when the connection is closed.
+    """Asynchronous iterator over the events of a turn. By default, the turn continues when the stream is closed.
 
     Iteration raises ``ApiError`` for an error response, and ``ConnectionFailed`` if the server cannot be reached.
     """
@@ -59,9 +62,13 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         first_request: Mapping[str, Any] | None = None,
         after: str | None = None,
     ) -> None:
-        """Create a stream. ``first_request`` is the request that starts the turn; it is safe to repeat."""
+        """Create a stream of the events of a turn. ``after`` is the ID of the last event that the caller received.
+
+        ``first_request`` starts the turn. It must be safe to repeat, because it is sent again if the connection fails.
+        If ``first_request`` is None, the stream contains the events of the running or latest turn.
+        """
         self.last_event_id = after
-        """ID of the latest event. ``listen`` can continue after it, even in another process."""
+        """ID of the latest event. Pass the ID to ``listen`` to continue after this event, even in another process."""
         self._first_request = first_request
         self._backoff = Backoff(delays)
         self._started = self._ended = False
@@ -76,7 +83,7 @@ class AsyncStream(AsyncIterator[StreamEvent]):
 
     @property
     def thinking(self) -> str:
-        """The thinking so far."""
+        """The reasoning of the model so far."""
         return "".join(self._thinking)
 
     async def aclose(self) -> None:

@@ -26,7 +26,7 @@ class SessionOptions(TypedDict, total=False):
 
 
 class TurnOptions(TypedDict, total=False):
-    """Options of a turn. ``on_disconnect`` is ``continue`` by default; ``images`` are part of the message."""
+    """Options of a turn. The default of ``on_disconnect`` is ``continue``. ``images`` are sent with the message."""
 
     images: Sequence[Picture]
     think: Think
@@ -79,7 +79,7 @@ class ToolCallExecuted(TypedDict):
 
 
 class ContextWindow(TypedDict):
-    """The context window of an answer, in tokens."""
+    """Context window of an answer: its size and its usage, both in tokens."""
 
     current_window: int | None
     usage_tokens: int | None
@@ -103,7 +103,7 @@ class RunStatus(TypedDict):
 
 
 class Confirmation(TypedDict):
-    """A tool call that waits for approval. ``agent_name`` is set for calls of an agent."""
+    """A tool call that waits for approval. ``agent_name`` is set if an agent made the call."""
 
     confirmation_id: str
     tool_name: str

@@ -1,1 +1,1 @@
-"""Cooperation of servers with one database: requests about a turn are forwarded to the process that runs the turn."""
+"""Forwarding between servers that share a database: requests about a turn go to the process that runs the turn."""

@@ -73,7 +73,10 @@ class ClusterMiddleware:
             return
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request about a turn on the server that runs the turn. Raises ``StorageFailed``."""
+        """Handle a request about a turn. If another server runs the turn, forward the request to that server.
+
+        Raises ``StorageFailed`` if a database query fails.
+        """
         try:
             peer = await self._responsible_peer(session_id, scope)
         except PeerGone:
@@ -90,9 +93,11 @@ class ClusterMiddleware:
         return None
 
     async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
-        """Return the server that must handle a request, or None if it is this server.
+        """Return the server that must handle a request, or None if this server must handle the request.
 
-        Raises ``PeerGone`` if the request reads the stream of a turn whose server is dead, and ``StorageFailed``.
+        Raises:
+            PeerGone: The request reads the stream of a turn, and the server that ran the turn is dead.
+            StorageFailed: A database query failed.
         """
         method, path = scope["method"], scope["path"].rstrip("/")
         if method == "POST" and path.endswith((session_id, "/stream")):
@@ -114,7 +119,7 @@ class ClusterMiddleware:
         await self._app(scope, receive, send)
 
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Delete a session on this server, and forward the request to all servers that have runs of the session."""
+        """Delete a session on this server, and forward the request to all servers that run or ran its turns."""
         responses: list[list[Message]] = []
         with suppress(MochiError):
             responses = await self._request_all(await self._peers().peers_with_runs(session_id), scope)
@@ -125,7 +130,10 @@ class ClusterMiddleware:
             await send(message)
 
     async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the decision about a tool call to the server that waits for it. Raises ``StorageFailed``."""
+        """Send a decision about a tool call to the server on which the tool call waits for the decision.
+
+        Raises ``StorageFailed`` if a database query fails.
+        """
         content = await read_body(Request(scope, receive))
         own: list[Message] = []
         found: list[list[Message]] = []

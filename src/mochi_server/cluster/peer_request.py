@@ -1,4 +1,4 @@
-"""Forwarding of a request to another server of the same database, with streaming of the response to the client."""
+"""Forwarding of a request to another server that uses the same database, and of the response to the client."""
 
 import asyncio
 import logging
@@ -18,7 +18,11 @@ from mochi_server.web.asgi import send_error
 from mochi_server.web.sse import closing_events, last_id
 
 PEER_HEADER = "x-mochi-peer"
-"""Header that contains the token for the receiving process in requests, and the name of that process in responses."""
+"""Header of messages between servers.
+
+In a request, the header contains the token that authenticates the sender to the receiving process. In a response, the
+header contains the name of the process that responds.
+"""
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0  # default timeout for each chunk of a peer's response
 _CHECK_SECONDS = 1.0
@@ -61,7 +65,8 @@ class PeerRequest:
     async def run(self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS) -> bool:
         """Forward the request to ``peer`` and send the peer's response, or an error, to the client.
 
-        Return False if ``peer`` died before it responded. If ``idle_seconds`` is None, a live ``peer`` has no timeout.
+        Return False if ``peer`` died before it responded. ``idle_seconds`` is the timeout for each chunk of the
+        response. If ``idle_seconds`` is None, the wait for the response of a live ``peer`` has no time limit.
         """
         self._stopping = asyncio.ensure_future(self.shutdown.wait())
         try:
@@ -116,7 +121,12 @@ class PeerRequest:
         await self.send(_body(content))
 
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of ``work``. Raises ``ServerLost`` if ``peer`` becomes silent, and ``ShuttingDown``."""
+        """Return the result of ``work``.
+
+        Raises:
+            ServerLost: ``peer`` stopped sending heartbeats.
+            ShuttingDown: This server shuts down.
+        """
         task = asyncio.ensure_future(work)
         tasks: set[asyncio.Future[Any]] = {task, self._stopping}
         try:
@@ -131,7 +141,7 @@ class PeerRequest:
             await asyncio.wait([task])
 
     async def _is_silent(self, peer: Peer) -> bool:
-        """Return whether ``peer`` sends no heartbeats. Return False if the database is unreachable."""
+        """Return whether ``peer`` has stopped sending heartbeats. If the database is unreachable, return False."""
         with suppress(MochiError):
             current = await self.peers.find(peer.name)
             self._missed = 0 if current else self._missed + 1
@@ -139,7 +149,10 @@ class PeerRequest:
         return False
 
     async def _failure(self, peer: Peer, error: Exception) -> Exception:
-        """Return the error for a failed request, after waiting until the database shows whether ``peer`` has died."""
+        """Return ``PeerGone`` if ``peer`` died before it responded, otherwise ``ServerLost``.
+
+        If necessary, wait a few seconds until the database shows whether ``peer`` has died.
+        """
         if self._has_begun or isinstance(error, aiohttp.SocketTimeoutError):
             return ServerLost(self.session_id)
         is_final = isinstance(error, (asyncio.TimeoutError, aiohttp.InvalidURL))

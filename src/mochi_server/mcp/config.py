@@ -1,4 +1,7 @@
-"""Parser of ``mcp.json``, the list of MCP servers in the tools directory. Error messages never contain its values."""
+"""Parser of ``mcp.json``, the list of MCP servers in the tools directory.
+
+Error messages never contain values from the file, because the values may be secret.
+"""
 
 import json
 from collections.abc import Mapping

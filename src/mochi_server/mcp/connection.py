@@ -30,7 +30,10 @@ _MAX_TOOLS = 1000
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 """Error codes after which a remote session is unusable. A restarted server rejects requests of the old session."""
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
-"""Prefixes of the SDK's messages for a closed connection. Servers use the same error code for other errors."""
+"""Prefixes of the SDK's messages for a closed connection.
+
+The error code alone is ambiguous, because servers use the same code for other errors.
+"""
 
 for _name in ("mcp", "httpx2", "httpcore2"):  # their logs contain URLs and messages, which may be secret
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -60,7 +63,10 @@ class McpConnection:
         return usable, problems
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool and return its result as text. Cancellation is forwarded to the server. Raises ``ToolRaised``."""
+        """Call a tool and return its result as text. Raises ``ToolRaised`` if the call fails.
+
+        If the calling task is cancelled, the call is also cancelled on the server.
+        """
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
@@ -76,7 +82,7 @@ class McpConnection:
         return text
 
     async def watch_tools(self) -> None:
-        """Set ``session.changed`` when the server reports changed tools. Return if the server reports no changes."""
+        """Set ``session.changed`` each time the server reports changed tools. Return when the subscription ends."""
         try:
             async with self.client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:

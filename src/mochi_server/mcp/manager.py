@@ -21,13 +21,13 @@ from mochi_server.tools.loader import Problem
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_SECONDS = 5
-"""Seconds that a request for the tools waits for starting servers. Slower servers continue to connect afterwards."""
+"""Maximum seconds to wait for MCP servers to connect before the tools are listed. Slower servers connect later."""
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME_LENGTH = 64
 
 
 class McpServers:
-    """Manager of the MCP servers in ``mcp.json``. ``reserved`` contains names that their tools cannot have."""
+    """Manager of the MCP servers in ``mcp.json``. Tools of these servers cannot have a name in ``reserved``."""
 
     def __init__(self, directory: Path, reserved: Iterable[str] = ()) -> None:
         self._directory = directory
@@ -91,7 +91,7 @@ class McpServers:
             server.start()
 
     def _tools_of(self, server: McpServer, taken: dict[str, Tool]) -> tuple[dict[str, Tool], list[str]]:
-        """Return the tools of ``server`` by names that are not in ``taken``, and the problems of the server."""
+        """Return the tools of ``server`` by name, and the problems of the server. None of the names is in ``taken``."""
         tools: dict[str, Tool] = {}
         problems = server.problems
         for tool in server.tools:

@@ -117,7 +117,10 @@ class McpServer:
         self._spawn(self._run(self.session))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool and return its result as text. Reconnects if the connection has ended. Raises ``ToolRaised``."""
+        """Call a tool and return its result as text. If the connection has ended, reconnect first.
+
+        Raises ``ToolRaised`` if the server cannot be reached or the call fails.
+        """
         self._calls += 1
         try:
             if self.session.ended:

@@ -15,9 +15,9 @@ from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLa
 from mochi_server.util import platform
 
 EXIT_GRACE_SECONDS = 1
-"""Time for a server to exit after its stdin is closed, and again after SIGTERM."""
+"""Seconds that a server has to exit after its stdin is closed, and again after SIGTERM."""
 _REAP_SECONDS = 1
-"""Time for the event loop to detect the exit of a killed server."""
+"""Maximum seconds to wait until the event loop detects that a killed server has exited."""
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -31,7 +31,9 @@ async def stdio(
 ) -> AsyncGenerator[Streams, None]:
     """Start an MCP server and yield the streams for its messages. ``log`` receives each line of its stderr.
 
-    Raises ``OSError`` or ``ValueError`` if the server cannot be started, and ``MessageTooLarge`` for a long line.
+    Raises:
+        OSError, ValueError: The server cannot be started.
+        MessageTooLarge: The server wrote a line of more than ``MAX_MESSAGE_BYTES`` to its stdout.
     """
     process = await _start(server, cwd)
     assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - all three are pipes
@@ -108,7 +110,10 @@ async def _log(stderr: asyncio.StreamReader, log: Callable[[str], None]) -> None
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Stop a server as MCP specifies: close its stdin, then send SIGTERM and SIGKILL to its process group."""
+    """Stop a server in the order that MCP specifies: close its stdin, send SIGTERM, then send SIGKILL.
+
+    Before each signal, the server has ``EXIT_GRACE_SECONDS`` to exit. The signals go to its whole process group.
+    """
     assert process.stdin is not None  # noqa: S101 - it is a pipe
     process.stdin.close()
     try:

@@ -36,7 +36,10 @@ class McpTool:
 
 
 def map_tools(listed: Iterable[ListedTool]) -> tuple[list[McpTool], list[str]]:
-    """Convert MCP tools. Return the valid tools, and the problems of invalid tools. Takes milliseconds per tool."""
+    """Convert MCP tools. Return the valid tools, and the problems of invalid tools.
+
+    The conversion takes milliseconds per tool, so run this function in a worker thread.
+    """
     usable, problems = [], []
     for tool in listed:
         try:

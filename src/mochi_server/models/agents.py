@@ -29,7 +29,7 @@ class AgentDetails(AgentSummary):
 
 
 class AgentList(BaseModel):
-    """All agents by name, including invalid ones."""
+    """All agents, including invalid ones. ``agents`` maps each name to an agent."""
 
     agents: dict[str, AgentSummary]
 

@@ -24,7 +24,10 @@ _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
 _MAX_REPORTED = 20
 _MAX_NAME_CHARS = 100
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
-"""Pattern for text that is not blank, for the OpenAPI document only. Python's definition of white space differs."""
+"""JSON schema pattern for text that is not blank, used only in the OpenAPI document.
+
+The pattern also excludes control characters that count as white space in Python but not in JSON schema.
+"""
 _OPTIONS_SCHEMA: JsonDict = {
     "additionalProperties": False,
     "properties": {

@@ -28,7 +28,7 @@ class HistoryMessage(StrictBody):
 
 
 class CompareRequest(StrictBody):
-    """One prompt for one to three models. Each is a name or a position in the list of models, starting at 1."""
+    """One prompt for one to three models. Each model is a name, or a position in the list of models, starting at 1."""
 
     # Both fields are required. pydantic does not check that, because missing fields must return 400 instead of 422.
     model_config = ConfigDict(

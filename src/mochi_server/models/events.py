@@ -20,7 +20,7 @@ _ID: _Schema = {
 
 @dataclass(frozen=True)
 class EventUnion:
-    """Schemas of the events of a stream. If ``prefix`` is set, it begins each schema name, and events have no IDs."""
+    """Schemas of the events of a stream. If ``prefix`` is set, schema names begin with it, and events have no IDs."""
 
     name: str
     description: str
@@ -29,7 +29,7 @@ class EventUnion:
     prefix: str = ""
 
     def schemas(self) -> dict[str, _Schema]:
-        """Return a mapping of names to schemas: of the union, of its events and of their payloads."""
+        """Return the schemas of the union, of its events and of the event payloads, by schema name."""
         schemas = {self.prefix + event.__name__: _payload(event) for event in self.events}
         mapping = {}
         for name, events in groupby(self.events, key=lambda event: event.type):

@@ -69,6 +69,9 @@ class StoredMessage(BaseModel):
 
 
 MESSAGE_PLACEHOLDER = {"title": StoredMessage.__name__}
-"""Placeholder that the OpenAPI document replaces by the schema. The response model itself validates nothing."""
+"""Placeholder for the schema of a message. In the OpenAPI document, a reference to ``StoredMessage`` replaces it.
+
+Responses contain stored messages without validation, so the response models do not use ``StoredMessage`` itself.
+"""
 
 MessageOut = Annotated[dict[str, Any], WithJsonSchema(MESSAGE_PLACEHOLDER)]

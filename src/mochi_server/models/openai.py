@@ -1,6 +1,6 @@
-"""Schemas of the requests of OpenAI's API that this server supports.
+"""Request schemas of OpenAI's API, as far as this server supports the API.
 
-Unknown fields are ignored. Known fields that would change the answer and are not supported are rejected.
+Unknown fields are ignored. A known but unsupported field is rejected if it would change the answer.
 """
 
 from typing import Annotated, Any, Literal
@@ -21,7 +21,7 @@ from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 
 _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
-"""Ollama's values for OpenAI's reasoning levels, if they differ."""
+"""Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""
 
 
 def _allow(*values: Any) -> AfterValidator:
@@ -99,13 +99,13 @@ class JsonSchema(Body):
 
 
 class PlainFormat(Body):
-    """Plain text, or any JSON object."""
+    """Response format: plain text, or any JSON object."""
 
     type: Literal["text", "json_object"]
 
 
 class SchemaFormat(Body):
-    """JSON that matches a schema."""
+    """Response format: JSON that matches a schema."""
 
     type: Literal["json_schema"]
     json_schema: JsonSchema
@@ -164,7 +164,12 @@ class CompletionRequest(Body):
     web_search_options: _Unsupported = None
 
     async def to_input(self, headers: MochiHeaders) -> CompletionInput:
-        """Return the input of the completion. Raises ``ValidationFailed`` and ``SessionNotFound``."""
+        """Return the input of the completion.
+
+        Raises:
+            ValidationFailed: The images or ``tool_choice`` are invalid.
+            SessionNotFound: The session ID is empty.
+        """
         session_id = self.metadata.session_id if headers.session is None and self.metadata else headers.session
         if session_id == "":
             raise SessionNotFound("")

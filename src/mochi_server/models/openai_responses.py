@@ -67,7 +67,10 @@ class Usage(BaseModel):
 
 
 class Besides(BaseModel):
-    """Results that OpenAI's API does not have: context window, tool calls of this server, warnings (``notices``)."""
+    """Results that OpenAI's API does not have. ``tool_calls_executed`` are the tool calls that this server ran.
+
+    ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.
+    """
 
     context_window: dict[str, Any]
     tool_calls_executed: list[ToolCallExecuted]

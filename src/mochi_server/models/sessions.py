@@ -83,7 +83,10 @@ class SessionDefaults(StrictBody):
 
 
 class SessionCreate(SessionDefaults):
-    """A new session. If ``system_prompt`` has text, ``system_prompt_source_file`` is a label and no file is read."""
+    """A new session. The system prompt is the text in ``system_prompt``, or the text of a prompt file.
+
+    If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label. Otherwise, the server reads this file.
+    """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b"}]})
 
@@ -131,7 +134,10 @@ class MessageEdit(StrictBody):
 
 
 class SystemPromptUpdate(StrictBody):
-    """A new system prompt. If ``content`` has text, ``source_file`` is a label and no file is read."""
+    """A new system prompt: the text in ``content``, or the text of a prompt file.
+
+    If ``content`` has text, ``source_file`` is only a label. Otherwise, the server reads this file.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -33,6 +33,6 @@ class PromptEntry(BaseModel):
 
 
 class PromptList(BaseModel):
-    """All prompt files by name."""
+    """All prompt files, sorted by name."""
 
     prompts: list[PromptEntry]

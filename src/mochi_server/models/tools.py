@@ -44,7 +44,10 @@ class ToolProblem(FromAttributes):
 
 
 class ToolList(BaseModel):
-    """All tools by name, their groups, and problems. The tools of each MCP server form a group."""
+    """All tools, tool groups and problems. ``tools`` maps names to tools. ``groups`` maps names to lists of tool names.
+
+    The tools of each MCP server form a group.
+    """
 
     tools: dict[str, ToolSummary]
     groups: dict[str, list[str]]

@@ -111,7 +111,10 @@ class AsyncOllamaClient:
         return read_show(await self._transport.call("POST", "/api/show", {"model": name}))
 
     async def loaded_windows(self) -> dict[str, int]:
-        """Return the context windows of the loaded models, in tokens by qualified name. Empty if the request fails."""
+        """Return the context windows of the loaded models in tokens, keyed by model name with tag.
+
+        If the request fails, the result is empty.
+        """
         self.prefetch_loaded()
         assert self._windows is not None  # noqa: S101 - set by prefetch_loaded
         return self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
@@ -126,7 +129,9 @@ class AsyncOllamaClient:
             self._windows.add_done_callback(self._tasks.discard)
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> int:
-        """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``. Cancelling stops Ollama.
+        """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``.
+
+        If the calling task is cancelled, Ollama stops generating the answer.
 
         Return the number of the request, for ``SlotPrompts.record``.
 
@@ -147,7 +152,7 @@ class AsyncOllamaClient:
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> AsyncGenerator[ChatResponse, None]:
-        """Send messages and yield the chunks of the answer. Close the generator to stop Ollama."""
+        """Send messages and yield the chunks of the answer. If the generator is closed, Ollama stops generating."""
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         batches: asyncio.Queue[list[Line]] = asyncio.Queue()
         request = asyncio.get_running_loop().create_task(self.post_chat(payload, batches.put_nowait))
@@ -219,7 +224,10 @@ class AsyncInstructorOllamaClient:
         keep_alive: str | float | None = None,
         think: bool | None = None,
     ) -> ChatResponse:
-        """Return an answer with JSON for ``format``. Raises ``pydantic.ValidationError`` for any other content."""
+        """Return an answer whose content is JSON that matches the Pydantic model ``format``.
+
+        Raises ``pydantic.ValidationError`` if the content does not match the model.
+        """
         from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - the import takes 0.1 seconds
 
         if self._client is None or self._loop is not asyncio.get_running_loop():

@@ -28,7 +28,7 @@ _EXCERPT_LENGTH = 200
 
 @contextmanager
 def translating_errors(host: str) -> Iterator[None]:
-    """Translate the errors of HTTP libraries to ``MochiError``. ``host`` is the URL for messages."""
+    """Translate errors of HTTP libraries in a ``with`` block to ``MochiError``. ``host`` is the URL in the messages."""
     try:
         yield
     except (MochiError, ValidationError):

@@ -20,13 +20,13 @@ logging.getLogger("ollama_instructor").setLevel(logging.WARNING)
 stamina.instrumentation.set_on_retry_hooks([])
 
 _think: ContextVar[bool | None] = ContextVar("think", default=None)
-"""Value of ``think`` for the current request. The library's ``chat_completion`` has no such parameter."""
+"""Value of ``think`` for the current request. ``chat_completion`` of ollama-instructor has no such parameter."""
 
 _WRAPPED_JSON = re.compile(r"^\s*(?:<think>.*?</think>)?\s*(?:```(?:json)?)?\s*(.*?)\s*(?:```)?\s*$", re.DOTALL)
 
 
 class Instructor(OllamaInstructorAsync):
-    """Client that supports ``think`` and extracts the JSON of an answer from thinking blocks and code fences."""
+    """Client that supports ``think`` and removes thinking blocks and code fences around the JSON of an answer."""
 
     def __init__(self, endpoint: Endpoint, timeout: float) -> None:
         super().__init__(

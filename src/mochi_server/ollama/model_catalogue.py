@@ -23,9 +23,9 @@ class ModelCatalogue:
         self._known = known
 
     def without_details(self) -> list[tuple[str, str]]:
-        """Return name and digest of each model whose details must be requested.
+        """Return the name and the digest of each model whose details must be requested from ``/api/show``.
 
-        Ollama lists incomplete capabilities for some models, and older versions list none.
+        ``/api/tags`` lists incomplete capabilities for some models, and no capabilities in older versions of Ollama.
         """
         listed = [(_read_tag(entry), _digest(entry)) for entry in self._entries]
         return [
@@ -74,7 +74,7 @@ def read_show(body: object) -> ModelDetails:
 
 
 def read_loaded(body: object) -> dict[str, int]:
-    """Parse a response of ``/api/ps``. Return the context length of each model, in tokens by qualified name."""
+    """Return the context length of each model in a response of ``/api/ps``, in tokens, keyed by model name with tag."""
     entries = _mapping(body).get("models")
     return {
         qualified_name(_name(entry)): length

@@ -15,7 +15,7 @@ _COUNTERS = [field.name for field in fields(ChatResponse) if field.name.endswith
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address of Ollama. ``url`` has no credentials and no trailing slash, so that it can be shown in messages."""
+    """Address of Ollama. ``url`` has no trailing slash, and no credentials because error messages show the URL."""
 
     url: str
     headers: dict[str, str]
@@ -92,6 +92,6 @@ def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
 
 
 def qualified_name(name: str) -> str:
-    """Return a model name in lower case with its tag, so that names can be compared."""
+    """Return a model name in lower case with its tag (by default ``:latest``), so that names can be compared."""
     name = name.strip().lower()
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"

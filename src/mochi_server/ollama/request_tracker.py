@@ -10,7 +10,10 @@ from mochi_server.ollama.payloads import qualified_name
 
 @dataclass(eq=False, slots=True)
 class TrackedRequest:
-    """Context manager that tracks one request until its exit. ``answering`` is true after the first token."""
+    """Context manager that tracks one request until the ``with`` block ends.
+
+    ``answering`` is true after the first token.
+    """
 
     model: str
     _running: "dict[TrackedRequest, None]"
@@ -33,7 +36,7 @@ class RequestTracker:
         """Callback that receives the model and the seconds until the first token."""
         self._running: dict[TrackedRequest, None] = {}
         self._max_parallel: dict[str, int] = {}
-        """Highest number of parallel answers by model. Ollama does not report its number of slots."""
+        """Estimated slots by model: the most parallel answers so far. Ollama does not report its number of slots."""
 
     def request(self, model: str) -> TrackedRequest:
         """Return a context manager that tracks a request to ``model``."""
@@ -47,7 +50,11 @@ class RequestTracker:
         self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), parallel)
 
     def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
-        """Return whether earlier requests use all slots of the model. A model that is not loaded has one slot."""
+        """Return whether a request waits in Ollama because earlier requests use all slots of the model.
+
+        A slot generates one answer at a time. If ``loaded`` is false, the request waits for any earlier request,
+        including requests to other models.
+        """
         earlier = takewhile(lambda other: other is not request, self._running)
         count = sum(not loaded or other.model == request.model for other in earlier)
         return count >= (self._max_parallel.get(request.model, 1) if loaded else 1)

@@ -1,4 +1,4 @@
-"""The latest prompt and answer of each model, which Ollama still has in its cache (the model's slot)."""
+"""Latest prompt and answer of each model. Ollama still has both in the model's prompt cache (the slot)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,21 +23,21 @@ class Exchange:
 
 
 class SlotPrompts:
-    """Latest exchange of each model. A new request to a model overwrites its slot, so the exchange is discarded."""
+    """Latest exchange of each model. An exchange is discarded before a new request overwrites the model's slot."""
 
     def __init__(self) -> None:
         self._exchanges: dict[str, Exchange] = {}
         self._requests: dict[str, int] = {}
 
     def begin(self, model: str) -> int:
-        """Discard the exchange of ``model``, and return the number of the request that is about to be sent to it."""
+        """Discard the exchange of ``model`` before a new request to the model. Return the number of the new request."""
         name = qualified_name(model)
         self._exchanges.pop(name, None)
         self._requests[name] = self._requests.get(name, 0) + 1
         return self._requests[name]
 
     def record(self, exchange: Exchange, request: int) -> None:
-        """Record an exchange, unless another request was sent to the model after the one numbered ``request``."""
+        """Record an exchange, unless the model has received another request since the one whose number is ``request``."""
         name = qualified_name(exchange.payload["model"])
         if request == self._requests.get(name):
             self._exchanges[name] = exchange

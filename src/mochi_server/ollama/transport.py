@@ -29,7 +29,7 @@ from mochi_server.util.fair_scheduler import FairScheduler
 
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
-"""Callback that receives the parsed lines of one read. Its exceptions end the request."""
+"""Callback for the lines parsed from one read of the connection. An exception in the callback ends the request."""
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _SHORT_CALL_SECONDS = 5
@@ -110,7 +110,7 @@ class StallTimer:
 
 
 class Transport:
-    """Unlimited pool of HTTP connections to one Ollama server. Each event loop gets a new pool."""
+    """HTTP client for one Ollama server, with an unlimited connection pool. A new event loop gets a new pool."""
 
     def __init__(
         self,
@@ -154,7 +154,9 @@ class Transport:
                 return orjson.loads(body)
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
-        """Post ``payload`` and pass batches of response lines to ``on_lines``. Cancelling stops Ollama.
+        """Post ``payload`` and pass batches of response lines to ``on_lines``.
+
+        If the caller cancels this method, the connection is closed, so that Ollama stops generating.
 
         Raises:
             OllamaUnreachable: Ollama cannot be reached.
@@ -223,9 +225,10 @@ class Transport:
     async def _feed_in_chunks(
         self, response: aiohttp.ClientResponse, data: bytes, feed: Callable[[bytes], None]
     ) -> None:
-        """Feed large data in chunks, and let other tasks run in between.
+        """Pass large data to ``feed`` in chunks, and let other tasks run between the chunks.
 
-        Reading is paused meanwhile. Without the pause, aiohttp can drop buffered data when the connection is lost.
+        Meanwhile, reading from the connection is paused. Without the pause, aiohttp can drop buffered data when the
+        connection is lost.
         """
         with _paused(response):
             for start in range(0, len(data), _CHUNK_BYTES):
@@ -260,7 +263,10 @@ def _refuse_redirect(response: aiohttp.ClientResponse) -> None:
 
 @contextmanager
 def _paused(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Pause reading from the connection. Meanwhile, asyncio does not report a lost TCP connection."""
+    """Pause reading from the connection in a ``with`` block.
+
+    During the pause, asyncio does not report a lost TCP connection.
+    """
     transport = response.connection.transport if response.connection is not None else None
     if transport is None or transport.is_closing():
         yield

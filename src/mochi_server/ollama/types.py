@@ -8,7 +8,7 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """An installed model. ``size_mb`` is in MiB; lengths are in tokens."""
+    """An installed model. ``size_mb`` is in MiB; ``context_length`` is in tokens."""
 
     name: str
     size_mb: float

@@ -159,7 +159,10 @@ class Completions:
             raise
 
     async def _agent(self, name: str) -> AgentDefinition | None:
-        """Return the agent that ``name`` selects, or None for a model. Raise ``AgentNotFound`` or ``AgentInvalid``."""
+        """Return the agent that ``name`` selects. If ``name`` is a model name, return None.
+
+        Raise ``AgentNotFound`` or ``AgentInvalid`` if ``name`` selects an unknown or invalid agent.
+        """
         if not name.startswith(PREFIX):
             return None
         agent = name.removeprefix(PREFIX)

@@ -34,7 +34,7 @@ class CompletionInput:
 
     @property
     def messages_with_images(self) -> list[Message]:
-        """Messages of the request. Messages with images refer to them by name."""
+        """Messages of the request. Each image in a message is a reference: its SHA-256 and its media type."""
         return [
             {**message, "images": [image.reference for image in self.images[index]]}
             if self.images.get(index)
@@ -44,7 +44,7 @@ class CompletionInput:
 
     @property
     def new_messages(self) -> list[Message]:
-        """Messages after the last assistant message of the request. The session may not contain these messages yet."""
+        """Messages after the last assistant message of the request. Only these messages can be new to the session."""
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
         return self.messages[last + 1 :]
 
@@ -62,8 +62,9 @@ def to_turn_request(request: CompletionInput) -> TurnRequest:
 def to_session_turn_request(session: ChatSession, request: CompletionInput) -> TurnRequest:
     """Convert a completion request in a session to a turn request. The model receives the session's history.
 
-    The turn stores the user message after the request's last answer, and results of pending tool calls. If a client
-    repeats a request after a timeout, and its message is stored but not completely answered, it is not stored again.
+    The turn stores the user message that follows the last assistant message of the request. The turn also stores the
+    results of pending tool calls. A client may repeat a request after a timeout. If the session already ends with the
+    same user message and has no complete answer to it, the turn does not store the message again.
     """
     turn = replace(
         to_turn_request(request),
@@ -90,7 +91,10 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
 
 
 def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], may_call: bool, own: Toolbox) -> Toolbox:
-    """Return the toolbox of a turn. Client tools take precedence over server tools with the same name."""
+    """Return the toolbox of a turn: the client tools and the server tools (``own``).
+
+    Client tools take precedence over server tools with the same name. If ``may_call`` is false, the toolbox is empty.
+    """
     if not may_call:
         return ClosedToolbox()
     return JoinedToolbox(ClientToolbox(client_tools), own) if client_tools else own
@@ -108,7 +112,10 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
 
 
 def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]:
-    """Return results of pending tool calls in the stored format. Raise ``ValidationFailed`` for unknown call IDs."""
+    """Convert the tool messages in ``messages`` that answer pending tool calls of the session to the stored format.
+
+    Raise ``ValidationFailed`` if the session has no tool call with the ID in a tool message.
+    """
     names = {call.get("id"): call["function"]["name"] for m in session.history for call in m.get("tool_calls") or ()}
     pending = _pending_calls(session)
     results: list[Message] = []

@@ -28,18 +28,19 @@ _NO_SOURCE = ""
 
 @dataclass
 class DeltaReader:
-    """Converter of a run's events to pieces of content and reasoning. Blank lines separate rounds and sources.
+    """Converter of a run's events to pieces of content and reasoning.
 
-    Text from agents is reasoning. If ``agent_answers`` is true, an agent's execution text is content instead.
+    A blank line separates the texts of different rounds or of different event types. Text from agents becomes
+    reasoning. If ``agent_answers`` is true, text from the execution phase of an agent becomes content instead.
     """
 
     agent_answers: bool = False
     notices: list[dict[str, Any]] = field(default_factory=list)
     """Warnings and compactions. The server sends them at the end of the response."""
     _emitted_characters: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
-    """Number of characters of the model's text emitted so far, by kind. A snapshot event repeats this text."""
+    """Number of characters of the model's text emitted so far, by kind. A snapshot event begins with this text."""
     _sources: dict[Kind, str] = field(default_factory=dict)
-    """Type of the event that brought the last text of each kind. After a round ends, the value is ``_NO_SOURCE``."""
+    """Type of the event with the latest text of each kind, or ``_NO_SOURCE`` if the round of that text has ended."""
 
     def pieces(self, batch: Batch) -> Iterator[Piece]:
         """Yield the kind and the text of each new piece in a batch of events."""

@@ -12,7 +12,7 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 
 _GROWTH_FACTOR = 2
-"""Factor by which a window grows. A window grows when it is smaller than this factor times the required tokens."""
+"""Factor by which a window grows. A window grows when a prompt needs more than half of the window."""
 
 _REFUSAL_MARGIN = 1.5
 """Minimum size of the window after Ollama refused a prompt, as a multiple of the tokens in that prompt."""
@@ -26,7 +26,7 @@ _TOKENS_PER_CHAR = 1 / 3.5
 _MIN_CALIBRATION_CHARS = 400
 """Minimum prompt length for calibration. In shorter prompts, the chat template distorts the ratio."""
 _MAX_TOKENS_PER_CHAR = 2
-"""Upper limit of the calibrated tokens per character. Text does not have a higher ratio."""
+"""Upper limit of the calibrated tokens per character, because no text has more tokens per character than this."""
 
 IMAGE_TOKENS = 768
 """Estimated tokens per image, as in Ollama. Models use from 256 to several thousand tokens for an image."""
@@ -35,7 +35,10 @@ _MAX_ADJUSTMENTS = 10
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for a request. If ``window`` is None, no ``num_ctx`` is sent. ``loaded`` is Ollama's window."""
+    """Context window for a request. If ``window`` is None, no ``num_ctx`` is sent.
+
+    ``loaded`` is the window with which Ollama has loaded the model, if known.
+    """
 
     window: int | None
     reason: str
@@ -63,7 +66,7 @@ class _ModelWindow:
     """Upper limit of the window after Ollama has run out of memory, or None."""
     override: ManualWindow | None = None
     released: bool = False
-    """Whether manual windows that sessions have stored are ignored for this model."""
+    """Whether the manual window was removed. Manual windows of the model in stored sessions are then ignored."""
     tokens_per_char: float | None = None
     before_reduction: tuple[int | None, int | None] | None = None
     """Values of ``window`` and ``ceiling`` before ``step_down`` halved the window."""
@@ -138,7 +141,10 @@ class WindowRegistry:
         return WindowDecision(window, reason, model.context_length, loaded)
 
     async def borrow(self, model: ModelInfo, required_tokens: int) -> int | None:
-        """Return the window for a request without session, or None. Prefer the loaded window if it is large enough."""
+        """Return the window for a request without a session. If the loaded window is large enough, return that window.
+
+        Return None if ``dynamic`` is false and the model has no manual window.
+        """
         if not self.dynamic and self._entry(model.name).override is None:
             return None
         loaded = (await self._loaded()).get(qualified_name(model.name), 0)
@@ -172,7 +178,7 @@ class WindowRegistry:
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Restore the window that ``step_down`` halved, because the model did not load with the smaller one either."""
+        """Restore the window that ``step_down`` halved. Call this if the model did not load with the halved window."""
         entry = self._entry(model.name)
         if entry.before_reduction is not None:
             entry.window, entry.ceiling = entry.before_reduction
@@ -211,7 +217,10 @@ class WindowRegistry:
         }
 
     def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
-        """Return ``config`` updated with a decision. The config's history records a new window with the time ``at``."""
+        """Return a copy of ``config`` with the window of ``decision``.
+
+        If the window differs from the previous window, the adjustment history gets an entry with the time ``at``.
+        """
         history = config.get("adjustment_history")
         result = dict(config) | {
             "dynamic_enabled": self.dynamic,
@@ -234,7 +243,7 @@ class WindowRegistry:
         return window
 
     def manual(self, model: ModelInfo, window: int) -> WindowDecision:
-        """Return the decision for a manual window, capped at the model's maximum, without setting the window."""
+        """Return the decision for a manual window, capped at the model's maximum. Do not set the window."""
         return WindowDecision(_cap(window, model.context_length), "manual_override", model.context_length)
 
     def release(self, model: str) -> None:
@@ -243,7 +252,7 @@ class WindowRegistry:
         entry.override, entry.released = None, True
 
     def clear_session(self, session_id: str) -> None:
-        """Remove the manual windows that were set in a deleted session. Clients can no longer remove them."""
+        """Remove the manual windows that a deleted session has set, because clients can no longer remove them."""
         for entry in self._entries.values():
             if entry.override is not None and entry.override.session_id == session_id:
                 entry.override, entry.released = None, True
@@ -256,7 +265,7 @@ class WindowRegistry:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())
 
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
-        """Return the first window of a model: the default, or more if its Modelfile sets ``num_ctx``."""
+        """Return a model's first window: the default window or the Modelfile's ``num_ctx``, whichever is larger."""
         return _cap(max(min(_max_window(model), DEFAULT_WINDOW), model.num_ctx or 0), entry.ceiling)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:

@@ -78,7 +78,7 @@ class ImportExportService:
         return await self.store.create(forked(original, index))
 
     async def export(self, session_id: str, form: Literal["json", "markdown"]) -> AsyncIterator[bytes]:
-        """Return a session as the chunks of a file in the format ``form``. JSON files include the images."""
+        """Return the chunks of a JSON or Markdown file with the session. JSON files include the images."""
         session = await self.store.load(session_id)
         file = await asyncio.to_thread(_encode_session, session, form)
         return self._with_images(file, sorted(images_in(session.history)) if form == "json" else ())

@@ -108,7 +108,7 @@ def to_session(exported: OpenWebUIChat) -> ChatSession:
 
 
 def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
-    """Return the messages from the first to the current one. If no message is current, use the latest."""
+    """Return the messages from the first to the current message. If there is no current message, end at the latest."""
     messages = {name: message for name, message in history.messages.items() if _has_content(message)}
     latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
     name = history.currentId if history.currentId in messages else latest

@@ -28,7 +28,7 @@ class SessionState:
     session: ChatSession
     model: ModelInfo | None
     override: ManualWindow | None
-    """Manual window of the model, which any session with this model may have set."""
+    """Manual window of the model, or None. A manual window applies to all sessions with the model."""
     active_tools: list[str]
     """Names of the enabled tools, including the tools of the enabled group."""
     evaluated_tokens: int | None
@@ -56,7 +56,8 @@ class SessionService:
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
         """Set the fields in ``changes`` and return the changed session. The value None clears a field.
 
-        ``context_window`` is ``{"current_window": tokens}``. If it or ``tokens`` is None, the server chooses a size.
+        ``context_window`` is ``{"current_window": tokens}``. If ``context_window`` or ``tokens`` is None,
+        the server chooses the window size.
         """
         fields = dict(changes)
         session = await self.store.load(session_id)
@@ -92,7 +93,10 @@ class SessionService:
             return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
-        """Set the system message. Raise ``PromptNotFound``, ``SessionBusy``, or ``ValidationFailed`` if it is empty."""
+        """Set the system message. Raise ``PromptNotFound`` or ``SessionBusy``.
+
+        Raise ``ValidationFailed`` if ``content`` is blank and ``source_file`` is None.
+        """
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             text = await self._system_prompt(content, source_file)
@@ -102,7 +106,7 @@ class SessionService:
             return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def remove_system_prompt(self, session_id: str) -> None:
-        """Remove the system message. Raise ``PromptNotFound`` if the session has none, or ``SessionBusy``."""
+        """Remove the system message. Raise ``SessionBusy``, or ``PromptNotFound`` if there is no system message."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             if session.system_prompt is None:

@@ -34,11 +34,11 @@ _MAX_TOPICS = 8
 _MAX_TOPIC_CHARS = 40
 _MAX_PROMPT_RATIO = 0.6
 _ANSWER_TOKENS = 1200
-"""Maximum length of an answer in tokens. It suffices for the longest valid JSON, at one token per character."""
+"""Maximum length of an answer in tokens: enough for the longest valid JSON, even if each character is a token."""
 _UNKNOWN_WINDOW = 4096
 _TRIES = 2
 _MAX_SESSIONS = 10_000
-"""Maximum number of sessions with a state in memory. Other sessions are summarized from their start."""
+"""Maximum number of states in memory. A session without a state is summarized from its first message."""
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,10 @@ class SummarizationService:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _state_of(self, session_id: str) -> _SummaryTask:
-        """Return the summary state of a session. Above ``_MAX_SESSIONS``, drop the least recently used states."""
+        """Return the summary state of a session. If the session has no state yet, create the state.
+
+        If there are more than ``_MAX_SESSIONS`` states, delete the least recently used states.
+        """
         state = self._states[session_id] = self._states.pop(session_id, _SummaryTask())
         while len(self._states) > _MAX_SESSIONS and next(iter(self._states.values())).task is None:
             del self._states[next(iter(self._states))]
@@ -224,9 +227,9 @@ class SummarizationService:
     async def _request_summary(
         self, payload: Mapping[str, Any], messages: Sequence[Any]
     ) -> tuple[ConversationSummary, int]:
-        """Request a summary. If it is invalid, retry once with the error. Raise ``OllamaError`` if the retry fails.
+        """Request a summary. If the answer is invalid, send the validation error to the model and retry once.
 
-        Return the summary and the number of the last request.
+        Return the summary and the number of the last request. Raise ``OllamaError`` if the retry fails.
         """
         messages, error = list(messages), ""
         for _ in range(_TRIES):
@@ -251,13 +254,16 @@ class _ModelNotLoaded(Exception):
 
 
 def _is_current(exchange: Exchange, session: ChatSession) -> bool:
-    """Return whether the session's history is the history of the exchange plus its answer."""
+    """Return whether the session contains exactly the history of ``exchange``, followed by the exchange's answer."""
     *before, last = session.history or [None]
     return last is not None and last["message_id"] == exchange.answer_id and before == list(exchange.history)
 
 
 def is_due(session: ChatSession, covered: str | None) -> bool:
-    """Return whether the last message is a complete answer without a summary. ``covered`` is the last summarized ID."""
+    """Return whether the last message is a complete answer that is not summarized yet.
+
+    ``covered`` is the ID of the last summarized message.
+    """
     if len(session.history) < 2:
         return False
     last = session.history[-1]

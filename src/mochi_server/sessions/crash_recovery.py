@@ -12,10 +12,11 @@ INTERRUPTED = "The turn was interrupted before this call had a result."
 
 
 def close_partial(partial: Message) -> list[Message]:
-    """Convert a partial answer or tool result to messages that are marked as interrupted and have reproducible ids.
+    """Convert a partial answer or a partial tool result to messages that are marked as interrupted.
 
-    A partial tool result lists the remaining calls in its ``tool_calls``. Each of these calls gets an interrupted
-    result, because models reject a history in which a call has no result.
+    A partial tool result lists the remaining tool calls in ``tool_calls``. Each of these calls gets a result that is
+    marked as interrupted, because models reject a history in which a call has no result. Repeated conversions return
+    the same message ids.
     """
     first = partial.copy()
     first["interrupted"] = True
@@ -26,9 +27,9 @@ def close_partial(partial: Message) -> list[Message]:
 
 
 def with_missing_results(history: History) -> History:
-    """Return the history with an interrupted result for each tool call that has no result.
+    """Add a result that is marked as interrupted for each tool call without a result. Return the new history.
 
-    Calls that the client runs (``handed_back``) get no result. If nothing is missing, return ``history`` itself.
+    Tool calls that the client runs (``handed_back``) are ignored. If no result is missing, return ``history`` itself.
     """
     if any(block.cached(_lacks_results) for block in history.blocks) or _lacks_results(history.tail):
         return History.of(_with_missing_results(history))

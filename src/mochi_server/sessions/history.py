@@ -21,7 +21,7 @@ _Result = TypeVar("_Result")
 class Block:
     """Immutable sequence of whole turns, which several histories may share.
 
-    Every history that contains the block has the same blocks before it and a user message directly after it.
+    In every history that contains a block, the same blocks precede the block, and a user message follows the block.
     """
 
     __slots__ = ("messages", "results")
@@ -32,7 +32,7 @@ class Block:
         """Cached results by function."""
 
     def cached(self, function: Callable[[Sequence[Message]], _Result]) -> _Result:
-        """Return ``function(messages)``. The function is called only once, because its result is cached."""
+        """Return the result of ``function`` for the messages of this block. Cache the result after the first call."""
         if function not in self.results:
             self.results[function] = function(self.messages)
         return cast("_Result", self.results[function])

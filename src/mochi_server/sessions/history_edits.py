@@ -41,8 +41,9 @@ def without_system_prompt(session: ChatSession) -> Tail:
 def forked(session: ChatSession, index: int | None = None) -> ChatSession:
     """Copy a session with its history up to and including message ``index``. The copied messages keep their ids.
 
-    By default, copy up to the last message that leaves no tool call without a result. A summary of later messages is
-    not copied. Raises InvalidMessageIndex for an invalid index, or if a tool call in the copy would have no result.
+    If ``index`` is None, copy all messages up to the last point at which each tool call has a result. The session's
+    summary is copied only if all messages are copied. Raises InvalidMessageIndex for an invalid index, or if a tool
+    call in the copy would have no result.
     """
     messages = session.messages
     ends, open_calls = [], 0

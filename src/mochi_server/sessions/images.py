@@ -15,7 +15,7 @@ _SIGNATURES = {
     b"GIF89a": "image/gif",
 }
 _BMP_HEADERS = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
-"""Valid lengths of the second BMP header. The signature ``BM`` alone also matches texts."""
+"""Valid lengths of the second header of a BMP file. They are checked because texts can also start with ``BM``."""
 
 MEDIA_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp")
 

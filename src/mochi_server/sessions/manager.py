@@ -1,4 +1,4 @@
-"""Alias module for `SessionManager`, which is imported on first use."""
+"""Re-export of `SessionManager` from `mochi_server.storage.files.manager`. The class is imported on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

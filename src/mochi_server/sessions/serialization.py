@@ -10,10 +10,10 @@ import orjson
 from mochi_server.sessions.session import ChatSession, SessionMetadata
 
 MESSAGE_SEPARATOR = b",\n    "
-"""Separator of messages in a session file. Encoded messages contain no line breaks."""
+"""Separator of messages in a session file. Encoded messages never contain it, because JSON escapes line breaks."""
 
 MAX_LEVELS = 200
-"""Maximum nesting depth of a stored value. Encoders support 254 levels, and responses add a few levels."""
+"""Maximum nesting depth of a stored value. The encoder supports 254 levels, but responses add a few levels."""
 
 
 def encode(value: object) -> bytes:
@@ -26,7 +26,7 @@ def encode(value: object) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Decode JSON. Values that are nested too deeply to be encoded again become null. Raises ValueError."""
+    """Decode JSON. Replace values that are nested too deeply for ``encode`` by None. Raises ValueError."""
     value = parse(data)
     try:
         orjson.dumps([[[[value]]]])  # a response nests the value deeper than the file
@@ -58,12 +58,15 @@ def is_nested_deeper(value: object, levels: int) -> bool:
 
 
 def normalize(value: object) -> Any:
-    """Encode and decode a value, and return the result, which is a deep copy of JSON types."""
+    """Return a deep copy of a value, as it would be after encoding it as JSON and decoding it."""
     return decode(encode(value))
 
 
 def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[str, Any]) -> bytes:
-    """Encode a session file. Each item of ``lines`` is one or more encoded messages. ``extra`` has unknown keys."""
+    """Encode a session file. Each item of ``lines`` contains one or more encoded messages.
+
+    ``extra`` contains the unknown keys of the file and their values, which are preserved.
+    """
     head = b'{\n  "metadata": ' + _indented(metadata.to_dict()) + b',\n  "messages": ['
     others = [b",\n  " + encode(name) + b": " + _indented(value) for name, value in extra.items()]
     tail = b"".join([b"]", *others, b"\n}\n"])
@@ -85,7 +88,10 @@ def decode_file(session_id: str, data: bytes) -> ChatSession:
 
 
 def sanitize(value: object, levels: int = MAX_LEVELS) -> Any:
-    """Copy a value. Parts that JSON cannot represent are replaced. Values nested deeper than ``levels`` become null."""
+    """Return a copy of a value that can be encoded as JSON.
+
+    Lone surrogates become U+FFFD. NaN, infinity, and objects and arrays nested deeper than ``levels`` become None.
+    """
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict | list | tuple) and levels == 0:

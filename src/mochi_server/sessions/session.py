@@ -21,7 +21,7 @@ OWNER = "agent_name"
 """Metadata key for the name of the agent that a session belongs to. List entries include this key if it is set."""
 _PARTS = ("metadata", "messages")
 _OLDER_FORMATS = ("1.0", "1.1", "1.2")
-"""Older format versions, which lack only some settings of the current version. The settings become defaults."""
+"""Older format versions. Their files may lack settings of the current version, which then have their default values."""
 
 
 def is_session_id(value: str) -> bool:
@@ -46,7 +46,10 @@ class SessionMetadata(SessionSettings):
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionMetadata":
-        """Create metadata from the object in a file of any version. Raises ValueError if its id or model is missing."""
+        """Create metadata from the ``metadata`` object of a session file of any version.
+
+        Raises ValueError if ``session_id`` or ``model`` is missing.
+        """
         for name in ("session_id", "model"):
             if not isinstance(stored.get(name), str) or not stored[name]:
                 raise ValueError(f"metadata has no {name}")
@@ -64,7 +67,7 @@ class SessionMetadata(SessionSettings):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the ``metadata`` object of the session file, with its keys in the specified order."""
+        """Return the ``metadata`` object of the session file, with its keys in the order of the file format."""
         data = {
             name: value
             for name in _FILE_FIELDS
@@ -93,7 +96,10 @@ _MESSAGE_TYPES: dict[str, type] = {
 
 
 class ChatSession:
-    """A conversation. A system message is always the first message. ``extra`` has unknown keys of the session file."""
+    """A conversation. If the session has a system message, it is the first message.
+
+    ``extra`` contains unknown keys of the session file, which are preserved.
+    """
 
     def __init__(
         self, metadata: SessionMetadata, messages: Sequence[Message] = (), extra: dict[str, Any] | None = None
@@ -116,7 +122,7 @@ class ChatSession:
 
     @property
     def history(self) -> History:
-        """Messages of the session for reading. The messages are shared and must not be changed."""
+        """Messages of the session for reading. They must not be changed, because other objects may share them."""
         return History.of(self._messages)
 
     def __eq__(self, other: object) -> bool:
@@ -216,7 +222,7 @@ def usage_tokens(answer: Message | None) -> int | None:
 
 
 def preview(messages: Iterable[Message]) -> str:
-    """Return the shortened first user message, or an empty string."""
+    """Return the start of the first user message, or an empty string if there is no user message."""
     return next((shorten(str(m.get("content") or "")) for m in messages if m.get("role") == "user"), "")
 
 
@@ -226,7 +232,10 @@ def shorten(text: str) -> str:
 
 
 def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
-    """Return a title of at most 80 characters from the summary or the first non-blank user message, or else None."""
+    """Return a title of at most 80 characters, or None if there is no summary and no user message with text.
+
+    The title is the first sentence of the summary, or else the start of the first user message that is not blank.
+    """
     summarized = one_line((summary or {}).get("summary"))
     if summarized:
         return _cut_title(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
@@ -235,7 +244,10 @@ def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] |
 
 
 def one_line(text: object) -> str:
-    """Return the start of ``text`` on one line with single spaces, or "" if ``text`` is not a string."""
+    """Return the first 2000 characters of ``text`` as one line, or "" if ``text`` is not a string.
+
+    Each sequence of whitespace and control characters becomes one space.
+    """
     return _WHITESPACE.sub(" ", text[:_TITLE_READ_CHARS]).strip() if isinstance(text, str) else ""
 
 
@@ -253,7 +265,7 @@ def system_message(content: str, source_file: str | None = None) -> Message:
 
 
 def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str | None = None) -> Message:
-    """Create a user message that references these images."""
+    """Create a user message that references ``images``. ``key_digest`` is the hash of the request's idempotency key."""
     message: Message = {"role": "user", "content": content, "message_id": new_id(), "timestamp": now()}
     if images:
         message["images"] = [image.reference for image in images]
@@ -263,7 +275,10 @@ def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str 
 
 
 def complete_message(message: Message, index: int, created_at: str) -> Message:
-    """Add missing fields to a stored message, and remove fields of a wrong type. Every read adds the same values."""
+    """Add missing fields to a stored message, and remove fields of a wrong type.
+
+    Added values depend only on the arguments, so that every read of a session file returns the same message.
+    """
     wrong = [n for n, kind in _MESSAGE_TYPES.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # the key is not a literal
     for name in wrong:
         del message[name]  # type: ignore[misc]  # the key is not a literal

@@ -43,9 +43,9 @@ class SessionPage:
 class SessionStore(Protocol):
     """Protocol of a session store.
 
-    A change with a ``revision`` raises ``SessionConflict`` if the stored history has another revision. Every method
-    raises ``SessionNotFound`` for an unknown or invalid session id and ``StorageFailed`` for an I/O error. After an
-    error, the stored session is unchanged.
+    If the argument ``revision`` is not None and differs from the revision of the stored history, a method raises
+    ``SessionConflict``. Every method raises ``SessionNotFound`` for an unknown or invalid session id and
+    ``StorageFailed`` for an I/O error. After an error, the stored session is unchanged.
     """
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -54,9 +54,10 @@ class SessionStore(Protocol):
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Store all new sessions in order, or none of them after an error or a crash.
+        """Store all new sessions in order. After an error or a crash, none of the sessions is stored.
 
-        ``check`` is called between two sessions, possibly in a thread. It may raise an exception to cancel the import.
+        ``check`` may be called before each session, possibly in a thread. If ``check`` raises an exception, no session
+        is stored.
         """
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -77,7 +78,8 @@ class SessionStore(Protocol):
     ) -> ChatSession:
         """Append messages to the history and return the changed session.
 
-        ``ends_turn`` marks the last messages of a turn. ``unfinished`` is a partial answer to store with the messages.
+        ``ends_turn`` is true if ``messages`` are the last messages of a turn. If ``unfinished`` is not None, this
+        partial answer is stored with the messages.
         ``images`` are stored atomically with the messages that reference them. An image is removed when no message of
         any session references it any more.
         """
@@ -91,19 +93,22 @@ class SessionStore(Protocol):
         """Replace all messages from position ``from_index`` with ``messages``. Return the changed session."""
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields. If ``fields`` is a function, it is called atomically with the stored metadata."""
+        """Set metadata fields. If ``fields`` is a function, it computes the new fields from the stored metadata.
+
+        The call of the function and the change of the metadata are one atomic operation.
+        """
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
-        """Store the partial answer of a turn until the next change of the history.
+        """Store the partial answer of a turn for crash recovery. The next change of the history removes it.
 
-        After a crash, the partial answer becomes the messages that ``crash_recovery.close_partial`` returns.
+        After a crash, ``crash_recovery.close_partial`` converts the partial answer to messages.
         """
 
     async def delete(self, session_id: str) -> None:
         """Remove a session."""
 
     async def list(self, query: SessionQuery) -> SessionPage:
-        """Return one page of all or matching sessions, most recently changed first."""
+        """Return one page of the sessions that match ``query``, most recently changed first."""
 
     def hold(
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
@@ -111,7 +116,8 @@ class SessionStore(Protocol):
         """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
 
         A turn passes its ``run_id``. While a turn has the lock, other calls raise ``SessionBusy``, or wait if ``wait``
-        is true. Other locks are short, so all calls wait for them. After a turn, its changes are durable.
+        is true. Locks of other operations are short, so all calls wait until they are released. When a turn releases
+        the lock, all changes of the turn are durable.
         """
 
 

@@ -58,7 +58,10 @@ class SessionLocks:
             raise
 
     def _release(self, session_id: str) -> None:
-        """Grant the lock to the next waiter. If that waiter is a turn, reject all waiters whose ``wait`` is false."""
+        """Grant the lock to the next waiter.
+
+        If that waiter is a turn, all other waiting calls of ``lock`` with ``wait=False`` raise SessionBusy.
+        """
         lock = self._locks[session_id]
         waiting = [waiter for waiter in lock.waiting if not waiter.granted.done()]
         if not waiting:

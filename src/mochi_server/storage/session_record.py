@@ -16,7 +16,10 @@ from mochi_server.util.clock import timestamp
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """Immutable state of a stored session. ``writer`` is the name of the process that writes the answer ``partial``."""
+    """Immutable state of a stored session.
+
+    ``partial`` is the partial answer of a turn, and ``writer`` is the name of the process that stored it.
+    """
 
     metadata: SessionMetadata
     messages: History
@@ -31,7 +34,7 @@ class SessionRecord:
 
     @property
     def lines(self) -> list[bytes]:
-        """Encoded messages: one item for each block of the history, then one item for each message of the tail."""
+        """Encoded messages: one item for each block of the history, then one for each message after the last block."""
         return [*(block.cached(_encode_block) for block in self.messages.blocks), *self._tail]
 
     @cached_property
@@ -63,7 +66,7 @@ class SessionRecord:
         return max(0, min(index, len(self.messages)))
 
     def with_tail(self, from_index: int, messages: Sequence[Message], updated_at: str) -> "SessionRecord":
-        """Return a copy in which ``messages`` replace all messages from ``from_index``, without the partial answer."""
+        """Return a copy without the partial answer, in which ``messages`` replace all messages from ``from_index``."""
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
         is_same_tail = prefix is self.messages and len(prefix.blocks) == len(history.blocks)

@@ -77,7 +77,10 @@ class Metrics:
         self._store.set_function(store)
 
     def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
-        """Count an ended turn, its duration, the prompt evaluation and tool results of its messages, and its error."""
+        """Record the outcome, duration and error code of an ended turn.
+
+        ``messages`` are its stored messages. They have its tool results and its prompt evaluation times.
+        """
         self._turns.labels(outcome).inc()
         self._turn_seconds.observe(seconds)
         durations = [message.get("prompt_eval_duration") for message in messages]
@@ -94,7 +97,10 @@ class Metrics:
                 self._calls.labels(*self._tool_labels(message)).inc()
 
     def response_ended(self, last: Mapping[str, Any]) -> None:
-        """Count a model's answer, its tokens and its load time. ``last`` is the last line of Ollama's response."""
+        """Count a model's answer and its tokens, and record the model's load time.
+
+        ``last`` is the last line of Ollama's response.
+        """
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
@@ -133,7 +139,10 @@ class Metrics:
 
 
 def _label(name: str, known: set[str]) -> str:
-    """Return ``name``, or `other` if ``known`` is full. The limit exists because each label value uses memory."""
+    """Return ``name`` as a label value, or "other" for a new name if ``known`` has the maximum number of names.
+
+    The number of names is limited, because each label value uses memory.
+    """
     if name not in known and len(known) >= _MAX_NAMES:
         return _OTHER
     known.add(name)

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def record_turn(metrics: Metrics, run: Run) -> None:
-    """Record an ended turn. Log most errors only by their code, because messages may quote conversations."""
+    """Record an ended turn. Log only the code of most errors, because error messages may quote conversations."""
     failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)

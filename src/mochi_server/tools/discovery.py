@@ -24,14 +24,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tool:
-    """Function that models may call. ``read_only`` is true if its author declared that it has no side effects."""
+    """Function that models may call. ``read_only`` is true if the function is declared to have no side effects."""
 
     name: str
     function: Callable[..., Any]
     schema: ToolSchema
     read_only: bool = False
     source: str | None = None
-    """For an MCP tool: its MCP server and its name on that server. None for tools of the tools directory."""
+    """MCP server and original name of an MCP tool, as ``mcp:SERVER/NAME``. None for tools of the tools directory."""
 
     @property
     def destructive(self) -> bool:
@@ -59,7 +59,7 @@ class ToolCatalogue:
         return self.tools[name]
 
     def selected(self, names: Sequence[str], group: str | None) -> dict[str, Tool]:
-        """Return the tools in ``names`` and the tools of ``group``, by name. Unknown names are skipped."""
+        """Return the tools in ``names`` and in ``group``, as a mapping by name. Unknown names are skipped."""
         requested = [*names, *self.groups.get(group or "", ())]
         return {name: self.tools[name] for name in dict.fromkeys(requested) if name in self.tools}
 

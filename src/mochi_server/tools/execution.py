@@ -27,7 +27,7 @@ HISTORY_LENGTH = 100
 THREADS = 32
 """Maximum number of calls that run in threads at the same time."""
 MAX_THREADS = 128
-"""Maximum number of threads. After a timeout, the thread of a call counts until its tool returns."""
+"""Maximum number of threads, including the threads of timed-out calls whose tools have not returned."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,9 @@ class ToolExecutionResult:
 
 
 class ToolExecutionService:
-    """Service that runs tools and keeps 100 results. ``output_limit`` is in characters, ``timeout`` in seconds.
+    """Service that runs tools and stores the last 100 results.
+
+    ``output_limit`` is in characters, ``timeout`` in seconds.
 
     ``on_lost`` is called when a call times out or is cancelled while its thread still runs. ``on_refused`` is called
     when a call cannot run because all threads are in use.
@@ -126,7 +128,7 @@ class ToolExecutionService:
 
 
 class ToolRaised(Exception):
-    """Error of a tool call as text. Raised in place of any exception from the code of the tool."""
+    """Failure of a tool. Raised instead of any exception from the code of the tool. The message is for the model."""
 
 
 async def run_in_thread(

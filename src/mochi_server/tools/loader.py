@@ -19,7 +19,7 @@ _generations = count(1)
 """Counter for package names. Each import uses a new name, so that a reload imports every file again."""
 
 _PARSER = Lock()
-"""Lock for syntax trees: CPython 3.11 sometimes fails when two threads create them at once."""
+"""Lock that is held while a syntax tree is created. CPython 3.11 may fail if two threads create trees at once."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,10 @@ def leads_out(path: Path, directory: Path) -> bool:
 
 
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
-    """Import a directory. Return its package and its problems. The package is None if ``__init__.py`` fails."""
+    """Import a directory. Return its package and the problems found.
+
+    If ``__init__.py`` raises an error, the package is None.
+    """
     directory = directory.absolute()
     importer = _PackageImporter(directory)
     try:
@@ -67,7 +70,7 @@ class _PackageImporter:
         self._directory = directory
 
     def create(self, name: str, path: Path) -> ModuleType:
-        """Create the module of a file or folder, with the modules in the folder. No module is executed yet."""
+        """Create the module of a file, or of a folder and its submodules. No code is executed yet."""
         is_folder = path.is_dir()
         file, folders = (path / "__init__.py", [str(path)]) if is_folder else (path, None)
         loader = _SourceLoader(self, file)
@@ -107,7 +110,7 @@ class _PackageImporter:
         self.problems.append(Problem(file.relative_to(self._directory).as_posix(), text))
 
     def _make_relative(self, tree: ast.Module) -> None:
-        """Make ``import weather`` import the file ``weather.py`` of the directory, as in a script."""
+        """Rewrite the imports in ``tree``, so that ``import weather`` imports ``weather.py`` from the directory."""
         siblings = {path.stem for path in _modules(self._directory)}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and not node.level and str(node.module).partition(".")[0] in siblings:
@@ -144,7 +147,7 @@ class _SourceLoader(Loader):
 
 
 def _modules(directory: Path) -> Iterator[Path]:
-    """Yield the paths of the Python files in a directory, and of its folders with an ``__init__.py``."""
+    """Yield the paths of the modules in a directory: Python files, and folders that contain an ``__init__.py``."""
     for path in sorted(directory.iterdir()):
         if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").is_file():
             yield path

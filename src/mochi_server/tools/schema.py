@@ -50,7 +50,10 @@ class ToolSchema:
         return {"type": "function", "function": function}
 
     def check(self, arguments: dict[str, Any]) -> inspect.BoundArguments:
-        """Validate and bind arguments. Raises ``InvalidArguments``, also for arguments that are nested too deeply."""
+        """Validate arguments, including their nesting depth, and return them as bound arguments.
+
+        Raises ``InvalidArguments``.
+        """
         if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             raise InvalidArguments(TOO_DEEP)
         return self.bind(arguments)
@@ -182,7 +185,7 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
-    """Return the part of the schema that ``pointer`` refers to, or ``{}`` if it refers to anything else."""
+    """Return the part of ``schema`` at ``pointer``, such as ``#/$defs/City``. Return ``{}`` if no such part exists."""
     for part in pointer.split("/")[1:]:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
         schema = schema.get(key) if isinstance(schema, dict) else None

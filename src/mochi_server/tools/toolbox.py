@@ -19,7 +19,7 @@ DecidedBy = Literal["policy", "user", "timeout"]
 
 @dataclass(slots=True)
 class CallProgress:
-    """Progress of a tool call. If the turn ends during the call, the stored tool result depends on it."""
+    """Progress of a tool call. If the turn ends during the call, the progress determines the stored result."""
 
     decided_by: DecidedBy = "policy"
     running: "ToolInvocation | None" = None

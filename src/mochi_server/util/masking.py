@@ -14,7 +14,7 @@ class SecretMasker:
         self._pattern = re.compile("|".join(map(re.escape, secrets))) if secrets else None
 
     def mask(self, value: Any) -> Any:
-        """Return ``value`` with ``MASK`` in place of the secrets in a string or in the strings of a dictionary."""
+        """Replace secrets in a string or in the values of a dictionary by ``MASK``. Return other values unchanged."""
         if self._pattern is None:
             return value
         if isinstance(value, str):

@@ -25,7 +25,7 @@ _locked_descriptors: set[int] = set()
 
 
 def sync_directory(path: Path) -> None:
-    """Flush a directory's entries to disk, if the system supports it. Raise ``OSError``."""
+    """Flush a directory's entries to disk, if the system supports it. Raise ``OSError`` on failure."""
     if sys.platform == "win32":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -40,7 +40,7 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
-    """Open a directory and yield an iterator over its entries. Raise ``OSError``."""
+    """Open a directory and yield an iterator over its entries. Raise ``OSError`` if the directory cannot be read."""
     descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None  # for faster `stat` calls
     try:
         with os.scandir(path if descriptor is None else descriptor) as entries:
@@ -87,7 +87,8 @@ def release_file(descriptor: int) -> None:
 def exclusive_lock(path: Path, timeout: float) -> Iterator[None]:
     """Hold an exclusive lock on a file within a ``with`` block. Create the file if it does not exist.
 
-    Raise ``TimeoutError`` if another process or thread holds the lock for ``timeout`` seconds. Raise ``OSError``.
+    Raise ``TimeoutError`` if another process or thread holds the lock for ``timeout`` seconds. Raise ``OSError`` if the
+    file cannot be opened or locked.
     """
     if sys.platform == "win32":
         with FileLock(path, mode=0o600).acquire(timeout=timeout, poll_interval=_POLL_SECONDS):

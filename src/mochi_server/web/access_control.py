@@ -82,7 +82,10 @@ def _digest(key: bytes) -> bytes:
 
 
 def _is_embedded(scope: Scope) -> bool:
-    """Return whether a page of another site embeds the resource. Browsers send no origin for images."""
+    """Return whether a page of another site embeds the resource, for example as an image.
+
+    Browsers send no Origin header with most such requests, so the ``Sec-Fetch`` headers are checked.
+    """
     return header(scope, b"sec-fetch-site") == "cross-site" and header(scope, b"sec-fetch-mode") != "navigate"
 
 

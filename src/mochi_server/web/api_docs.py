@@ -10,7 +10,7 @@ from fastapi.staticfiles import StaticFiles
 _ASSETS = "/docs/assets"
 _SWAGGER = {"docExpansion": "list", "defaultModelsExpandDepth": 0, "displayRequestDuration": True, "filter": True}
 _HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff"}
-"""Headers that forbid framing of the pages by other sites, and guessing of the content type by browsers."""
+"""Headers that prevent other sites from framing the pages, and browsers from guessing the content type."""
 
 
 def add_docs(app: FastAPI) -> None:

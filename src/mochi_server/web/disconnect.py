@@ -38,7 +38,7 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
 
 
 class BodyReleasingRoute(APIRoute):
-    """Route that frees the request body when the handler returns. Streaming the response may take minutes more."""
+    """Route that frees the request body when the handler returns, not only after the response has been streamed."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()

@@ -29,12 +29,12 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     Pipelined requests stay in the buffer as bytes. Each request is parsed after the response to the previous one.
 
-    `Upgrade` headers are ignored. The parser treats the body of a request with such a header as data of the other
-    protocol, and Java's client sends one with every request. The server therefore parses the head again without it.
+    `Upgrade` headers are ignored. Java's client sends an `Upgrade` header with every request, but the parser does not
+    parse the body of such a request. The server therefore removes the header and parses the request again.
     """
 
     stall_seconds = 60.0
-    """Timeout in seconds for an idle connection or an incomplete request that receives no data."""
+    """Seconds without received data after which an idle connection or an incomplete request times out."""
 
     _parsed_tail = b""  # last three parsed bytes, in which a blank line may begin
     _unread = b""
@@ -111,7 +111,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def _parse_unread(self) -> None:
-        """Parse the buffered bytes up to the end of one request. Later requests wait until it is answered."""
+        """Parse buffered bytes up to the end of one request. Later requests wait for the response to that request."""
         data, start = self._parsed_tail + self._unread, len(self._parsed_tail)
         # An incomplete request is parsed further. After a complete request, parsing pauses until it is answered.
         pending = self._unanswered
@@ -125,7 +125,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._parsed_tail, self._unread = data[max(0, start - 3) : start], data[start:]
 
     def _piece_end(self, data: bytes, start: int) -> int:
-        """Return the index up to which to parse next: the end of the declared body, or the next blank line."""
+        """Return the end index of the next bytes to parse: the end of the declared body, or of the next blank line."""
         if self._body_left:
             return min(start + self._body_left, len(data))
         found = data.find(_BLANK_LINE, start + _MIN_CHUNKED_BYTES if self._state == "body" else max(0, start - 3))
@@ -144,7 +144,10 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self.send_400_response("")
 
     def _should_upgrade(self) -> bool:
-        """Return True, so that the base class does not start a request with an `Upgrade` header."""
+        """Return True, so that uvicorn does not pass a request with an `Upgrade` header to the application.
+
+        `_parse` parses such a request again without the header.
+        """
         return True
 
     def _head_without_upgrade(self) -> bytes:
@@ -169,7 +172,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _is_answering(self) -> bool:
-        """Return whether the latest request is complete, or its response started before its body was complete."""
+        """Return whether the latest request was received completely, or the response to it has already started."""
         if self.cycle is None or self._state == "head":
             return False
         return self._state == "idle" or bool(self.cycle.response_started)
@@ -181,7 +184,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._reject(HeadersTooLarge(MAX_HEADER_BYTES) if too_long else not_http)
 
     def _reject(self, error: MochiError) -> None:
-        """Send an error and close the connection. If a response has started or is complete, only close it."""
+        """Close the connection. If no response has started yet, send an error response first."""
         request_id = uuid4().hex
         has_started = any(cycle.response_started for cycle in self._unanswered)
         if not has_started and not (self._state != "idle" and self._is_answering()):

@@ -8,7 +8,10 @@ from mochi_server.chat.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position of a client in a stream: the number of the last event that it received, and the run ID or None."""
+    """Position of a client in a stream: the number of the last event that the client received, and the run ID.
+
+    If ``run_id`` is None, the position is valid for any run.
+    """
 
     number: int = 0
     run_id: str | None = None
@@ -17,7 +20,8 @@ class Position:
     def of(cls, after: str | None, last_event_id: str | None) -> "Position":
         """Parse an event ID or an event number as a position. Return the start of the stream for invalid values.
 
-        ``last_event_id`` overrides ``after``, because an ``EventSource`` that reconnects updates only this header.
+        ``last_event_id`` overrides ``after``, because an ``EventSource`` that reconnects updates only the header
+        `Last-Event-ID` and not the query.
         """
         for value in (last_event_id or "", after or ""):
             run_id, _, number = value.rpartition(":")

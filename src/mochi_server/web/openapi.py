@@ -62,7 +62,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _with_message_references(schema: Any) -> Any:
-    """Return ``schema`` with a reference to `StoredMessage` in place of each message placeholder."""
+    """Return ``schema`` with each ``MESSAGE_PLACEHOLDER`` replaced by a reference to the schema `StoredMessage`."""
     if schema == MESSAGE_PLACEHOLDER:
         return {"$ref": REFERENCE + StoredMessage.__name__}
     if isinstance(schema, dict):

@@ -32,7 +32,10 @@ class CheckMiddleware:
 
 
 def head_check(scope: Scope) -> MochiError | None:
-    """Return an error if the request head is too large, or if a proxy may interpret it differently."""
+    """Return an error if the request head is too large, invalid or ambiguous. Return None for a valid head.
+
+    A proxy and this server could interpret an ambiguous head as different requests.
+    """
     size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
         return HeadersTooLarge(MAX_HEADER_BYTES)

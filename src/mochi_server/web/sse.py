@@ -31,7 +31,7 @@ _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Bu
 
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's ``responses`` argument for a route that streams. The schema there describes one event."""
+    """Return FastAPI's ``responses`` argument for a route that streams. Its schema describes a single event."""
     content = {"text/event-stream": {"schema": {"$ref": REFERENCE + events.name}, "example": example}}
     return {200: {"description": f"A stream of events. The last event is `{events.last}`.", "content": content}}
 
@@ -137,7 +137,10 @@ def _body(data: bytes, *, more: bool = True) -> Message:
 async def respond_when_started(
     request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
 ) -> Response:
-    """Start a run and return its stream. If the start takes over ``PING_SECONDS``, the stream waits for the run."""
+    """Start a run and return a stream of its events.
+
+    If the run does not start within ``PING_SECONDS``, the stream sends SSE comments until the run starts.
+    """
     starting = asyncio.ensure_future(start)
     try:
         await until_disconnect(request, asyncio.wait([starting], timeout=PING_SECONDS))
@@ -176,7 +179,7 @@ def _frame(event: ChatEvent | CompareEvent) -> bytes:
 
 
 def last_id(data: bytes) -> bytes:
-    """Return the last event ID in encoded events, or empty bytes."""
+    """Return the last event ID in encoded events, or empty bytes if the events have no IDs."""
     ids: list[bytes] = _ID.findall(data)
     return ids[-1] if ids else b""
 

@@ -110,7 +110,7 @@ def model_of(client: httpx.Client, name: str) -> Model:
 
 
 def _habit(client: httpx.Client, name: str, capabilities: tuple[str, ...]) -> Habit:
-    """Return "native" if `/api/tags` lists fewer capabilities of the model than `/api/show`."""
+    """Return "native" if `/api/tags` lists fewer capabilities of the model than `/api/show`, otherwise "template"."""
     models = client.get("/api/tags").json().get("models", [])
     listed = {entry.get("name", "").removesuffix(":latest"): entry.get("capabilities") for entry in models}
     fewer = listed.get(name.removesuffix(":latest")) == ["completion"] and len(capabilities) > 1
@@ -184,7 +184,7 @@ def _probes(model: str) -> Iterator[Probe]:
 
 
 def _send_probe(client: httpx.Client, probe: Probe) -> dict[str, Any]:
-    """Send a probe. Return the response parts to compare: status, headers, and distinct structures of objects."""
+    """Send a probe. Return the response parts to compare: status, headers, and distinct structures of JSON objects."""
     data = probe.body if probe.body is None or isinstance(probe.body, bytes) else json.dumps(probe.body).encode()
     response = client.request(probe.method, probe.path, content=data)
     parts: dict[str, Any] = {"status": response.status_code}

@@ -80,7 +80,7 @@ def start(arguments: Sequence[str], path: Path | None) -> str:
 
 
 def stop(path: Path) -> Running | None:
-    """Stop the server with this PID file and return it. Return None if no server runs. Raises OSError."""
+    """Stop the server with this PID file. Return the stopped server, or None if none was running. Raises OSError."""
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
     server = running(path)

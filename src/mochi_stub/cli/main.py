@@ -17,7 +17,10 @@ GRACE = 5.0  # seconds for running replies to end after a signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Return 0, 1 after a failure, or 3 if `status` finds no server. Invalid arguments exit with 2."""
+    """Run the command and return its exit code. Invalid arguments end the process with exit code 2.
+
+    The exit code is 0 after success, 1 after a failure, and 3 if `status` finds no server. `verify` has its own codes.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")):
         arguments.insert(0, "run")

@@ -60,7 +60,10 @@ def model(item: Item) -> tuple[dict[str, Any], ReplySettings]:
 
 
 def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Model:
-    """Return a model with `fields` and defaults for the others. The model at position 0 of the file is the newest."""
+    """Return a model with `fields`, and with default values for its other fields.
+
+    The first model of the file (`position` 0) has the latest default modification time.
+    """
     default: dict[str, Any] = {
         "capabilities": DEFAULT_CAPABILITIES,
         "context_length": 131072,

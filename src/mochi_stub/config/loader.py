@@ -49,7 +49,7 @@ class ConfiguredModel:
 
 @dataclass(frozen=True)
 class Config:
-    """Loaded configuration. `by_name` maps normalised names to models, `recordings` is the folder to replay."""
+    """Loaded configuration. `by_name` maps normalised names to models. `recordings` is a folder of recorded replies."""
 
     path: Path
     by_name: Mapping[str, ConfiguredModel]
@@ -100,7 +100,10 @@ def normalized_name(model: str) -> str:
 
 
 def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
-    """Return a configuration of all valid entries, and the errors of others. Raises ConfigError for an invalid file."""
+    """Return a configuration of the valid entries, and the errors of the invalid entries.
+
+    Raises ConfigError if the file as a whole is invalid.
+    """
     try:
         item = parse(path.read_bytes() if data is None else data, str(path))
     except OSError as error:

@@ -11,7 +11,8 @@ from mochi_stub.models.catalogue import Model
 class ModelRegistry:
     """Registry of models and blobs. It is not thread-safe: use it from the event loop only.
 
-    `declared` has the `fixed` and the configured models. After a client deletes one of them, it can pull it again.
+    `declared` contains the `fixed` models and the models of the configuration. After a client deletes a declared model,
+    clients can pull this model again.
     """
 
     def __init__(self, fixed: Iterable[Model], config: Callable[[], Config | None] = lambda: None) -> None:

@@ -26,7 +26,8 @@ class ReplySettings:
     Attributes:
         profile: Size of the chunks. `token`: 4 characters, `chunky`: 40 characters, `words`: five words.
         tokens_per_second: Speed. A reply takes (characters / `chars_per_token`) / `tokens_per_second` seconds.
-        jitter: Largest share of its delay by which a chunk is sent early, from 0 to 1. Equal messages get equal jitter.
+        jitter: Maximum fraction of a chunk's delay by which the chunk is sent early, from 0 to 1. The same user message
+            always gives the same jitter.
         pause: A pause of `seconds` after a number of chunks, for example `{after: 2, seconds: 10}`.
         fail: An error after a number of chunks: `{after: 2, status: 429, message: Slow down, headers: {}}`.
         cut_after: Number of chunks after which the stream ends early, without its last object.
@@ -62,8 +63,8 @@ class MessageResponse:
         content: A text, or a list of texts that are sent as separate chunks.
         reasoning: The reasoning before the text: a text or a list of texts.
         tool_calls: A list of tool calls, each `{name, arguments, id}`.
-        usage: Token counts: `input`, `output` (including reasoning), `reasoning`, `cache_read`, `cache_creation`. The
-            stub counts missing values.
+        usage: Token counts: `input`, `output` (including reasoning), `reasoning`, `cache_read`, `cache_creation`. If
+            a count is missing, the stub calculates it.
         finish: Finish reason: `stop`, `length` or `content_filter`.
         think_tags: `true` puts the reasoning into the text, between `<think>` and `</think>`.
     """

@@ -53,7 +53,10 @@ class Item:
         return self._checked(list, expected)  # type: ignore[no-any-return]
 
     def fields(self, readers: Readers, label: str, **required: str) -> dict[str, Any]:
-        """Read a mapping whose keys are all in `readers`. `required` maps each required key to an error text."""
+        """Return the fields of a mapping. The function in `readers` with the same key reads the value of each field.
+
+        Raises ConfigError for other keys and for missing keys. `required` maps each required key to an error text.
+        """
         entries = self.mapping(f"{label} as a mapping")
         for key, item in entries.items():
             if key not in readers:
@@ -81,7 +84,10 @@ class Item:
         return text
 
     def number(self, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
-        """Return the value, which must be a finite number from `low` to `high`. If `above`, `low` itself is invalid."""
+        """Return the value, which must be a finite number from `low` to `high`.
+
+        If `above` is true, the value must be greater than `low`.
+        """
         return float(self._within((int, float), "a number", low, high, above))
 
     def whole(self, low: float, high: float = math.inf) -> int:
@@ -96,7 +102,7 @@ class Item:
         return str(self.value)
 
     def plain(self) -> Any:
-        """Return the value as plain Python data, without files and lines."""
+        """Return the value as plain Python data, without file names and line numbers."""
         if isinstance(self.value, dict):
             return {key: item.plain() for key, item in self.value.items()}
         return [item.plain() for item in self.value] if isinstance(self.value, list) else self.value

@@ -156,7 +156,7 @@ class ResponseWriter:
         await self._write(b"\r\n".join([status_line, *(b"%s: %s" % header for header in all_headers), b"", b""]))
 
     async def write(self, body: bytes, *, last: bool = False) -> None:
-        """Send a part of the body. `last` completes the response."""
+        """Send a part of the body. If `last` is true, complete the response."""
         if self.request.method == "HEAD":
             body = b""
         frames = [b"%x\r\n" % len(body), body, b"\r\n"] if self.chunked and body else [body]

@@ -13,7 +13,7 @@ MAX_BYTES = 64 * 1024
 """Maximum total size of a request and its reply in bytes. Longer requests are rarely repeated."""
 MAX_BYTES_IN_ALL = 8 * 1024 * 1024
 OVERHEAD = 1024
-"""Estimated bytes of an entry besides its request and reply."""
+"""Estimated size of a cache entry in bytes, without its request and reply."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class CachedReply:
 class ResponseCache:
     """Cache of replies and scheduled results by request. Use it on the event loop only.
 
-    `state` returns the object that replies depend on, and the number of changes of that object. If the object or
-    the number differs, the cache is cleared. If `state` returns None, replies can change at any time: none is cached.
+    `state` returns the object that replies depend on, and the number of changes of that object. The cache is
+    cleared when the object or the number changes. If `state` returns None, replies can change at any time, so no reply
+    is cached.
     """
 
     def __init__(self, state: Callable[[], tuple[object, int] | None]) -> None:
@@ -58,7 +59,10 @@ class ResponseCache:
 
 @dataclass(frozen=True)
 class RequestEntries:
-    """Cache entries of one request. `size` is its estimated size in bytes; `facts` describe how the model is loaded."""
+    """Cache entries of one request.
+
+    `size` is the estimated size of the request in bytes. `facts` describe how the model is loaded.
+    """
 
     cache: ResponseCache
     entries: dict[Hashable, CachedReply | ScheduledResult]

@@ -48,8 +48,8 @@ class Model:
         quantization: Quantization level in `/api/show`.
         size: Size in bytes.
         modified_at: Time of the last change, for example `2026-01-15T09:00:00Z`.
-        habit: How Ollama runs the model. `template` and `builtin` send tool calls on a separate line of the stream,
-            `native` on the last line.
+        habit: How Ollama handles tool calls and thinking of the model. A stream contains the tool calls on separate
+            lines (`template` and `builtin`) or on the last line (`native`).
         chars_per_token: Number of characters per token.
         parameters: Parameters of the Modelfile.
         system: System prompt of the Modelfile.

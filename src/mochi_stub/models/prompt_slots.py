@@ -9,13 +9,13 @@ _LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise i
 
 @dataclass
 class PromptSlots:
-    """Slots of a model. `count` is the number of parallel requests, or 1 if that number is unlimited."""
+    """Prompt cache slots of a model. `count` is the number of parallel requests, or 1 if that number is unlimited."""
 
     count: int = 1
     _texts: list[str] = field(default_factory=list)  # texts of the used slots, the least recently used first
 
     def evaluate(self, prompt: str, reply: str) -> int:
-        """Put a prompt and its reply into a slot. Return the length of the prompt's start that was in the slot."""
+        """Put a prompt and its reply into a slot. Return how many leading prompt characters the slot already held."""
         best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
         prefix = _common_prefix(best, prompt)
         if best and prefix >= len(prompt) * _LEAST_SIMILARITY:

@@ -38,7 +38,7 @@ class Machine:
         parallel: Largest number of parallel requests per model. None means no limit.
         max_loaded_models: Largest number of models in memory. None means no limit.
         max_queue: Largest number of requests that wait for a model to load.
-        context_length: Default context in tokens. None means 4096, but prompts are not truncated.
+        context_length: Default context in tokens. If it is None, the default is 4096 and prompts are not truncated.
         keep_alive: Seconds that an idle model stays in memory.
         prompt_speed: Number of prompt tokens that a model evaluates per second. None means no evaluation time.
     """
@@ -63,7 +63,10 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """Load settings of a model: context in tokens, whether it is the default (`automatic`), and load options."""
+    """Settings with which a model is loaded. `context` is in tokens.
+
+    `automatic` is true if neither the request nor the machine sets the context.
+    """
 
     context: int
     automatic: bool
@@ -79,10 +82,11 @@ class LoadSettings:
 
 @dataclass
 class LoadedModel:
-    """Model in memory. `users` counts its running and waiting requests; at most `slots` requests run.
+    """Model in memory.
 
-    The first lease gets `load_report`: whether the load was a reload, and its duration in nanoseconds. `ready` is set
-    when the model is loaded. `queue` has one event for each request that waits for a slot.
+    `users` counts the running and waiting requests of the model. At most `slots` requests run at the same time.
+    `load_report` has two values for the first lease: whether the model was reloaded, and the duration of the load in
+    nanoseconds. `ready` is set when the model is loaded. `queue` has one event for each request that waits for a slot.
     """
 
     model: Model
@@ -114,9 +118,10 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Lease:
-    """Slot of a loaded model that one request occupies until it calls `release`.
+    """Slot of a loaded model. One request occupies the slot until `release` is called.
 
-    `limit` is the context to which the prompt is truncated, None for no truncation. `load_duration` is in nanoseconds.
+    `limit` is the maximum length of the prompt in tokens. If `limit` is None, the prompt is not truncated.
+    `load_duration` is in nanoseconds.
     """
 
     context: int
@@ -128,7 +133,7 @@ class Lease:
 
 
 class Scheduler:
-    """Simulated scheduler. `now` returns seconds since 1970. `wait` is called with the seconds that a load takes."""
+    """Simulated scheduler. `now` returns seconds since 1970. `wait` waits for the duration of a load, in seconds."""
 
     def __init__(
         self,
@@ -253,7 +258,10 @@ class Scheduler:
             self._loading.release()
 
     def _put(self, request: LoadRequest, settings: LoadSettings, reload: bool) -> LoadedModel | None:
-        """Load the model and return it. Return None if a busy model must be unloaded first. Raises NotLoaded."""
+        """Load the model and return it. Return None if a busy model must be unloaded first.
+
+        Raises NotLoaded if the memory of the simulated machine is too small for the model.
+        """
         model, machine = request.model, self.machine
         if not self._make_room(model):
             return None
@@ -283,7 +291,7 @@ class Scheduler:
         return self._evict(min(loaded, key=lambda entry: (entry.users > 0, entry.keep_alive, entry.idle_since)))
 
     def _evict(self, loaded: LoadedModel) -> bool:
-        """Unload the model, or mark it for unload while it has requests. Return whether it is unloaded."""
+        """Unload the model and return True. If it has requests, mark it to expire when they end, and return False."""
         loaded.keep_alive = 0.0
         if loaded.users:
             return False

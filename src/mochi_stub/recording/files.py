@@ -35,7 +35,7 @@ _NOT_REPLAYED = {
 
 @dataclass(frozen=True)
 class RequestKey:
-    """Parts of a request that identify its recording. Secrets are masked, and `stream` is not repeated in `body`."""
+    """Parts of a request that identify its recording. Secrets are masked. `body` is without the field `stream`."""
 
     method: str
     path: str
@@ -71,9 +71,10 @@ def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
 
 @dataclass(frozen=True)
 class Recording:
-    """Recorded request and response. If it is a stream, `body` lists its objects and `at` their times in nanoseconds.
+    """Recorded request and response.
 
-    `request_path` is the path of the client's request, if it differs from the path in the URL.
+    If the response is a stream, `body` lists the streamed objects. `at` has the time of each object, in nanoseconds
+    after the request. `request_path` is the path of the client's request if it differs from the path in `url`.
     """
 
     file: Path
@@ -99,7 +100,10 @@ class Recording:
 
     @cached_property
     def reply(self) -> Reply:
-        """Reply that any API can send. Its `frames` are the recorded bytes, for the API of the recording."""
+        """Recorded response as a reply that any API can send.
+
+        Its `frames` are the recorded bytes, which are only valid for the recorded API.
+        """
         if self.status >= 400:
             wait: list[Part] = [Pause(self.at[-1] / 1e9)] if self.at and self.at[-1] else []
             reply = Reply([*wait, self._failure()])
@@ -134,7 +138,7 @@ class Recording:
 
 
 def reply_of(path: Path) -> Reply:
-    """Return the reply in a recorded file. Raises ConfigError."""
+    """Return the reply in a recorded file. Raises ConfigError if the file is invalid."""
     return recorded(path).reply
 
 
@@ -144,7 +148,10 @@ def recorded(path: Path) -> Recording:
 
 
 def recordings_below(folder: Path, excluded: Path) -> tuple[list[Recording], list[str]]:
-    """Return all recordings below a folder, and the errors of invalid files. Skip files with the name of `excluded`."""
+    """Return all recordings below a folder, and an error message for each invalid file.
+
+    Files that have the same name as `excluded` are skipped.
+    """
     found: list[Recording] = []
     problems: list[str] = []
     for place, folders, names in os.walk(folder):

@@ -1,6 +1,7 @@
 """Recorder that forwards each request to a real server and writes the response to a file.
 
-The file name depends on the request, so a repeated request replaces its recording. `config.yaml` replays the files.
+The file name depends on the request, so a repeated request replaces its recording. To replay the files,
+run the stub with the `config.yaml` that the recorder writes to the same folder.
 """
 
 from __future__ import annotations
@@ -181,7 +182,10 @@ class ResponseCapture:
         return len(self._objects) - before
 
     def finished(self, seconds: float) -> tuple[Any, list[float]]:
-        """End the body after `seconds`. Return the body and the times of its objects in milliseconds."""
+        """Return the body, and the times of its objects in milliseconds.
+
+        `seconds` is the time between the request and the end of the body.
+        """
         if not self.is_stream:
             return _read(self._rest), [round(seconds * 1000, 3)]
         self.add(b"\n\n", seconds)
@@ -194,7 +198,7 @@ class ResponseCapture:
 
 
 def _read(data: bytes) -> Any:
-    """Return parsed JSON. Invalid JSON and JSON strings are returned as text, empty data as None."""
+    """Return the parsed JSON. Return JSON strings and invalid JSON as unparsed text, and empty data as None."""
     try:
         value = json.loads(data) if data else None
         if value is not None and not isinstance(value, str):  # a file cannot contain lone surrogates

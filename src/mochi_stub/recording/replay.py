@@ -22,9 +22,10 @@ _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
 def replay(config: Config | None, stub: Stub, request: Request) -> Result | None:
-    """Return the recorded response to `request`, or None if a configured model must reply.
+    """Return the recorded response to `request`, or None if the stub must handle the request without recordings.
 
-    If neither exists, return a 404. A recorded stream also serves the request without streaming, and vice versa.
+    If no recording matches and no models are configured, return a 404. A recorded stream can also be the response to
+    the same request without streaming, and vice versa.
     """
     if config is None or config.recordings is None or request.path.startswith(STUB_ROUTES):
         return None
@@ -46,7 +47,7 @@ def replay(config: Config | None, stub: Stub, request: Request) -> Result | None
 
 
 def _translated(stub: Stub, request: Request, key: RequestKey, reply: Reply) -> Result:
-    """Return the response of the requested API for a reply. A temporary model with all capabilities sends it."""
+    """Encode the reply in the format of the requested API, as the reply of a temporary model with all capabilities."""
     if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
         return failure_answer(request, next(part for part in reply.parts if isinstance(part, Failure)))
     registry = ModelRegistry([model_from_fields(key.model or "recorded", {}, 0)])
@@ -94,7 +95,10 @@ def _leaves(value: Any, path: str = "") -> dict[str, str]:
 
 
 def recorded_playback(generation: Generation, request: Request) -> Generation:
-    """Replace a reply by its recorded bytes if they fit the API and the streaming mode of the request."""
+    """Return a generation that sends the recorded bytes of the reply.
+
+    If these bytes do not fit the API and the streaming mode of the request, return `generation` unchanged.
+    """
     frames = generation.reply.frames
     if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(request.path):
         return generation

@@ -25,7 +25,11 @@ _CHUNK = re.compile(r"(?:\s*\S+){1,5}(?:\s+\Z)?|\s+")
 
 
 class Piece(NamedTuple):
-    """Piece of a reply. `kind` is a class such as `Text` or `ToolCall`. `due` is in nanoseconds after the start."""
+    """Piece of a reply.
+
+    `kind` is the class that describes `value`, such as `Text` or `ToolCall`. `due` is the send time in nanoseconds
+    after the start of the reply.
+    """
 
     kind: type
     value: Any
@@ -70,11 +74,12 @@ async def paced(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncGenerator[list[Piece], None]:
-    """Yield lists of pieces at their planned times, which are divided by `speed`. With speed 0 there are no delays.
+    """Yield lists of pieces at their planned times.
 
-    Pieces that are due together form one list. Lists have at most one piece at first and `MAX_BATCH` pieces later. The
-    generator ends no earlier than `end` nanoseconds after the start. At any speed it waits for gates to open, which
-    delays the pieces after the gate.
+    All times are divided by `speed`. If `speed` is 0, there are no delays. Pieces that are due together form one list.
+    The first list has at most one piece. Later lists can be longer, up to `MAX_BATCH` pieces. The generator ends no
+    earlier than `end` nanoseconds after the start. At every speed, the generator waits at a closed gate until the gate
+    opens. The pieces after the gate are delayed by this wait.
     """
     start = now()
     batch: list[Piece] = []
@@ -100,7 +105,7 @@ async def paced(
 
 
 class _Timing:
-    """Chunk size of a reply and duration of its units. A unit is a word or, with a pace, a character."""
+    """Chunk size of a reply, and duration of each unit. A unit is a character if the reply has a pace, else a word."""
 
     def __init__(self, pace: Pace | None) -> None:
         self.by_words = pace is None

@@ -64,7 +64,10 @@ def _default_parts(prompt: Prompt) -> tuple[str, list[Part]]:
 
 
 def is_summary_request(prompt: Prompt) -> bool:
-    """Return whether the prompt has a conversation, and a system message or the format requests a summary."""
+    """Return whether the prompt contains a conversation and requests a summary of it.
+
+    A summary can be requested by a system message or by the format of the reply.
+    """
     return _requests_summary(prompt, _system(prompt)) and bool(_turns(prompt))
 
 
@@ -114,7 +117,10 @@ def _instructions(prompt: Prompt) -> list[str]:
 
 
 def _turns(prompt: Prompt) -> list[tuple[str, str]]:
-    """Return (speaker, text) pairs of a quoted conversation, or else of the messages before the latest user message."""
+    """Return the (speaker, text) pairs of the conversation that a system message or the latest user message quotes.
+
+    If no conversation is quoted, return the pairs of the messages before the latest user message.
+    """
     for instruction in reversed(_instructions(prompt)):
         quoted = [(speaker, text.strip()) for speaker, text in _TURN.findall(instruction) if text.strip()]
         if quoted:

@@ -1,4 +1,4 @@
-"""Deterministic embeddings: texts with common words and letters have similar vectors."""
+"""Deterministic embeddings: texts that share words or sequences of letters have similar vectors."""
 
 from __future__ import annotations
 

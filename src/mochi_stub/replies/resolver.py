@@ -1,7 +1,8 @@
 """Selection of the reply to a prompt: by instruction block, trigger, `_default` or, if none applies, built-in rules.
 
-An instruction block is JSON in a user message. It describes a list of rounds: a round is one reply and ends after its
-tool calls. For an API with choices, each entry of the block becomes a choice, and all are in one round.
+An instruction block is JSON in a user message. It contains a list of entries, which form rounds. A round is one reply
+of the model and ends after tool calls. If the API allows several choices in one reply, the block has only one round, in
+which each entry is a choice.
 """
 
 from __future__ import annotations
@@ -82,15 +83,20 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
 
 
 def _ended_rounds(prompt: Prompt, index: int) -> int:
-    """Return the number of ended rounds of the instruction block in message `index`. Tool calls end a round."""
+    """Return how many rounds of the instruction block in message `index` are complete.
+
+    Each later message with tool calls completes a round.
+    """
     return sum(bool(message.tool_calls) for message in prompt.messages[index + 1 :])
 
 
 def _reminder_round(prompt: Prompt) -> list[Part] | None:
-    """Return the next round of an earlier instruction block, or None if the latest user message is no reminder.
+    """Return the next round of an earlier instruction block if the latest user message is a reminder, or else None.
 
-    Agent programs add reminders as user messages. The message is a reminder if the model has not answered since the
-    block, if its last answer has tool calls, or if the first round is due and calls only offered tools.
+    Agent programs add reminders as user messages. The latest user message is a reminder in three cases:
+    - The model has not replied since the message with the block.
+    - The last reply of the model has tool calls.
+    - No round is complete, the first round calls tools, and the request offers all of these tools.
     """
     for index in range(prompt.last_user - 1, -1, -1):
         message = prompt.messages[index]
@@ -157,7 +163,7 @@ def _entries(block: Mapping[str, Any], thinks: bool) -> list[list[Part]]:
 
 
 def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
-    """Combine entries into rounds that end after tool calls. Within a round, blank lines separate the texts."""
+    """Combine the entries of a block into rounds. Tool calls end a round. Blank lines separate the texts of a round."""
     rounds: list[list[Part]] = [[]]
     for part in (part for entry in entries for part in entry):
         if isinstance(part, (Reasoning, Text)) and any(type(earlier) is type(part) for earlier in rounds[-1]):

@@ -1,6 +1,7 @@
 """Truncation of prompts to the context length, and of replies by the options `stop` and `num_predict`.
 
-As in Ollama, the oldest messages are removed first, except system messages. A last message that is too long is cut.
+As in Ollama, the oldest messages are removed first, except system messages. If the last message alone is too long, its
+text is shortened.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class FittedPrompt:
 def fit_prompt(
     prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
 ) -> FittedPrompt:
-    """Truncate a prompt to `context` - `before` tokens. If `context` is None, there is no limit. Raises TooLong."""
+    """Truncate a prompt so that its tokens and `before` earlier tokens fit into a context of `context` tokens.
+
+    If `context` is None, there is no limit. Raises TooLong if the prompt is too long and cannot be truncated.
+    """
     per_token = model.chars_per_token
     tokens = prompt_tokens(prompt, per_token) + before
     if context is None or tokens <= context:
@@ -85,7 +89,11 @@ def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Messa
 def _shorten_last_message(
     prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int
 ) -> FittedPrompt:
-    """Shorten the last message: keep its first `num_keep` tokens, then remove blocks of half a context."""
+    """Remove tokens from the last message until the prompt fits the context.
+
+    The first `num_keep` tokens of the message are kept. The tokens after them are removed in blocks of
+    (`context` - `num_keep`) / 2 tokens.
+    """
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
     block = max((context - keep) // 2, 1)
     removed = (tokens - keep - block) // block * block

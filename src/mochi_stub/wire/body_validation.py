@@ -62,7 +62,7 @@ def quoted_list(values: tuple[str, ...], last: str) -> str:
 
 
 def schema(literal: Schema) -> Check:
-    """Build a check from a schema."""
+    """Build the function that validates values against a schema."""
     if isinstance(literal, Mapping):
         return _object(literal)
     if isinstance(literal, tuple):
@@ -159,7 +159,11 @@ def _object(fields: Mapping[str, Schema]) -> Check:
 
 
 def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None) -> Check:
-    """Build a check for an object whose field `tag` selects the schema. Without that field, `default` selects it."""
+    """Build a check for an object that has one of several schemas.
+
+    The value of the field with the name `tag` is the key of the schema in `variants`. If an object has no such field,
+    `default` is the key.
+    """
     checks = {name: schema(variant) for name, variant in variants.items()}
 
     def check(value: Any, location: Location) -> Any:

@@ -49,7 +49,10 @@ def with_refusals(
     others: Mapping[str, Handler],
     refusal: Callable[[HttpError | ValidationError, Stub, Request], HttpResponse],
 ) -> Routes:
-    """Wrap all handlers so that `refusal` builds their error responses. `others` handles other methods."""
+    """Wrap all handlers so that `refusal` builds their error responses.
+
+    `others` contains the handlers of the HTTP methods for which a route has no handler.
+    """
 
     def wrapped(handler: Handler) -> Handler:
         def answer(stub: Stub, request: Request) -> Result:
@@ -126,7 +129,10 @@ _OPTIONS = {
 
 
 def options(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling options of a request under Ollama's names. If several token limits are set, the last wins."""
+    """Return the sampling options of a request under Ollama's names.
+
+    If the request has several fields that limit the tokens, the last of these fields applies.
+    """
     found = {_OPTIONS.get(snake_case(name), ""): value for name, value in fields.items()}
     if stop := fields.get("stop"):
         found["stop"] = [stop] if isinstance(stop, str) else stop

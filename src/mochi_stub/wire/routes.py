@@ -76,7 +76,10 @@ def route(stub: Stub, request: Request) -> Result:
 
 
 def preflight(request: Request) -> HttpResponse | None:
-    """Return a response that allows everything if this is a CORS preflight request, or None for other requests."""
+    """Return the response to a CORS preflight request, or None for other requests.
+
+    The response allows all methods and all requested headers.
+    """
     if request.method != "OPTIONS" or "origin" not in request.headers:
         return None
     requested = request.headers.get("access-control-request-headers", "*").encode("latin-1")

@@ -27,10 +27,11 @@ def clear(stub: Stub, _request: Request) -> Result:
 
 
 def state(stub: Stub, _request: Request) -> Result:
-    """Handle `GET /stub/state`: return the loaded models, latest expiry first, and the counters since the start.
+    """Handle `GET /stub/state`: return the loaded models, latest expiry first, and counters.
 
-    `in_flight` counts all unfinished requests. `queued` counts the requests that wait until their model is loaded, and
-    `waiting` the requests that wait for a place on a loaded model. `keep_alive` is in seconds; null means forever.
+    `loads`, `reloads` and `truncations` count all events since the start. `in_flight` counts all unfinished
+    requests. `queued` counts the requests that wait until their model is loaded, and `waiting` counts the requests that
+    wait for a slot of a loaded model. `keep_alive` is in seconds; null means forever.
     """
     scheduler = stub.scheduler
     models = [

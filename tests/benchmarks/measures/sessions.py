@@ -6,7 +6,7 @@ The upstream answers at once, without processing the prompt that it receives. It
 window, so that mochi-server never shortens or compacts a prompt: it reads, sends and stores the whole history in each
 turn. The figures therefore show only the work of mochi-server for the session and for the transfer of the prompt.
 
-The benchmark creates the sessions with the library, not over HTTP. All messages have the same length.
+The benchmark creates the sessions with mochi-server's Python code, not over HTTP. All messages have the same length.
 """
 
 from contextlib import ExitStack

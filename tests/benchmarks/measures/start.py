@@ -1,8 +1,8 @@
-"""Measurement of the time until the command prints its version, and of the time until the server is ready.
+"""Measurement of the time until `mochi-server --version` ends, and of the time until the server is ready.
 
 The server is ready when its health route answers with 200. Each start is a new process. For comparison, the benchmark
 also starts the Python interpreter alone, because no program in Python can start faster. The very first start of the
-server is not measured, because it compiles the modules that later starts import.
+server is not measured, because Python then compiles the modules. Later starts import the compiled modules.
 """
 
 import subprocess

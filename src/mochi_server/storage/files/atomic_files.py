@@ -15,11 +15,11 @@ _TICK_NS = 20_000_000
 """Maximum length of a kernel clock tick in nanoseconds. Writes within one tick have the same modification time."""
 
 TEMPORARY = ".tmp"
-"""Suffix of temporary files, which are being written. After a crash, they may be removed at any time."""
+"""Suffix of files that are still being written. Such files that remain after a crash may be removed at any time."""
 
 _OPEN_REJECTS_LINKS = hasattr(os, "O_NOFOLLOW")
 _NOT_A_FILE = {errno.ENOENT, errno.ELOOP, errno.EMLINK, errno.ENXIO}
-"""Error numbers when a missing file, a symlink (the number depends on the system) or a socket is opened."""
+"""Error numbers of ``os.open`` for a missing file, a socket or a symlink, whose number depends on the system."""
 
 
 class Signature(NamedTuple):
@@ -135,7 +135,10 @@ def set_aside(path: Path, label: str) -> Path:
 
 
 def write_new(path: Path, data: bytes, *, durably: bool = True) -> None:
-    """Create a file with mode 0600. ``durably`` syncs the content, not the directory entry. Raises OSError."""
+    """Create a file with mode 0600. Raises OSError.
+
+    If ``durably`` is true, the content is synced to disk, but the directory entry is not.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
     try:
         _write_all(descriptor, data)

@@ -124,7 +124,10 @@ class SessionDirectory:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Append messages, or replace all messages from ``from_index``. ``unfinished`` is a partial answer."""
+        """Append messages. If ``from_index`` is not None, replace all messages from that position instead.
+
+        If ``unfinished`` is not None, store this partial answer with the messages.
+        """
         moment = now()
         with self._writing(session_id) as stored:
             before = self._require_revision(session_id, stored, revision)
@@ -219,7 +222,10 @@ class SessionDirectory:
         self._files.processes.unregister()
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
-        """Repair a locked session if its last turn crashed. If ``is_turn``, also register a turn of this process."""
+        """Repair a locked session if its last turn crashed.
+
+        If ``is_turn`` is true, also register that this process runs a turn of the session.
+        """
         with self._writing(session_id) as stored:
             if is_turn:
                 # Other processes would treat a partial answer of an unregistered process as that of a crashed one.
@@ -278,7 +284,7 @@ class SessionDirectory:
             yield self._current(session_id) or self._files.read_locked(session_id)
 
     def _current(self, session_id: str) -> FileSnapshot | None:
-        """Return the cached snapshot of a session if its files have not changed since. Raises OSError."""
+        """Return the cached snapshot of a session, or None if it is missing or outdated. Raises OSError."""
         turn = self.turns.get(session_id)
         cached = turn.stored if turn else self._recent.get(session_id)
         return cached if cached and self._files.is_current(session_id, cached) else None
@@ -289,7 +295,10 @@ class SessionDirectory:
         self._recent.put(session_id, stored)
 
     def _cache_written(self, session_id: str, stored: FileSnapshot) -> ChatSession:
-        """Cache a snapshot and return its session in the form that callers may see."""
+        """Cache a snapshot and return its session.
+
+        The partial answer of a running turn is omitted. The partial answer of a crashed turn is included as a message.
+        """
         self._cache(session_id, stored)
         return self._visible(session_id, stored).session()
 
@@ -298,11 +307,14 @@ class SessionDirectory:
         return record.with_partial(None) if self._is_running(session_id, stored) else record.after_crash()
 
     def _is_running(self, session_id: str, stored: FileSnapshot) -> bool:
-        """Return whether this process, or the process that wrote the partial answer, is still running the turn."""
+        """Return whether a turn is running, in this process or in the process that wrote the partial answer."""
         return session_id in self.turns or self._files.processes.is_running(stored.record.writer)
 
     def _read(self, session_id: str) -> tuple[FileSnapshot, SessionRecord]:
-        """Read a session's files without a lock. Return the snapshot and the record that callers may see."""
+        """Read a session's files without a lock. Return the snapshot and the record for callers.
+
+        The partial answer of a running turn is omitted. The partial answer of a crashed turn is included as a message.
+        """
         was_running = session_id in self.turns
         stored = self._current(session_id) or self._files.read(session_id)
         # A turn that began or ended during the read has not crashed, so its partial answer is not recovered.
@@ -315,7 +327,10 @@ class SessionDirectory:
         return visible
 
     def _summary(self, session_id: str) -> tuple[dict[str, Any], atomic_files.Signature | None] | None:
-        """Return a session's list entry and file signature, or None if it is unreadable. Raises StorageBusy."""
+        """Return a session's list entry and file signature, or None if the session is unreadable.
+
+        The signature is None if the session has a turn log. Raises StorageBusy if the file is being written.
+        """
         try:
             stored, visible = self._read(session_id)
         except SessionNotFound:

@@ -1,4 +1,4 @@
-"""Image files of a sessions directory: ``blobs/<sha256>``. Each image is stored once, while a session references it.
+"""Image files of a sessions directory: ``blobs/<sha256>``. Several sessions may reference the same file.
 
 A sweep removes the images that no session file references. During the sweep, a lock prevents new references. Reference
 counts are not used: they would be wrong after a crash, or after a user copies a session file.
@@ -33,7 +33,7 @@ class ImageFiles:
         self._path = sessions / "blobs"
         self._locks = locks
         self._references: dict[str, tuple[atomic_files.Signature, frozenset[str]]] = {}
-        """Cached image references by name of the session file, so that a sweep reads only changed files."""
+        """Cache of the images that each session file references, by file name. A sweep reads only changed files."""
 
     def read(self, name: str) -> bytes:
         file = atomic_files.read(self._path / name) if is_sha256(name) else None
@@ -59,7 +59,10 @@ class ImageFiles:
             return True
 
     def sweep(self) -> None:
-        """Remove unreferenced images and temporary files. I/O errors are only logged. Raises StorageBusy."""
+        """Remove unreferenced images and temporary files. Raises StorageBusy if the images are locked.
+
+        I/O errors are logged and not raised.
+        """
         try:
             if not self._stored_files():
                 return

@@ -36,7 +36,8 @@ class ImportStaging:
     def store(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
         """Store all new sessions, or none of them after an error. Sessions whose id is in use get a new id.
 
-        ``check`` is called before each session and cancels the import by an exception. Raises OSError, StorageBusy.
+        ``check`` is called before each session. If ``check`` raises an exception, the import is cancelled. Raises
+        OSError, StorageBusy.
         """
         with self.locks.imports():
             self._recover()

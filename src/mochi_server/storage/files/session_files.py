@@ -28,7 +28,10 @@ EDIT_SECONDS = 2.0
 """Age in seconds from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
 _STALE_SECONDS = 3600.0  # temporary files of this age belong to dead processes and are removed
 _BYTES_PER_STORED_BYTE = 8
-"""Maximum memory per byte of a session file: decoded messages, encoded lines, and up to four bytes per character."""
+"""Maximum memory use of a cached session, in bytes per byte of its files.
+
+Decoded messages and encoded lines are both cached, and Python strings use up to four bytes per character.
+"""
 _SESSION_BYTES = 16 * 1024
 
 
@@ -51,7 +54,7 @@ class FileSnapshot:
 
 
 class _Unreadable(Exception):
-    """Error that a file does not contain a valid session."""
+    """Exception for a file that does not contain a valid session."""
 
 
 @contextmanager

@@ -57,7 +57,7 @@ _TRIGRAMS = """
 CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5
     (text, content='texts', content_rowid='id', tokenize='trigram case_sensitive 1', detail=none)
 """
-"""The trigram tokenizer of FTS5 exists since SQLite 3.34. Without it, searches scan all texts."""
+"""Table for fast searches. It requires SQLite 3.34; with older versions, searches scan all texts."""
 _UPSERT = """
 INSERT INTO sessions (session_id, inode, modified_ns, size, updated, entry) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (session_id) DO UPDATE SET inode = excluded.inode, modified_ns = excluded.modified_ns,
@@ -79,7 +79,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Signatures of directory and index when all files were compared. ``until`` is the expiry (monotonic time)."""
+    """Signatures of the directory and of the index file at the last comparison of all session files.
+
+    The comparison expires at the monotonic time ``until``.
+    """
 
     directory: Signature | None
     index: Signature | None
@@ -130,14 +133,14 @@ class SessionIndex:
                     self._compared = None
 
     def list(self, query: SessionQuery) -> SessionPage:
-        """Return one page of all or matching sessions, most recently changed first. Raises OSError."""
+        """Return one page of the sessions that match ``query``, most recently changed first. Raises OSError."""
         search_words = words(query.text)
         while (page := self._try_list(query, search_words)) is None:
             time.sleep(_PAUSE_SECONDS)
         return page
 
     def _try_list(self, query: SessionQuery, search_words: Sequence[str]) -> SessionPage | None:
-        """Return the page, or None if the search must first add more texts to the index."""
+        """Return the page for ``query``, or None if a search must be repeated because texts are not indexed yet."""
         with self._lock:
             is_current = not self._unsettled and not self._changed
             if self._last and self._last[0] == query and is_current and self._is_unchanged():
@@ -202,7 +205,10 @@ class SessionIndex:
             self._compared = _Comparison(directory, None, began + TRUSTED_SECONDS)
 
     def _update(self, database: sqlite3.Connection, changed: set[str], missing: set[str]) -> bool:
-        """Update rows of ``changed`` and delete rows of ``missing`` sessions. Return False if a file is unreadable."""
+        """Update the rows of the sessions whose ids are in ``changed``, and delete the rows of those in ``missing``.
+
+        Return False if the file of a changed session is unreadable.
+        """
         rows, removed, unsettled, is_complete = [], set(missing), set(), True
         for session_id in changed:
             try:
@@ -228,7 +234,10 @@ class SessionIndex:
         return is_complete
 
     def _add_texts(self, database: sqlite3.Connection) -> bool:
-        """Index changed texts for at most ``_STEP_SECONDS``, running turns last. Return whether all are indexed."""
+        """Index changed texts for about ``_STEP_SECONDS``. Return whether all texts are indexed.
+
+        The texts of sessions with a running turn are indexed last.
+        """
         if self._has_all_texts:
             return True
         until, is_first = time.monotonic() + _STEP_SECONDS, True
@@ -279,7 +288,10 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:
-    """Return one page of all sessions, or of the sessions ``ids``. Raises DatabaseError for damaged rows."""
+    """Return one page of the sessions in ``ids``, or of all sessions if ``ids`` is None.
+
+    Raises DatabaseError for damaged rows.
+    """
     where, values = ("", []) if ids is None else (_IN_IDS, [json.dumps([*ids])])
     total = database.execute(_COUNT).fetchone()[0] if ids is None else len(ids)
     statement, limit = _ENTRIES.format(where=where), -1 if query.limit is None else query.limit

@@ -1,7 +1,7 @@
-"""Lines of a turn log, which contains the changes of a session since the session's file was written.
+"""Encoding and decoding of turn logs. A turn log contains the changes since the session's file was written.
 
-Each line contains the digest of the history that it changes, and is ignored for any other history. Therefore a log
-has no effect if its changes are already in the file.
+Each line contains one change and the digest of the history before the change. A line is ignored if the history has
+another digest. Therefore a log has no effect if its changes are already in the file.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def partial_line(after: SessionRecord) -> bytes:
 
 
 def apply_log(record: SessionRecord, log: bytes) -> SessionRecord:
-    """Return ``record`` after the changes in a turn log. Invalid lines and lines for another history are ignored."""
+    """Return ``record`` with the changes of a turn log. Invalid lines and lines for another history are ignored."""
     for encoded in log.split(b"\n")[:-1]:
         try:
             line = decode(encoded)

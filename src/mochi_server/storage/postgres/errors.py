@@ -1,4 +1,7 @@
-"""Translation of database exceptions to API errors, without their texts, which may contain chat messages."""
+"""Translation of database exceptions to API errors.
+
+The API errors do not quote the exceptions, because the text of an exception may contain chat messages.
+"""
 
 import errno
 import re

@@ -20,7 +20,7 @@ SELECT name, url, {IS_SILENT} FROM processes WHERE name <> %(own)s AND """
 
 
 class PeerGone(Exception):
-    """Error that a request cannot be forwarded, because the server process that must handle it is dead."""
+    """Exception for a request that must be forwarded to a server process that is dead."""
 
 
 class Peer(NamedTuple):
@@ -56,7 +56,7 @@ class PeerDirectory:
         return hmac.digest(self._secret, process.encode(), "sha256").hex()
 
     def accepts(self, token: str) -> bool:
-        """Return whether ``token``, from a request of another server, authenticates a request to this process."""
+        """Return whether ``token`` authenticates a request from another server to this process."""
         return bool(self._secret) and hmac.compare_digest(token.encode(), self.token(self.name).encode())
 
     async def owner_of(self, session_id: str, run_id: str | None = None) -> Peer | None:

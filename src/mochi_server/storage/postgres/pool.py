@@ -24,7 +24,10 @@ _CONNECT_SECONDS = 5
 _START_SECONDS = 5
 _WAIT_SECONDS = 10  # timeout for getting a connection from the pool
 _UNREACHABLE_SECONDS = 0.3
-"""Timeout for getting a connection from the pool while the database is unreachable. It is short: turns retry writes."""
+"""Timeout in seconds for getting a connection from the pool while the database is unreachable.
+
+A short timeout is sufficient, because turns retry their writes.
+"""
 
 _OPTIONS: dict[str, Any] = {
     "autocommit": True,
@@ -61,7 +64,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self._url = url
         self.reachable = asyncio.Event()
-        """Event that is set while the database is reachable. During an outage, requests fail quickly."""
+        """Event that is set while the database is reachable. During an outage, requests have a shorter timeout."""
         self.reachable.set()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
@@ -90,7 +93,10 @@ class Database:
 
     @asynccontextmanager
     async def connection(self, operation: str, wait_seconds: float = _WAIT_SECONDS) -> AsyncIterator[Connection]:
-        """Provide a connection from the pool in autocommit mode. Errors become ``StorageFailed`` with ``operation``."""
+        """Provide a connection from the pool in autocommit mode.
+
+        Database errors are converted to ``StorageFailed``. ``operation`` is the failed operation in the error message.
+        """
         timeout = wait_seconds if self.reachable.is_set() else min(wait_seconds, _UNREACHABLE_SECONDS)
         try:
             async with self._pool.connection(timeout) as connection:
@@ -139,7 +145,7 @@ async def fetch_all(connection: Connection, statement: str, values: Parameters =
 
 
 async def _run(connection: Connection, statement: str, values: Parameters) -> AsyncCursor[Row]:
-    """Run a statement. End the batch, because the database counts idle time only between batches."""
+    """Run a statement and end its batch, because the database applies the idle timeout only between batches."""
     cursor = await connection.execute(statement, values)
     if connection.pipeline_block is not None:
         await connection.pipeline_block.sync()

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def lock_key(namespace: str, name: str) -> int:
-    """Return the number of the advisory lock for the session or process whose id is ``name``, ten hex digits."""
+    """Return the number of the advisory lock of a session or process. ``name`` is its id, which is ten hex digits."""
     return NAMESPACES[namespace] << 40 | int(name, 16)
 
 
@@ -53,7 +53,10 @@ class ServerProcess:
         """``url`` is the address at which other servers reach this process, or "" if it serves no requests."""
         self.name = new_id()
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
-        """Callback after a database outage. The locks that no other process has taken are already acquired again."""
+        """Function that is called after reconnecting to the database.
+
+        Before the call, this process acquires its locks again, except locks that another process has taken.
+        """
         self._url = url
         self._database = database
         self._connection: Connection | None = None
@@ -107,7 +110,10 @@ class ServerProcess:
                 await connection.execute(statement, {"dead": dead})
 
     async def aclose(self) -> None:
-        """Stop the heartbeat, release all locks and close the connection. Closing alone releases the locks later."""
+        """Stop the heartbeat, release all locks and close the connection.
+
+        Without the explicit release, the database would release the locks some time after the close.
+        """
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             await asyncio.wait([self._heartbeat])
@@ -144,7 +150,10 @@ class ServerProcess:
         return bool(row and row[0])
 
     async def _run_heartbeat(self) -> None:
-        """Send heartbeats, and reconnect after an outage. The locks remain if the database rejects only writes."""
+        """Send heartbeats, and reconnect after an outage.
+
+        If the database only rejects writes, the connection and its locks are kept.
+        """
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS if self.connected else _RETRY_SECONDS)
             async with self._connection_lock:

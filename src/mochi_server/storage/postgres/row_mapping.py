@@ -33,7 +33,7 @@ _IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"  # prevents new refe
 
 
 class SessionRow(NamedTuple):
-    """Row of the table ``sessions``. ``opening`` contains the first user messages and their positions, as JSON."""
+    """Row of the table ``sessions``. ``opening`` is a JSON list of user messages (see ``opening_of``)."""
 
     key: int
     stored_metadata: str
@@ -85,7 +85,7 @@ def like_pattern(word: str) -> str:
 def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
     """Return the new value of the column ``opening`` after ``messages`` replace the history from position ``start``.
 
-    It contains the first user message, for the preview, and the first user message that is not blank, for the title.
+    The column contains the first user message, for the preview, and the first one that is not blank, for the title.
     """
     items = [item for item in decode(opening.encode()) if item["at"] < start]
     for at, message in enumerate(messages, start):
@@ -117,7 +117,8 @@ class CachedHistory:
     def updated_to(self, head: SessionRow, positions: Sequence[int], bodies: Sequence[str]) -> "CachedHistory | None":
         """Return the cached messages together with newer messages. Return None if the cache cannot be updated.
 
-        ``head`` is the current row. ``positions`` and ``bodies`` describe the messages written after ``change``.
+        ``head`` is the session's current row. ``positions`` and ``bodies`` are the positions and JSON texts of the
+        messages that were written after the change number ``change``.
         """
         if self.key != head.key:
             return None

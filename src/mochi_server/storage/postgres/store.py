@@ -80,13 +80,19 @@ def _shielded(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any
 
 
 class SessionLock(NamedTuple):
-    """Lock of a session by this process. It permits writes until a later lock increments the session's fence."""
+    """Lock that this process has on a session.
+
+    Each new lock increments the session's ``fence`` in the database. A lock with a lower ``fence`` permits no writes.
+    """
 
     key: int
     fence: int
     run_id: str | None
     end: int
-    """Length of the history when the lock was acquired or last used for a write. By default, a write starts there."""
+    """Number of messages in the history when the lock was acquired, or after the last write with this lock.
+
+    New messages are appended at this position.
+    """
 
 
 class PostgresSessionStore:
@@ -308,7 +314,7 @@ class PostgresSessionStore:
     async def _write_partial(
         self, connection: Connection, session_id: str, partial: Message, lock: SessionLock | None
     ) -> bool:
-        """Store a partial answer. Return False if the session was deleted, or was locked again after ``lock``."""
+        """Store a partial answer. Return False if the session was deleted, or if a newer lock than ``lock`` exists."""
         expected = {"key": lock and lock.key, "fence": lock and lock.fence, "position": lock and lock.end}
         values = self._parameters(session_id, body=text_of(partial), **expected)
         return (await connection.execute(_CHECKPOINT, values)).rowcount == 1
@@ -317,9 +323,11 @@ class PostgresSessionStore:
     async def _row_for_update(
         self, session_id: str, operation: str, *, is_new_lock: bool = False
     ) -> AsyncIterator[tuple[Connection, SessionRow]]:
-        """Provide a transaction in which the session's row is locked. A dead server's partial answer is stored first.
+        """Begin a transaction, lock the session's row in it, and provide the connection and the row.
 
-        ``is_new_lock``: this process has just locked the session, so any partial answer is from a dead server.
+        If a dead server has left a partial answer, it is first stored as messages. ``is_new_lock`` is true if this
+        process has just locked the session; then any partial answer is from a dead server.
+
         Raises ``SessionTaken`` if another process has locked the session since this process locked it.
         """
         async with self._database.transaction(operation) as connection:
@@ -357,7 +365,7 @@ class PostgresSessionStore:
         raise errors.StorageFailed(f"read session {session_id}", OSError(5, "some of its messages are missing"))
 
     async def _is_abandoned(self, connection: Connection, session_id: str) -> bool:
-        """Return whether no live process has locked the session, so that a partial answer needs crash recovery."""
+        """Return whether no live process has locked the session. If true, a partial answer needs crash recovery."""
         key = self._key(session_id)
         return session_id not in self.locked_sessions and key not in await self._process.locked_keys(connection, [key])
 
@@ -404,7 +412,8 @@ class PostgresSessionStore:
     async def _wait_until_released(self, session_id: str, *, wait: bool) -> None:
         """Wait until another process unlocks the session, but at most ``_RETRY_SECONDS``.
 
-        Raises ``SessionBusy`` if a turn has the lock and ``wait`` is false, ``ServerLost`` if its server is frozen.
+        Raises ``SessionBusy`` if a turn has the lock and ``wait`` is false. Raises ``ServerLost`` if the server that
+        runs the turn is frozen.
         """
         async with self._database.connection(f"lock session {session_id}") as connection:
             run_id, is_silent = await fetch_one(connection, _OWNER, self._parameters(session_id)) or (None, None)
@@ -431,7 +440,11 @@ class PostgresSessionStore:
 async def _require_revision(
     connection: Connection, head: SessionRow, expected: str | None, written: str | None = None
 ) -> None:
-    """Raise ``SessionConflict`` unless the history's revision is ``expected``, or ``written`` by a first attempt."""
+    """Raise ``SessionConflict`` if the revision of the history is neither ``expected`` nor ``written``.
+
+    ``written`` is the revision after the write. The history already has this revision if the write is a retry and the
+    first attempt was committed. If ``expected`` is None, do nothing.
+    """
     if expected is None:
         return
     statement = "SELECT body FROM messages WHERE session = %(key)s AND position = %(last)s"

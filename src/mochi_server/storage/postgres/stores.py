@@ -77,7 +77,10 @@ class PostgresStores:
             await asyncio.sleep(_CLEAN_UP_SECONDS)
 
     async def _listen(self) -> None:
-        """Wake requests that wait for a locked session. Requests also poll, so a lost message only delays them."""
+        """Wake waiting requests when another process unlocks their session.
+
+        Requests also poll, so that a lost notification only delays them.
+        """
         while True:
             try:
                 async with await self._database.connect() as connection:

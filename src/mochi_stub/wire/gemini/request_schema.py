@@ -156,7 +156,10 @@ def _messages(content: Mapping[str, Any]) -> list[Message]:
 
 
 def _result_message(result: Mapping[str, Any]) -> Message:
-    """Convert a function result to a message. A single string becomes the content; other results become JSON."""
+    """Convert a function result to a message.
+
+    If the only value of the response is a string, the string becomes the content. Other responses become JSON text.
+    """
     values = list(result["response"].values())
     text = values[0] if len(values) == 1 and isinstance(values[0], str) else dumps(result["response"])
     return Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", ""))

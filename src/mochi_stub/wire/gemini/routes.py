@@ -1,4 +1,4 @@
-"""Routes of Gemini's API, without the API version, and the encoder of replies."""
+"""Routes of Gemini's API below the API version, such as `/v1beta`, and the encoder of replies."""
 
 from __future__ import annotations
 
@@ -114,7 +114,11 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 
 class Candidates:
-    """Encoder of a reply. If `thoughts`, it includes the reasoning. If not `events`, a stream is a JSON array."""
+    """Encoder of a reply.
+
+    If `thoughts` is true, the response includes the reasoning. If `events` is true, a stream consists of server-sent
+    events; otherwise, it is a JSON array.
+    """
 
     def __init__(self, context: pipeline.GenerationContext, thoughts: bool, events: bool) -> None:
         self.context = context

@@ -27,7 +27,10 @@ def failure_answer(failure: Failure) -> HttpResponse:
 
 
 def local_model(stub: Stub, name: str, *, malformed: HttpError, missing: HttpError) -> Model:
-    """Return the model with this name. Raises `malformed`, `missing`, or HttpError (403) for a cloud model."""
+    """Return the model with this name.
+
+    Raises `malformed` for an invalid name, `missing` for an unknown name, and HttpError (403) for a cloud model.
+    """
     base_name, location = routed(name)
     if location == "cloud":
         raise no_remote()

@@ -96,7 +96,10 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
 
 
 def _schedule(stub: Stub, load: LoadRequest, then: Callable[[Lease], HttpResponse | Generation]) -> ScheduledResult:
-    """Return a result that calls `then` when the model is loaded. An HttpError of `then` becomes an error response."""
+    """Return a scheduled result. When the model is loaded, `then` builds the response.
+
+    If `then` raises HttpError, the client gets the corresponding error response.
+    """
 
     def build_result(lease: Lease) -> HttpResponse | Generation:
         try:

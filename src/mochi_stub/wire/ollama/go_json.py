@@ -51,7 +51,7 @@ def number32(value: float) -> str:
 
 
 def _notation(value: float, shortest: str) -> str:
-    """Return the digits of `shortest` in Go's notation, with or without an exponent."""
+    """Return a number as Go prints it, with or without an exponent. `shortest` is the number as Python prints it."""
     if value and not 1e-6 <= abs(value) < 1e21:
         return shortest.replace("e-0", "e-")
     fixed = f"{Decimal(shortest):f}" if "e" in shortest else shortest

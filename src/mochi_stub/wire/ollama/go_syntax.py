@@ -102,7 +102,10 @@ def _value_end(data: bytes) -> int:
 
 
 def _number_end(data: bytes, at: int, state: re.Pattern[bytes]) -> int:
-    """Return the end offset of a number such as `0` in `01`. Raises Go's error for any other invalid input."""
+    """Return the end offset of a number that another digit, dot or exponent follows directly, such as `0` in `01`.
+
+    The caller has found no valid token at the offset `at`. Raises Go's syntax error for any other invalid input.
+    """
     at = _end(_SPACE, data, at)
     first = _byte(data, at)
     if first == ord('"') and state not in (_AFTER_ITEM, _AFTER_FIELD):
@@ -238,7 +241,11 @@ _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{
 
 
 def _error_offset(data: bytes) -> int:
-    """Return the offset that Go's error message contains: the first invalid byte or the incomplete last group."""
+    """Return the offset of the error in invalid base64 data, as in Go's error message.
+
+    This is the offset of the first invalid byte. If all bytes are valid, it is the offset of the last group of
+    characters, which has fewer than four characters.
+    """
     positions = [at for at, byte in enumerate(data) if byte not in b"\r\n"]
     length = next((index for index, at in enumerate(positions) if data[at] not in _LETTERS), len(positions))
     rest = length % 4

@@ -179,7 +179,10 @@ def _progress(
     failure: Failure | None = None,
     finish: Callable[[], None] = lambda: None,
 ) -> Generation:
-    """Return a generation that sends the steps and then `failure`, or the status `success`."""
+    """Return a generation that sends the steps and then the error `failure`.
+
+    If `failure` is None, the generation calls `finish` after the steps and sends the status `success`.
+    """
     parts: list[Part] = [Text([f"{dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
     return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True))
@@ -192,7 +195,7 @@ def _scheme_and_name(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _transfer_steps(status: str, digest: str, size: int, byte_counts: tuple[int, ...]) -> list[Step]:
-    """Return a progress step for each of the `byte_counts`. A count of zero omits the field `completed`."""
+    """Return a progress step for each byte count. If the count is 0, the step has no field `completed`."""
     step = {"status": status, "digest": f"sha256:{digest}", "total": size}
     return [{**step, "completed": count} if count else step for count in byte_counts]
 

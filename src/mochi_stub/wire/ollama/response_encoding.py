@@ -32,7 +32,7 @@ NDJSON = b"application/x-ndjson"
 class ChatLines:
     """Encoder of replies for `/api/chat`. Durations are in nanoseconds.
 
-    If `prompt_duration` is None, the duration is derived from the length of the prompt.
+    If `prompt_duration` is None, the evaluation time of the prompt is derived from the length of the prompt.
     """
 
     model: Model
@@ -70,7 +70,10 @@ class ChatLines:
         )
 
     def whole(self) -> HttpResponse:
-        """Return the reply as one object. If the request has no tools, only native or scripted calls are included."""
+        """Return the reply as one object.
+
+        If the request has no tools, tool calls are included only if they are scripted or the model's habit is `native`.
+        """
         reply = self.reply
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.unasked else []
         has_logprobs = self.top_logprobs is not None
@@ -176,14 +179,17 @@ class ChatLines:
 
 
 class GenerateLines(ChatLines):
-    """Encoder of replies for `/api/generate`. Native models return their thinking inside the text."""
+    """Encoder of replies for `/api/generate`. If the habit of a model is `native`, the text contains the thinking."""
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
         key = '"response":"","thinking":' if thinking and not self.native else '"response":'
         return f'",{key}', ',"done":false'
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
-        """Return the tags around the thinking, or empty contents if Ollama removes the tags."""
+        """Return the contents of the lines for the tag that begins or ends the thinking.
+
+        For models with the habit `template`, Ollama sends these lines without the tag, so the contents are empty.
+        """
         if self.model.habit == "builtin":
             return ()
         tags = ("<think>",) if opens else ("</think>", "\n\n")

@@ -95,7 +95,7 @@ class ChatChunks(ChunkEncoder):
         }
         super().__init__(common_fields, _usage(context.usage, len(self.finished_choices)), body)
         self.content_head: str | None = None
-        """Cached start of content chunks, if only one choice is active and the role of that choice was sent."""
+        """Cached start of content chunks. None if several choices are active, or before the first text of a choice."""
         self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
         self.roles_sent: set[int] = set()
         self.calls = 0
@@ -177,7 +177,7 @@ class ChatChunks(ChunkEncoder):
 
 
 def _by_choice(reply: Reply) -> dict[int, Reply]:
-    """Return the scripted choices as replies by choice index. The dictionary is empty if `reply` has no choices."""
+    """Return a dictionary from choice indices to the scripted choices. If there are none, the dictionary is empty."""
     found: dict[int, list[Part]] = {}
     parts: list[Part] = []
     for part in reply.parts:

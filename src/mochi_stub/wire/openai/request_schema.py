@@ -88,7 +88,7 @@ EMBEDDING = schema(
 
 
 def texts(value: Any) -> list[str]:
-    """Convert a prompt to a list of texts. A prompt given as token ids becomes a text of those numbers."""
+    """Convert a prompt to a list of texts. An array of token IDs becomes a text that contains the IDs as numbers."""
     items = value if isinstance(value, list) and not all(isinstance(item, int) for item in value) else [value]
     return [item if isinstance(item, str) else " ".join(map(str, item)) for item in items]
 

@@ -77,7 +77,7 @@ RESPONSE = schema(
 )
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _FIRST_ITEM_ID = 1000
-"""Index of the first item ID. Call IDs use lower indices, so that all IDs differ."""
+"""Index from which the first item ID is generated. Indices of call IDs are lower, so that all IDs differ."""
 
 
 def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
