@@ -18,6 +18,7 @@ from tests.benchmarks.measures import (
     health,
     idle,
     listing,
+    prompts,
     sessions,
     start,
     streaming,
@@ -35,6 +36,7 @@ MEASURES: dict[str, Measure] = {
     "list": listing,
     "idle": idle,
     "start": start,
+    "prompts": prompts,
 }
 _SAVED = Path("benchmarks.json")
 

@@ -24,6 +24,7 @@ _TINY = {
     "list": ["--sessions=20", "--lists=2"],
     "idle": ["--streams=5", "--seconds=0.5"],
     "start": ["--times=1"],
+    "prompts": ["--turns=3", "--tokens=40"],
 }
 _DIFFERENCES = ("CPU per stream without its events", "KiB per open stream", "one at a time, p", "4 ")
 """Prefixes of the names of figures that can be negative in so short a run."""

@@ -37,7 +37,7 @@ class SlotPrompts:
         return self._requests[name]
 
     def record(self, exchange: Exchange, request: int) -> None:
-        """Record an exchange, unless the model has received another request since the one whose number is ``request``."""
+        """Record an exchange, unless the model received another request after the one with this number."""
         name = qualified_name(exchange.payload["model"])
         if request == self._requests.get(name):
             self._exchanges[name] = exchange
