@@ -89,6 +89,7 @@ class AgentExecutionService:
                 session=session,
                 history=writer.history,
                 generation=GenerationOptions(think=False, keep_alive=task.keep_alive),
+                unstored_images=writer.unstored_images,
             )
             if warnings := [*_fallback(task, model.name), *model.warnings(toolbox.schemas())]:
                 events.publish(warnings)
