@@ -75,7 +75,7 @@ class Services:
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
         agents_dir, agent_chats_dir = map(settings.resolved, (settings.agents_dir, settings.agent_chats_dir))
-        self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir))
+        self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir), self.tools)
         limits = ToolLoopLimits(
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
