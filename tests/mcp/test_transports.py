@@ -38,10 +38,8 @@ def test_too_large_message_over_http_fails_only_its_call(
         write_mcp(tmp_path, hand=remote.entry)
         with RunningServer(tmp_path, stub.url) as server:
             api = server.api()
-            message = (
-                "much failed: it sent a message of more than 16 MiB, which is the limit. Request a smaller result."
-            )
-            assert called(api, "much")["error_message"] == message
+            message = "it sent a message of more than 16 MiB, which is the limit. Request a smaller result."
+            assert called(api, "much")["error_message"] == f"much failed: {message}"
             assert problems(api) == {}
             assert called(api, "shout", text="still")["result"] == "STILL"
 

@@ -58,7 +58,7 @@ def test_files_and_hidden_folders_are_not_agents(tmp_path: Path) -> None:
         ({"SKILL": MCP_SKILL, "helper": None}, "helper.py is missing"),
         (
             {"SKILL": MCP_SKILL, "__init__": "__all__ = ['x']"},
-            "__init__.py: no usable tool in __all__; x: __all__ names",
+            "no usable tool in __all__; x: __all__ names",
         ),
         ({"__init__": "__all__ = []"}, "__init__.py: no usable tool in __all__"),
         ({"__init__": "x = 1"}, "__all__: it must be a list of names"),

@@ -20,10 +20,8 @@ from mochi_server.web.exception_handlers import (
 from mochi_server.web.sse import RunResponse
 
 _CHUNKS = {
-    "type": "object",
-    "description": "`data` is a chunk of the completion, an error or, at the end, `[DONE]`.",
-    "required": ["data"],
-    "properties": {"data": {"type": "string"}},
+    "type": "string",
+    "description": "Server-sent events. `data` is a chunk of the completion, an error or, at the end, `[DONE]`.",
 }
 _COMPLETION: Responses = {
     200: {"description": "The completion, as JSON or in chunks.", "content": {"text/event-stream": {"schema": _CHUNKS}}}
