@@ -90,3 +90,15 @@ def test_mcp_tool_of_an_agent_needs_the_same_approval(api: Api, server: RunningS
     assert next(event.data for event in events if event.type == "agent_tool_result")["result"] == "hi"
     settings = api.ok(api.http.get(f"/sessions/{session_id}"))["tool_settings"]
     assert settings["approved_tools"] == ["single/mcp:hand/note"]
+
+
+def test_slow_mcp_server_does_not_delay_the_turns_of_other_agents(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mochi_server.mcp.manager.START_TIMEOUT_SECONDS", 60)
+    write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
+    write_agent(tmp_path, "waiting", SKILL=skill("silent"), waiting=None, __init__=None)
+    write_agent(tmp_path)
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        api.send_message(session_with(api, "helper", "never_confirm"), "Hello")

@@ -7,6 +7,7 @@ import pytest
 
 from mochi_stub import Model, StubServer
 from tests.api.test_images import sent_images
+from tests.support.agents import delegate, nested, write_agent
 from tests.support.api import Api
 from tests.support.images import GIF, PNG, base64_image, sha256_of
 from tests.support.instructions import calls, instruct, words
@@ -35,6 +36,8 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
     """A server with the MCP tool `picture`."""
     data_dir = tmp_path_factory.mktemp("pictures")
     write_mcp(data_dir, hand=by_hand(data_dir, "picture"))
+    skill = "---\ndescription: Helps.\nmcp_tools: picture\n---\nYou help.\n"
+    write_agent(data_dir, "looker", SKILL=skill, looker=None, __init__=None)
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         yield server
 
@@ -73,3 +76,12 @@ def test_model_that_cannot_see_gets_a_note(api: Api, stub: StubServer) -> None:
     sent = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]["messages"][-1]
     assert sent["content"] == f"{RESULT}\n[The images are not shown, because this model cannot see images.]"
     assert result_of(api, session_id)["content"] == RESULT
+
+
+def test_agent_gets_the_images_of_a_result(api: Api, stub: StubServer) -> None:
+    agents, tools = {"enabled_agents": ["looker"]}, {"tools": [], "execution_policy": "never_confirm"}
+    session_id = api.create_session("eye", agent_settings=agents, tool_settings=tools)["session_id"]
+    api.send_message(session_id, nested(delegate(words(1), calls("picture"), words(2), agent="looker"), words(3)))
+    bodies = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+    shown = [[m["images"] for m in body["messages"] if m.get("images")] for body in bodies if body is not None]
+    assert shown[-2:] == [[IMAGES], []]

@@ -28,32 +28,37 @@ class AgentRegistry:
 
     async def agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, including invalid agents. The first call discovers them."""
-        if self._agents is None:
-            return await self.reload()
-        return await self._with_mcp_tools(self._agents)
+        return await self._with_mcp_tools(await self.directory_agents())
+
+    async def directory_agents(self) -> dict[str, AgentDefinition]:
+        """Return all agents without the tools of MCP servers, and without waiting for these servers."""
+        return self._agents if self._agents is not None else await self._discover()
 
     async def reload(self) -> dict[str, AgentDefinition]:
         """Discover the agents again and return them by name."""
-        names = await anyio.to_thread.run_sync(self._discovery.names)
-        slots = asyncio.Semaphore(THREADS)
-        agents = await asyncio.gather(*(self._find(name, slots) for name in names))
-        self._agents = {agent.name: agent for agent in agents}
-        return await self._with_mcp_tools(self._agents)
+        return await self._with_mcp_tools(await self._discover())
 
     async def get(self, name: str) -> AgentDefinition:
         """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
         return require_valid(await self.agents(), name)
 
     async def enabled(self, names: list[str]) -> dict[str, AgentDefinition]:
-        """Return the named agents that exist and are valid."""
-        agents = await self.agents() if names else {}
+        """Return the named agents that exist and are valid, without the tools of MCP servers."""
+        agents = await self.directory_agents() if names else {}
         return {name: agents[name] for name in dict.fromkeys(names) if name in agents and agents[name].valid}
 
     async def current(self, agent: AgentDefinition) -> AgentDefinition:
-        """Read the ``SKILL.md`` of ``agent`` again and return the updated agent. Raises ``AgentInvalid``."""
+        """Read the ``SKILL.md`` of ``agent`` again and return the agent with its MCP tools. Raises ``AgentInvalid``."""
         imported = (self._agents or {}).get(agent.name, agent)
         updated = await anyio.to_thread.run_sync(self._discovery.refresh, imported)
         return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
+
+    async def _discover(self) -> dict[str, AgentDefinition]:
+        names = await anyio.to_thread.run_sync(self._discovery.names)
+        slots = asyncio.Semaphore(THREADS)
+        agents = await asyncio.gather(*(self._find(name, slots) for name in names))
+        self._agents = {agent.name: agent for agent in agents}
+        return self._agents
 
     async def _with_mcp_tools(self, agents: dict[str, AgentDefinition]) -> dict[str, AgentDefinition]:
         if not any(agent.mcp_tools for agent in agents.values()):

@@ -35,8 +35,6 @@ _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
 
 The error code alone is ambiguous, because servers use the same code for other errors.
 """
-_TOO_LARGE_MESSAGES = (str(MessageTooLarge()), "byte limit")
-"""Parts of the messages for a response that exceeds a size limit: the limit of this module and that of the SDK."""
 
 for _name in ("mcp", "httpx2", "httpcore2"):  # their logs contain URLs and messages, which may be secret
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -76,7 +74,7 @@ class McpConnection:
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
-            if self.session.received_too_much or any(text in error.message for text in _TOO_LARGE_MESSAGES):
+            if self.session.received_too_much or _is_too_large(error.message):
                 raise ToolRaised(f"{MessageTooLarge()}, which is the limit. Request a smaller result.") from error
             closed = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith(_CLOSED_MESSAGES)
             if closed or (self.is_remote and error.code in _SESSION_LOST_CODES):
@@ -97,6 +95,12 @@ class McpConnection:
                     self.session.changed.set()
         except (ListenNotSupportedError, MCPError, SubscriptionLost):
             return
+
+
+def _is_too_large(message: str) -> bool:
+    """Return whether an HTTP response exceeded the limit of this module, or an event exceeded the limit of the SDK."""
+    prefixes = ("Failed to parse JSON response: ", "SSE stream failed: ")
+    return message.startswith(prefixes) and message.endswith((str(MessageTooLarge()), " byte limit."))
 
 
 @asynccontextmanager
