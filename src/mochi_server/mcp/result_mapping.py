@@ -5,12 +5,16 @@ from base64 import b64decode
 import mcp_types
 from pydantic_core import to_json
 
+from mochi_server.constants import MAX_IMAGES
 from mochi_server.sessions.images import Image
 from mochi_server.tools.execution import ToolContent
 
 
 def content_of(result: mcp_types.CallToolResult) -> ToolContent:
-    """Return a tool result for a model. Audio, other binary data and invalid images are replaced by a description."""
+    """Return a tool result for a model, with at most ``MAX_IMAGES`` images.
+
+    Audio, other binary data, invalid images and the images after the limit are replaced by a description.
+    """
     images: list[Image] = []
     text = "\n".join(_text_of(block, images) for block in result.content)
     if not text and result.structured_content is not None:
@@ -37,7 +41,7 @@ def _text_of(block: mcp_types.ContentBlock, images: list[Image]) -> str:
 def _describe(name: str, mime_type: str, base64: str, images: list[Image]) -> str:
     size = f"{len(base64.rstrip('=')) * 3 // 4:,} bytes"
     try:
-        if mime_type.startswith("image/"):
+        if mime_type.startswith("image/") and len(images) < MAX_IMAGES:
             images.append(Image.of(b64decode(base64, validate=True)))
             return f"[{name}, {images[-1].media_type}, {size}: image {len(images)} of this result]"
     except ValueError:  # invalid base64, or a format that models cannot read
