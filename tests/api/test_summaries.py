@@ -394,7 +394,7 @@ def test_running_summary_does_not_delay_next_answer(tmp_path: Path) -> None:
             return time.perf_counter() - began
 
     with (
-        StubServer(speed=0, resolve=resolve) as stub,
+        StubServer(speed=0, resolve=resolve, machine=Machine(parallel=1)) as stub,
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
     ):
         api = server.api()
