@@ -17,7 +17,7 @@ from mochi_server.routers import ALIASED, API, openai
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.util.net import is_loopback
 from mochi_server.web.access_control import LOCAL_ORIGINS, host_check, key_check, origin_check
-from mochi_server.web.api_docs import add_docs
+from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs
 from mochi_server.web.exception_handlers import add_handlers, any_error
 from mochi_server.web.request_limits import BodyLimitMiddleware, CheckMiddleware, head_check, json_check
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
@@ -93,6 +93,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
     after ``CORSMiddleware`` have these headers.
     """
     origins = settings.allowed_origins
+    keys = key_check(settings.api_keys, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)
     hosts = [Middleware(CheckMiddleware, check=host_check(origins))] if is_loopback(settings.host) else []
     return [
         Middleware(CheckMiddleware, check=head_check),
@@ -106,7 +107,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_headers=["*"],
             expose_headers=[HEADER, TOTAL_HEADER],
         ),
-        Middleware(CheckMiddleware, check=key_check(settings.api_keys, insecure=insecure, exempt=WITHOUT_KEY)),
+        Middleware(CheckMiddleware, check=keys),
         Middleware(CheckMiddleware, check=json_check),
         Middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes),
     ]
