@@ -19,7 +19,7 @@ class AgentDefinition:
     system_prompt: str = ""
     model: str | None = None
     mcp_tools: tuple[str, ...] = ()
-    """Names of MCP tools, and of MCP servers whose tools the agent uses all."""
+    """Names of MCP tools and MCP servers in ``SKILL.md``. The name of a server stands for all of its tools."""
     catalogue: ToolCatalogue = field(default_factory=ToolCatalogue)
     """The usable tools of the agent, and the problems of its unusable tools."""
     valid: bool = True
