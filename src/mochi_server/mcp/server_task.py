@@ -173,7 +173,7 @@ class McpServer:
             raise
         except BaseException as error:  # task groups can raise groups of any exceptions
             session.problem = session.explain(error)
-            logger.warning("MCP connection failed server=%s: %s", self.name, session.problem)
+            logger.warning("MCP connection failed server=%s location=%s: %s", self.name, self.location, session.problem)
         finally:
             session.end()
 
