@@ -160,6 +160,6 @@ def test_unreadable_directory_does_not_stop_startup(tmp_path: Path) -> None:
         said = greeting(command)
         assert command.end() == 0
     assert said[4].endswith("/tools: File name too long")
-    assert said[3].endswith("/agents: File name too long")
-    assert said[4].endswith("/tools/__init__.py: it cannot be read: File name too long")
+    assert said[5].endswith("/agents: File name too long")
+    assert said[6].endswith("/tools/__init__.py: it cannot be read: File name too long")
     assert "Traceback" not in "".join(command.output)
