@@ -104,7 +104,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_origin_regex=LOCAL_ORIGINS,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["*"],
-            expose_headers=[HEADER, TOTAL_HEADER],
+            expose_headers=[HEADER, TOTAL_HEADER, "Retry-After"],
         ),
         Middleware(CheckMiddleware, check=key_check(settings.api_keys, insecure=insecure, exempt=WITHOUT_KEY)),
         Middleware(CheckMiddleware, check=json_check),

@@ -17,12 +17,12 @@ from mochi_server.errors import MochiError, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import REFERENCE
 from mochi_server.models.openai_responses import OpenAIErrorEnvelope
-from mochi_server.web.asgi import ERROR, format_error
+from mochi_server.web.asgi import error_response, format_error
 from mochi_server.web.disconnect import ClientDisconnected
 
 Responses = dict[int | str, dict[str, Any]]
 
-OLLAMA_ERRORS = (errors.OllamaUnreachable, errors.OllamaError)
+OLLAMA_ERRORS = (errors.OllamaUnreachable, errors.OllamaError, errors.OllamaBusy)
 MODEL_ERRORS = (errors.ModelNotFound, *OLLAMA_ERRORS)
 STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy)
 
@@ -81,10 +81,8 @@ async def _on_client_disconnected(_: Request, __: Exception) -> Response:
 
 async def _on_error(request: Request, exception: Exception) -> Response:
     error = _to_mochi_error(request, exception)
-    request.scope[ERROR] = error.code
-    status, body = format_error(error, request.scope["path"])
     headers = {"Allow": ", ".join(_methods(request))} if isinstance(error, errors.MethodNotAllowed) else None
-    return Response(body, status, headers, media_type="application/json")
+    return error_response(error, request.scope, headers)
 
 
 def _to_mochi_error(request: Request, error: Exception) -> MochiError:
