@@ -18,7 +18,7 @@ from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.events import REFERENCE, EventUnion
-from mochi_server.openai.response_encoding import ChunkEncoder
+from mochi_server.openai.response_encoding import Chunk, StreamEncoder
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
 from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
@@ -69,7 +69,7 @@ class _EventStream(Response):
 class RunResponse(_EventStream):
     """Stream of a run's events after event number ``after``. If ``chunks`` is set, the stream is in OpenAI's format."""
 
-    def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: ChunkEncoder | None = None) -> None:
+    def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: StreamEncoder | None = None) -> None:
         super().__init__(runs)
         self._run = run
         self._after = after
@@ -195,5 +195,9 @@ def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
     )
 
 
-def _data(chunks: Iterable[bytes]) -> bytes:
-    return b"".join([b"data: %s\n\n" % chunk for chunk in chunks])
+def _data(chunks: Iterable[Chunk]) -> bytes:
+    return b"".join([_chunk_frame(chunk) for chunk in chunks])
+
+
+def _chunk_frame(chunk: Chunk) -> bytes:
+    return b"data: %s\n\n" % chunk if isinstance(chunk, bytes) else b"event: %s\ndata: %s\n\n" % chunk
