@@ -24,7 +24,7 @@ _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh"
 """Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""
 
 
-def _allow(*values: Any) -> AfterValidator:
+def allow(*values: Any) -> AfterValidator:
     """Return a validator that accepts only ``values`` and null."""
     allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
 
@@ -36,7 +36,7 @@ def _allow(*values: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
-_Unsupported = Annotated[Any, _allow(), Field(description="Not supported.")]
+_Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
 
 
 class MochiHeaders(BaseModel):
@@ -123,7 +123,23 @@ class Metadata(Body):
     session_id: str | None = None
 
 
-class CompletionRequest(Body):
+class SamplingFields(Body):
+    """Fields that control the sampling of an answer, and the session. Several kinds of requests have these fields."""
+
+    metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
+    temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
+    top_p: float | None = Field(None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates.")
+    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for frequent tokens.")
+    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that already occurred.")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer.")
+    stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
+
+    def shared_fields(self) -> dict[str, Any]:
+        """Return the fields of this class that are set."""
+        return self.model_dump(include=set(SamplingFields.model_fields), exclude_none=True)
+
+
+class CompletionRequest(SamplingFields):
     """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
     model_config = ConfigDict(
@@ -134,7 +150,6 @@ class CompletionRequest(Body):
     messages: Items[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
     stream: bool | None = Field(None, description="Stream the answer in chunks.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
-    metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
     tools: Items[ClientTool] | None = Field(None, description="Tools that the client runs.")
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
         None, description="`required` is not enforced; it works like `auto`."
@@ -147,17 +162,11 @@ class CompletionRequest(Body):
     )
     max_tokens: int | None = Field(None, ge=1, description="Maximum tokens of the answer, with reasoning.")
     max_completion_tokens: int | None = Field(None, ge=1, description="Overrides `max_tokens`.")
-    temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
-    top_p: float | None = Field(None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates.")
-    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for frequent tokens.")
-    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that already occurred.")
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer.")
-    stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
-    n: Annotated[int | None, _allow(1)] = Field(None, description="Only 1 is supported.")
-    logprobs: Annotated[bool | None, _allow(False)] = Field(None, description="Only `false` is supported.")
-    top_logprobs: Annotated[int | None, _allow(0)] = Field(None, description="Only 0 is supported.")
-    logit_bias: Annotated[dict[str, Any] | None, _allow({})] = Field(None, description="Only `{}` is supported.")
-    modalities: Annotated[list[str] | None, _allow(["text"])] = Field(None, description="Only `text` is supported.")
+    n: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
+    logprobs: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
+    top_logprobs: Annotated[int | None, allow(0)] = Field(None, description="Only 0 is supported.")
+    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
+    modalities: Annotated[list[str] | None, allow(["text"])] = Field(None, description="Only `text` is supported.")
     audio: _Unsupported = None
     functions: _Unsupported = Field(None, description="Not supported. Use `tools`.")
     function_call: _Unsupported = None

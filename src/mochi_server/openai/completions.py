@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
@@ -18,6 +18,7 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.openai.errors import invalid_parameter
 from mochi_server.openai.request_mapping import CompletionInput, to_session_turn_request, to_turn_request
+from mochi_server.openai.responses_state import check_previous_response
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import OWNER, ChatSession
@@ -63,10 +64,14 @@ class TurnBackend:
 
 @dataclass(frozen=True)
 class CompletionRun:
-    """Run that answers a request, and the registry that contains the run."""
+    """Run that answers a request, and the registry that contains the run.
+
+    ``position`` is the number of messages in the stored conversation before the turn.
+    """
 
     runs: RunRegistry
     run: Run
+    position: int = 0
 
 
 @dataclass(eq=False)
@@ -113,6 +118,7 @@ class Completions:
         if request.policy is not None:
             raise invalid_parameter("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
         session = await self.stored.store.load(session_id)
+        _check_position(request, session)
         run = await self.stored.runs.find(session_id)
         if run is not None and run.running:
             raise errors.SessionBusy(session_id, run.run_id)
@@ -122,17 +128,20 @@ class Completions:
             _check_capabilities(request, model, turn.images)
         if qualified_name(request.model) != qualified_name(session.model):
             await self.sessions.patch(session_id, {"model": request.model})
-        return CompletionRun(self.stored.runs, await self.stored.runs.start(session_id, turn))
+        return CompletionRun(self.stored.runs, await self.stored.runs.start(session_id, turn), len(session.history))
 
     async def _with_agent(self, request: CompletionInput, agent: AgentDefinition) -> CompletionRun:
         backend = self.ephemeral if request.session_id is None else self.stored
         instruction, model = _instruction(request), await self._fallback_model(agent)
-        session = ChatSession.create(SessionCreationOptions(model))
+        session, position = ChatSession.create(SessionCreationOptions(model)), 0
         if request.session_id is None:
             await backend.agent_chats.create(_agent_session(agent, request, session.session_id))
         else:
-            if (await backend.agent_chats.load(request.session_id)).metadata.extra.get(OWNER) != agent.name:
+            chat = await backend.agent_chats.load(request.session_id)
+            if chat.metadata.extra.get(OWNER) != agent.name:
                 raise errors.SessionNotFound(request.session_id)
+            _check_position(request, chat)
+            position = len(chat.history)
             async with backend.agent_chats.hold(request.session_id, run_id=new_id()):
                 pass  # raises errors.SessionBusy
         policy, session_id = request.policy or _DEFAULT_POLICY, request.session_id or session.session_id
@@ -143,7 +152,7 @@ class Completions:
             return TurnResult(stored=result.messages, failure=result.failure)
 
         turn = TurnRequest(interactive=False, continues=True, responder=respond)
-        return await self._start_unstored(session, turn)
+        return replace(await self._start_unstored(session, turn), position=position)
 
     async def _start_unstored(
         self, session: ChatSession, turn: TurnRequest, messages: Sequence[Message] = (), images: Sequence[Image] = ()
@@ -180,6 +189,12 @@ class Completions:
         if not models:
             raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)
         return next((model.name for model in models if model.can("tools")), models[0].name)
+
+
+def _check_position(request: CompletionInput, session: ChatSession) -> None:
+    """Raise ``ValidationFailed`` if the request follows a response that is not the session's latest."""
+    if request.previous_response is not None:
+        check_previous_response(session, request.previous_response)
 
 
 def _check_capabilities(request: CompletionInput, model: ModelInfo, images: Collection[object]) -> None:

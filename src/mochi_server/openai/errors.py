@@ -2,9 +2,12 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
+
+from pydantic import ValidationError
 
 from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, OllamaBusy, Unauthorized, ValidationFailed
 
@@ -24,6 +27,24 @@ _UNION_MEMBERS = {"system", "developer", "user", "assistant", "tool", "str", "bo
 def invalid_parameter(param: str, message: str) -> ValidationFailed:
     """Return the error for an invalid value of the request field ``param``."""
     return ValidationFailed(f"{param}: {message}", errors=[{"loc": ["body", param], "msg": message, "type": "value"}])
+
+
+@contextmanager
+def renaming_parameters(**names: str) -> Iterator[None]:
+    """Convert validation errors in a ``with`` block to errors about other request fields.
+
+    ``names`` maps the field of an error to the field of the request that the client sent.
+    """
+    try:
+        yield
+    except (ValidationFailed, ValidationError) as error:
+        problems = error.errors() if isinstance(error, ValidationError) else error.details.get("errors")
+        if not problems:
+            raise
+        first = problems[0]
+        location = [step for step in first["loc"] if step != "body"]
+        param = names.get(str(location[0]), str(location[0])) if location else ""
+        raise invalid_parameter(param, str(first["msg"]).removeprefix("Value error, ")) from error
 
 
 def openai_status(error: MochiError) -> int:

@@ -31,6 +31,8 @@ class CompletionInput:
     """Names of server tools."""
     policy: ToolExecutionPolicy | None = None
     session_id: str | None = None
+    previous_response: str | None = None
+    """ID of the response that the request follows, from the Responses API."""
 
     @property
     def messages_with_images(self) -> list[Message]:
