@@ -100,7 +100,8 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
 def _methods(request: Request) -> list[str]:
     """Return the HTTP methods of all routes that match the path of the request."""
     routes, scope = request.app.routes, request.scope
-    return [name for name in _METHODS if any(r.matches({**scope, "method": name})[0] is Match.FULL for r in routes)]
+    names = {n for n in _METHODS if any(r.matches({**scope, "method": n})[0] is Match.FULL for r in routes)}
+    return sorted(names | ({"HEAD"} if "GET" in names else set()))  # see `HeadMiddleware`
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:

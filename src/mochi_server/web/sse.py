@@ -113,22 +113,24 @@ class ChunksResponse(_EventStream):
         super().__init__(runs)
         self._run = run
         self._chunks = chunks
+        self._opening: bytes | None = _data(chunks.opening())
+        """Chunks that start the stream, until the response starts."""
         self._start_seconds = start_seconds
-        self._has_started = False
         self._last_sent = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._runs.subscribed(self._run), suppress(ClientDisconnected):
             await until_disconnect(receive, self.send_events(send))
-            if not self._has_started and self._run.failure is not None:
-                return await send_error(self._run.failure, scope, send)
-            await self._send(send, _data(self._chunks.closing(self._run)), more=False)
+            if self._opening is not None and self._run.failure is not None:
+                await send_error(self._run.failure, scope, send)
+            else:
+                await self._send(send, _data(self._chunks.closing(self._run)), more=False)
 
     async def send_events(self, send: Send) -> None:
         forwarding = asyncio.ensure_future(self._run.forward(partial(self._receive, send), idle=PING_SECONDS))
         try:
             await asyncio.wait([forwarding], timeout=self._start_seconds)
-            if not (self._has_started or forwarding.done()):
+            if self._opening is not None and not forwarding.done():
                 await self._send(send, b"")
             await forwarding
         finally:
@@ -136,7 +138,7 @@ class ChunksResponse(_EventStream):
 
     async def _receive(self, send: Send, batch: Batch | None) -> None:
         data = b"" if batch is None else _data(self._chunks.encode(batch))
-        if not data and self._has_started and (batch is None or self._is_silent()):
+        if not data and self._opening is None and (batch is None or self._is_silent()):
             data = _PING
         if data:
             await self._send(send, data)
@@ -147,10 +149,10 @@ class ChunksResponse(_EventStream):
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
         self._last_sent = time.monotonic()
-        if not self._has_started:
-            self._has_started = True
+        if (opening := self._opening) is not None:
+            self._opening = None
             await self.send_start(send)
-            data = _data(self._chunks.opening()) + data
+            data = opening + data
         await send(_body(data, more=more))
 
 
