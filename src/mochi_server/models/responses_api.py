@@ -144,15 +144,16 @@ class ResponseRequest(SamplingFields):
 
     def echo(self) -> dict[str, Any]:
         """Return the fields of the request that the response repeats."""
-        unset = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "metadata": {}}
+        unset = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
         repeated = {
             *("model", "instructions", "previous_response_id", "tools", "tool_choice", "parallel_tool_calls"),
-            *("temperature", "top_p", "max_output_tokens", "metadata"),
+            *("temperature", "top_p", "max_output_tokens"),
         }
         fields = self.model_dump(include=repeated, by_alias=True)
         fields |= {name: value for name, value in unset.items() if fields[name] is None}
         text_format = self.text and self.text.format
         return fields | {
+            "metadata": self.metadata.model_dump(exclude_none=True) if self.metadata else {},
             "text": {"format": text_format.model_dump(by_alias=True) if text_format else {"type": "text"}},
             "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
         }

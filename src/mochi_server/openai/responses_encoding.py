@@ -74,10 +74,10 @@ class ResponseEncoder:
             pass
         return orjson.dumps(self._response)
 
-    def _event(self, name: str, **fields: Any) -> Event:
+    def _event(self, event_type: str, **fields: Any) -> Event:
         self._sequence_number += 1
-        event = {"type": name, "sequence_number": self._sequence_number, **fields}
-        return name.encode(), orjson.dumps(event, default=str)
+        event = {"type": event_type, "sequence_number": self._sequence_number, **fields}
+        return event_type.encode(), orjson.dumps(event, default=str)
 
     def _close_item(self) -> Iterator[Event]:
         """Yield the events that end the open item, if there is one."""
