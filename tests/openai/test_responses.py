@@ -201,7 +201,14 @@ def test_session_continues_with_previous_response(
     second = respond(client, stream, input=output, previous_response_id=first.id, **asks)
     third = respond(client, stream, input="And now?", previous_response_id=second.id, instructions="Be kind.", **asks)
     assert third.previous_response_id == second.id
-    assert [role for role, _ in contents(api, session)] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert [role for role, _ in contents(api, session)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     assert [message["role"] for message in sent(stub)["messages"]][:2] == ["system", "user"]
     for old in (first.id, second.id, "resp_unknown", "resp_0123456789_0_abc"):
         refusal = refused(client, previous_response_id=old, **asks)
@@ -262,7 +269,11 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
         ({"input": []}, 400, "input"),
         ({"input": 5}, 400, "input"),
         ({"input": [{"type": "computer_call"}]}, 400, "input[0]"),
-        ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]}, 400, "input[0].content[0]"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]},
+            400,
+            "input[0].content[0]",
+        ),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, 400, "input"),
         ({"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "["}]}, 400, "input"),
         ({"model": "nowhere"}, 404, "model"),

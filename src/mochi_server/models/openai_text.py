@@ -11,6 +11,9 @@ from mochi_server.models.openai_responses import Besides, Usage
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput
 
+TEXT_PARAMETERS = {"messages": "prompt"}
+"""Names of the fields of a chat completion in a text completion."""
+
 
 class TextCompletionRequest(SamplingFields):
     """A prompt to complete. The model receives it as a user message. Unknown fields are ignored."""
@@ -34,7 +37,7 @@ class TextCompletionRequest(SamplingFields):
     async def to_input(self, headers: MochiHeaders) -> CompletionInput:
         """Return the input of the completion. Raises the errors of ``CompletionRequest.to_input``."""
         prompt = self.prompt if isinstance(self.prompt, str) else self.prompt[0]
-        with renaming_parameters(messages="prompt"):
+        with renaming_parameters(TEXT_PARAMETERS):
             fields = {"model": self.model, "max_tokens": self.max_tokens}
             messages = [{"role": "user", "content": prompt}]
             request = CompletionRequest.model_validate({**self.shared_fields(), **fields, "messages": messages})

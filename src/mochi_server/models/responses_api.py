@@ -20,6 +20,14 @@ from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid_parameter, ren
 from mochi_server.openai.request_mapping import CompletionInput
 from mochi_server.openai.responses_state import ResponseItems
 
+RESPONSE_PARAMETERS = {
+    "messages": "input",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "max_completion_tokens": "max_output_tokens",
+}
+"""Names of the fields of a chat completion in the Responses API."""
+
 _NO_SESSION = "responses are not stored; name a session in the header X-Mochi-Session, or send the whole conversation"
 _UNKNOWN_ITEM = "is not in the server's memory; send the item itself, or set `store` to false in the client"
 _LOGPROBS = "message.output_text.logprobs"
@@ -128,12 +136,7 @@ class ResponseRequest(SamplingFields):
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "max_completion_tokens": self.max_output_tokens,
         }
-        with renaming_parameters(
-            messages="input",
-            response_format="text.format",
-            reasoning_effort="reasoning.effort",
-            max_completion_tokens="max_output_tokens",
-        ):
+        with renaming_parameters(RESPONSE_PARAMETERS):
             request = CompletionRequest.model_validate({**self.shared_fields(), **fields})
             completion = await request.to_input(headers)
         if self.previous_response_id is None:
