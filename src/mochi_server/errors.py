@@ -20,6 +20,11 @@ class MochiError(Exception):
         self.message = message
         self.details = details
 
+    @property
+    def retry_after(self) -> int | None:
+        """Time in seconds after which the client can repeat the request, or None if it is unknown."""
+        return self.details.get("retry_after")
+
     def body(self) -> bytes:
         """Return the response body as JSON."""
         envelope = {"error": {"code": self.code, "message": self.message, "details": self.details}}
@@ -129,6 +134,18 @@ class OllamaError(MochiError):
     """Ollama returned an error. ``message`` is Ollama's error text and ``upstream_status`` its HTTP status, if any."""
 
     code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
+    upstream_text: str = ""
+    """Error text as Ollama sent it. No response contains it, because it may be internal text of a model runner."""
+
+
+class OllamaBusy(OllamaError):
+    """Ollama refused a request because it has too many. ``upstream_status`` is 429 or 503."""
+
+    code, status, cause = "OLLAMA_BUSY", 503, "Ollama has too many requests."
+
+    def __init__(self, reason: str, upstream_status: int = 503, retry_after: int = 2) -> None:
+        text = f"Ollama is busy: {reason.rstrip('.')}. Send the request again in {retry_after} seconds."
+        super().__init__(text, upstream_status=upstream_status, retry_after=retry_after)
 
 
 class ToolNotFound(MochiError):

@@ -215,17 +215,21 @@ class TurnWarning:
 
 @dataclass(frozen=True, slots=True)
 class TurnError:
-    """The turn failed. The answer up to this point is stored. ``done`` still follows."""
+    """The turn failed. The answer up to this point is stored. ``done`` still follows.
+
+    ``retry_after`` is the time in seconds after which the client can repeat the request, if Ollama is busy.
+    """
 
     code: str
     message: str
     details: dict[str, Any] = field(default_factory=dict)
+    retry_after: int | None = None
     type: ClassVar[str] = "error"
 
     @classmethod
     def of(cls, error: MochiError) -> "TurnError":
         """Return the event for an error that ended a turn."""
-        return cls(error.code, error.message, error.details)
+        return cls(error.code, error.message, error.details, error.retry_after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 from pydantic import ValidationError
 
-from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, Unauthorized, ValidationFailed
+from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, OllamaBusy, Unauthorized, ValidationFailed
 
 _CODES = {
     Unauthorized.code: "invalid_api_key",
@@ -47,7 +48,9 @@ def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def openai_status(error: MochiError) -> int:
-    """Return the HTTP status for an error. OpenAI's API uses 400 instead of 422."""
+    """Return the HTTP status for an error. OpenAI's API uses 400 instead of 422, and Ollama's 429 is retained."""
+    if isinstance(error, OllamaBusy):
+        return int(error.details["upstream_status"])
     return 400 if error.status == 422 else error.status
 
 
@@ -58,8 +61,13 @@ def openai_error(error: MochiError) -> dict[str, Any]:
         message, code, param = _first_problem(error)
     elif "model" in error.details or isinstance(error, AgentNotFound):
         param = "model"
-    kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return {"error": {"message": message, "type": _type(openai_status(error)), "param": param, "code": code}}
+
+
+def _type(status: int) -> str:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return "rate_limit_error"
+    return "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
 
 
 def openai_body(error: MochiError) -> bytes:

@@ -28,7 +28,7 @@ from mochi_server.web.exception_handlers import (
     any_error,
     responses,
 )
-from mochi_server.web.sse import RunResponse
+from mochi_server.web.sse import ChunksResponse
 
 _CHUNKS = {
     "type": "object",
@@ -146,8 +146,8 @@ async def _respond(
     whole: Callable[[], Awaitable[bytes]],
 ) -> Response:
     """Return the chunks of a run as a stream if ``stream`` is true, else the result of ``whole``."""
-    if stream and completion.run.model_failure is None:
-        return RunResponse(completion.runs, completion.run, chunks=chunks)
+    if stream:
+        return ChunksResponse(completion.runs, completion.run, chunks)
     with completion.runs.subscribed(completion.run):
         answer = await until_disconnect(request, whole())
     return Response(answer, media_type="application/json")
