@@ -311,3 +311,14 @@ def test_oldest_items_are_dropped() -> None:
     items = ResponseItems(max_bytes=100)
     items.add({"id": f"msg_{number}", "text": "x" * 20} for number in range(3))
     assert [items.get(f"msg_{number}") is not None for number in range(3)] == [False, True, True]
+
+
+@STREAMED
+def test_failure_before_the_first_token_has_a_status(client: openai.OpenAI, stream: bool) -> None:
+    import openai
+
+    with pytest.raises(openai.InternalServerError) as caught:
+        list(client.responses.create(model="failing", input="Hello!", stream=True)) if stream else respond(
+            client, model="failing", input="Hello!"
+        )
+    assert caught.value.code == "ollama_error"

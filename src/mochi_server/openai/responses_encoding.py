@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from secrets import token_hex
 from typing import Any
 
@@ -11,6 +12,7 @@ from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import ContextOverflow, MochiError
+from mochi_server.openai.errors import openai_status
 from mochi_server.openai.response_encoding import DeltaReader, Kind, extra_fields, finish_reason, tool_calls, usage
 
 Event = tuple[bytes, bytes]
@@ -182,5 +184,5 @@ def _ending(result: TurnResult) -> dict[str, Any]:
 
 def _error(error: MochiError) -> dict[str, str]:
     """Return an error of a response. OpenAI's API defines only few codes."""
-    code = "rate_limit_exceeded" if error.status == 429 else "server_error"
+    code = "rate_limit_exceeded" if openai_status(error) == HTTPStatus.TOO_MANY_REQUESTS else "server_error"
     return {"code": "invalid_prompt" if isinstance(error, ContextOverflow) else code, "message": error.message}
