@@ -184,6 +184,7 @@ def test_answer_at_limit_is_incomplete(client: openai.OpenAI, stream: bool) -> N
     assert response.status == "incomplete"
     assert response.incomplete_details
     assert response.incomplete_details.reason == "max_output_tokens"
+    assert response.output[-1].status == "incomplete"
 
 
 @STREAMED
@@ -214,6 +215,17 @@ def test_session_continues_with_previous_response(
         refusal = refused(client, previous_response_id=old, **asks)
         assert (refusal.status_code, refusal.param) == (400, "previous_response_id")
     assert len(api.messages(session)) == 6
+
+
+def test_session_continues_after_tools_of_server_and_client(client: openai.OpenAI, server: RunningServer) -> None:
+    session = str(server.api().create_session("mochi")["session_id"])
+    asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session, "X-Mochi-Tools": "add"}}
+    first = respond(client, input=instruct(calls("look", "add", a=1, b=2), words(2)), **asks)
+    call: Any = first.output[-1]
+    output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "blue"}]
+    second = respond(client, input=output, previous_response_id=first.id, **asks)
+    assert second.output_text
+    assert refused(client, previous_response_id=first.id, **asks).param == "previous_response_id"
 
 
 def test_references_to_items_of_a_session_need_no_memory(

@@ -13,7 +13,7 @@ from mochi_server.models.openai import (
     SamplingFields,
     allow,
 )
-from mochi_server.models.openai_messages import Items
+from mochi_server.models.openai_messages import Items, union_tag
 from mochi_server.models.openai_responses import Besides
 from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid_parameter, renaming_parameters
@@ -83,10 +83,6 @@ class Reasoning(Body):
     effort: str | None = None
 
 
-def _union_tag(content: object) -> str:
-    return AS_PARTS if isinstance(content, list) else AS_TEXT
-
-
 class ResponseRequest(SamplingFields):
     """Input to answer. A null field counts as absent. Unknown fields are ignored."""
 
@@ -95,7 +91,7 @@ class ResponseRequest(SamplingFields):
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
     input: Annotated[
         Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[InputItem], Field(min_length=1), Tag(AS_PARTS)],
-        Discriminator(_union_tag),
+        Discriminator(union_tag),
     ] = Field(description="A message of the user, or the items of the conversation; in a session, its new items.")
     instructions: Text | None = Field(None, description="System message of this request.")
     previous_response_id: str | None = Field(None, description="Only in a session: the ID of its latest response.")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
 from mochi_server.models.common import Body, Text
-from mochi_server.models.openai_messages import Items
+from mochi_server.models.openai_messages import Items, union_tag
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT
 
 ChatMessages = list[dict[str, Any]]
@@ -43,12 +43,8 @@ class InputImage(Body):
         return {"type": "image_url", "image_url": {"url": self.image_url}}
 
 
-def _union_tag(content: object) -> str:
-    return AS_PARTS if isinstance(content, list) else AS_TEXT
-
-
 _Part = Annotated[InputText | InputRefusal | InputImage, Field(discriminator="type")]
-_Content = Annotated[Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[_Part], Tag(AS_PARTS)], Discriminator(_union_tag)]
+_Content = Annotated[Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[_Part], Tag(AS_PARTS)], Discriminator(union_tag)]
 
 
 def _to_chat(content: "str | list[InputText | InputRefusal | InputImage]") -> Any:
