@@ -155,6 +155,15 @@ class ToolNotFound(MochiError):
         super().__init__(f"There is no tool named {name!r}. GET /api/v1/tools lists the tools.", tool_name=name)
 
 
+class ToolNotCalled(MochiError):
+    code, status, cause = "TOOL_NOT_CALLED", 502, "The model called no tool, although the request requires a call."
+
+    def __init__(self, model: str, *, is_cut: bool = False) -> None:
+        hint = "Raise the token limit of the answer." if is_cut else 'Use another model, or `tool_choice: "auto"`.'
+        text = f"Model {model!r} called no tool, although `tool_choice` requires a call. {hint}"
+        super().__init__(text, model=model)
+
+
 class ToolExecutionFailed(MochiError):
     """A tool call failed. The model receives this error as the tool result; no route returns the error."""
 

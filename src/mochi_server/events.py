@@ -27,6 +27,14 @@ class ThinkingDelta:
     type: ClassVar[str] = "thinking_delta"
 
 
+@dataclass
+class TokenLogprobs:
+    """Log probabilities of the tokens of the next ``content_delta``, if a request to ``/v1`` sets ``logprobs``."""
+
+    logprobs: list[dict[str, Any]]
+    type: ClassVar[str] = "logprobs"
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
     """A tool call that needs no approval starts."""
@@ -240,7 +248,7 @@ class Done:
     type: ClassVar[str] = "done"
 
 
-_TextEvent = ContentDelta | ThinkingDelta
+_TextEvent = ContentDelta | ThinkingDelta | TokenLogprobs
 _ToolEvent = ToolCalled | ToolConfirmationRequired | ToolResult | ToolContinuationStart
 _AgentEvent = AgentStart | AgentPlanning | AgentExecution | AgentToolCalled | AgentToolResult | AgentComplete
 _TurnEvent = MessageComplete | Status | Snapshot | ContextCompacted | TurnWarning | TurnError | Done

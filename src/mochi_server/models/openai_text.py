@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.models.common import Text
-from mochi_server.models.openai import CompletionRequest, MochiHeaders, SamplingFields, StreamOptions, allow
+from mochi_server.models.openai import CompletionRequest, MochiHeaders, SamplingFields, StreamOptions, TokenLimit, allow
 from mochi_server.models.openai_messages import Items
 from mochi_server.models.openai_responses import Besides, Usage
 from mochi_server.openai.errors import renaming_parameters
@@ -26,7 +26,9 @@ class TextCompletionRequest(SamplingFields):
     )
     stream: bool | None = Field(None, description="Stream the answer in chunks.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
-    max_tokens: int | None = Field(None, ge=1, description="Maximum tokens of the answer, with reasoning.")
+    max_tokens: TokenLimit | None = Field(
+        None, description="Maximum tokens of the answer, with reasoning. -1 sets no limit."
+    )
     n: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
     best_of: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
     echo: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")

@@ -10,7 +10,9 @@ from mochi_server.models.openai import (
     CompletionRequest,
     MochiHeaders,
     NamedFunction,
+    ReasoningOptions,
     SamplingFields,
+    TokenLimit,
     allow,
 )
 from mochi_server.models.openai_messages import Items, union_tag
@@ -23,7 +25,6 @@ from mochi_server.openai.responses_state import ResponseItems
 RESPONSE_PARAMETERS = {
     "messages": "input",
     "response_format": "text.format",
-    "reasoning_effort": "reasoning.effort",
     "max_completion_tokens": "max_output_tokens",
 }
 """Names of the fields of a chat completion in the Responses API."""
@@ -77,12 +78,6 @@ class TextOptions(Body):
     format: Annotated[PlainText | SchemaText, Field(discriminator="type")] | None = None
 
 
-class Reasoning(Body):
-    """Options for the reasoning of the model."""
-
-    effort: str | None = None
-
-
 class ResponseRequest(SamplingFields):
     """Input to answer. A null field counts as absent. Unknown fields are ignored."""
 
@@ -103,10 +98,14 @@ class ResponseRequest(SamplingFields):
     tool_choice: Literal["none", "auto", "required"] | NamedResponseFunction | None = Field(
         None, description="Whether the model may or must call a tool, or the function to call."
     )
-    parallel_tool_calls: bool | None = Field(None, description="Has no effect.")
+    parallel_tool_calls: bool | None = Field(
+        None, description="If `false`, each answer calls one tool at most. The server drops further calls."
+    )
     text: TextOptions | None = Field(None, description="`format`: text, any JSON object, or JSON that fits a schema.")
-    reasoning: Reasoning | None = Field(None, description="`effort`: level of reasoning of a model that can think.")
-    max_output_tokens: int | None = Field(None, ge=1, description="Maximum tokens of the answer, with reasoning.")
+    reasoning: ReasoningOptions | None = Field(
+        None, description="`effort`: level of reasoning of a model that can think."
+    )
+    max_output_tokens: TokenLimit | None = Field(None, description="Maximum tokens of the answer, with reasoning.")
     include: Annotated[list[str] | None, AfterValidator(_without_logprobs)] = Field(
         None, description=f"Has no effect. `{_LOGPROBS}` is not supported."
     )
@@ -129,6 +128,7 @@ class ResponseRequest(SamplingFields):
             "tools": [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in self.tools or ()],
             "tool_choice": self._tool_choice(),
             "response_format": self._response_format(),
+            "parallel_tool_calls": self.parallel_tool_calls,
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "max_completion_tokens": self.max_output_tokens,
         }

@@ -19,7 +19,7 @@ _CODES = {
 """Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case."""
 
 _KINDS = {"missing": "missing_required_parameter"}
-AS_TEXT, AS_PARTS = "as text", "as parts"
+AS_TEXT, AS_PARTS, AS_OBJECT = "as text", "as parts", "as an object"
 _UNION_MEMBERS = {"system", "developer", "user", "assistant", "tool", "str", "bool"}
 """Names of union members that pydantic adds to the path of an invalid field."""
 

@@ -12,7 +12,6 @@ from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.openai.errors import openai_error
-from mochi_server.sessions.session import last_answer
 
 DONE = b"[DONE]"
 
@@ -56,6 +55,7 @@ class DeltaReader:
     agent_answers: bool = False
     notices: list[dict[str, Any]] = field(default_factory=list)
     """Warnings and compactions. The server sends them at the end of the response."""
+    _logprobs: list[dict[str, Any]] = field(default_factory=list)
     _emitted_characters: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
     """Number of characters of the model's text emitted so far, by kind. A snapshot event begins with this text."""
     _sources: dict[Kind, str] = field(default_factory=dict)
@@ -80,8 +80,15 @@ class DeltaReader:
                 for kind, name_in_snapshot in _SNAPSHOT_FIELDS.items():
                     new = snapshot[name_in_snapshot][self._emitted_characters[kind] :]
                     yield from self._emit_new(kind, self._sources.get(kind, _NO_SOURCE), new)
+            elif event == events.TokenLogprobs.type:
+                self._logprobs += orjson.loads(payload)["logprobs"]
             elif event in _NOTICES:
                 self.notices.append({"type": _NOTICES[event], **orjson.loads(payload)})
+
+    def take_logprobs(self) -> dict[str, Any] | None:
+        """Return the log probabilities since the last call in OpenAI's format, or None if there are none."""
+        tokens, self._logprobs = self._logprobs, []
+        return {"content": [_logprob(token) for token in tokens], "refusal": None} if tokens else None
 
     def _emit_new(self, kind: Kind, source: str, text: str) -> Iterator[Piece]:
         self._emitted_characters[kind] += len(text)
@@ -113,7 +120,7 @@ class ChunkEncoder:
     def encode(self, batch: Batch) -> Iterator[bytes]:
         """Yield the chunks for a batch of events."""
         for kind, text in self._reader.pieces(batch):
-            yield self._chunk(_delta(kind, text))
+            yield self._chunk(_delta(kind, text), logprobs=self._reader.take_logprobs())
 
     def closing(self, run: Run) -> Iterator[bytes]:
         """Yield the last chunks. Call this after the run has ended."""
@@ -127,9 +134,13 @@ class ChunkEncoder:
                 yield orjson.dumps(self._head | {"choices": [], "usage": usage(run.result)})
         yield DONE
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
-        choices = [{"index": 0, "delta": delta, "finish_reason": finish}]
-        return orjson.dumps(self._head | {"choices": choices} | more)
+    def _chunk(
+        self, delta: dict[str, Any], finish: str | None = None, logprobs: dict[str, Any] | None = None, **more: Any
+    ) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        if logprobs is not None:
+            choice["logprobs"] = logprobs
+        return orjson.dumps(self._head | {"choices": [choice]} | more)
 
 
 async def collect_text(run: Run, reader: DeltaReader) -> dict[Kind, str]:
@@ -153,7 +164,7 @@ async def encode_completion(run: Run, model: str) -> bytes:
     choice = {
         "index": 0,
         "message": _message(run.result, text["content"], text["reasoning"]),
-        "logprobs": None,
+        "logprobs": reader.take_logprobs(),
         "finish_reason": finish_reason(run.result),
     }
     ending = {"choices": [choice], "usage": usage(run.result), "mochi": extra_fields(run.result, reader)}
@@ -178,11 +189,17 @@ def _delta(kind: Kind, text: str) -> dict[str, str]:
     return {"content": text} if kind == "content" else {"reasoning_content": text, "reasoning": text}
 
 
+def _logprob(token: dict[str, Any]) -> dict[str, Any]:
+    """Return the log probability of a token in OpenAI's format, which has fields that Ollama omits."""
+    alternatives = token.get("top_logprobs") or []
+    return {"bytes": None} | token | {"top_logprobs": [{"bytes": None} | alternative for alternative in alternatives]}
+
+
 def finish_reason(turn: TurnResult) -> str:
     """Return OpenAI's ``finish_reason`` for a turn."""
     if turn.handed_back:
         return "tool_calls"
-    answer = last_answer(turn.stored)
+    answer = turn.answer
     return "length" if answer is not None and answer.get("done_reason") == "length" else "stop"
 
 
@@ -200,7 +217,7 @@ def tool_calls(turn: TurnResult) -> list[dict[str, Any]]:
 
 def usage(turn: TurnResult) -> dict[str, int]:
     """Return Ollama's token counts, summed over all requests of the turn."""
-    answers = [message for message in turn.stored if message["role"] == "assistant"]
+    answers = [message for message in (turn.stored or turn.repeated) if message["role"] == "assistant"]
     prompt = sum(answer.get("prompt_eval_count", 0) for answer in answers)
     completion = sum(answer.get("eval_count", 0) for answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

@@ -35,7 +35,13 @@ class TextChunkEncoder(ChunkEncoder):
             if kind == "content":
                 yield self._chunk({"content": text})
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    def _chunk(
+        self,
+        delta: dict[str, Any],
+        finish: str | None = None,
+        logprobs: dict[str, Any] | None = None,  # noqa: ARG002 - requests cannot set `logprobs`
+        **more: Any,
+    ) -> bytes:
         return orjson.dumps(self._head | {"choices": [_choice(delta.get("content", ""), finish)]} | more)
 
 

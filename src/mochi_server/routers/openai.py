@@ -51,6 +51,7 @@ _RESPONSE: Responses = {
 _ERRORS = (
     *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS),
     *(errors.SessionNotFound, errors.ToolNotFound, errors.SessionBusy, errors.SessionConflict),
+    *(errors.IdempotencyKeyReused, errors.ToolNotCalled),
     *(*STORAGE_ERRORS, errors.ShuttingDown),
 )
 
@@ -62,14 +63,14 @@ router = APIRouter(
 @router.get("/models", responses=responses(*OLLAMA_ERRORS, prefix=OPENAI_PREFIX))
 async def list_openai_models(completions: CompletionsDep) -> OpenAIModelList:
     """List the chat models, and the agents as `agent:NAME`."""
-    return OpenAIModelList(data=[OpenAIModel(id=name) for name in await completions.models()])
+    models = await completions.models()
+    return OpenAIModelList(data=[OpenAIModel(id=name, created=modified) for name, modified in models.items()])
 
 
 @router.get("/models/{model_name:path}", responses=responses(*MODEL_ERRORS, errors.AgentInvalid, prefix=OPENAI_PREFIX))
 async def get_openai_model(model_name: str, completions: CompletionsDep) -> OpenAIModel:
     """Get a model or an agent. An unknown name returns 404."""
-    await completions.check_model(model_name)
-    return OpenAIModel(id=model_name)
+    return OpenAIModel(id=model_name, created=await completions.modified(model_name))
 
 
 @router.post(
