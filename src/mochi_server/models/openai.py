@@ -146,7 +146,9 @@ class ReasoningOptions(Body):
 
 
 class Metadata(Body):
-    """``session_id`` is the session of the turn. Other keys are ignored."""
+    """``session_id`` is the session of the turn. Other keys have no effect."""
+
+    model_config = ConfigDict(extra="allow")
 
     session_id: str | None = None
 

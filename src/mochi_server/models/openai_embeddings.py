@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from mochi_server.models.common import Body, Text
 from mochi_server.models.openai_messages import Items
@@ -24,6 +24,8 @@ def _as_list(value: Any) -> Any:
 
 class EmbeddingRequest(Body):
     """Texts to embed. Unknown fields are ignored."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "nomic-embed-text", "input": "Hello!"}]})
 
     model: str = Field(min_length=1, description="Model of Ollama.")
     input: Annotated[

@@ -41,7 +41,7 @@ class ImageUrl(Body):
     url: DataUrl
 
 
-def _union_tag(content: object) -> str:
+def union_tag(content: object) -> str:
     return AS_PARTS if isinstance(content, list) else AS_TEXT
 
 
@@ -69,7 +69,7 @@ class RefusalPart(Body):
     refusal: Text
 
 
-_ByTag = Discriminator(_union_tag)
+_ByTag = Discriminator(union_tag)
 _PlainText = Annotated[Text, Tag(AS_TEXT)]
 TextContent = Annotated[_PlainText | Annotated[Items[TextPart], Tag(AS_PARTS)], _ByTag]
 _AnyPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]

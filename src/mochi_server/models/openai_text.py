@@ -5,11 +5,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.models.common import Text
-from mochi_server.models.openai import CompletionRequest, MochiHeaders, SamplingFields, StreamOptions, allow
+from mochi_server.models.openai import CompletionRequest, MochiHeaders, SamplingFields, StreamOptions, TokenLimit, allow
 from mochi_server.models.openai_messages import Items
 from mochi_server.models.openai_responses import Besides, Usage
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput
+
+TEXT_PARAMETERS = {"messages": "prompt"}
+"""Names of the fields of a chat completion in a text completion."""
 
 
 class TextCompletionRequest(SamplingFields):
@@ -23,7 +26,9 @@ class TextCompletionRequest(SamplingFields):
     )
     stream: bool | None = Field(None, description="Stream the answer in chunks.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
-    max_tokens: int | None = Field(None, ge=1, description="Maximum tokens of the answer, with reasoning.")
+    max_tokens: TokenLimit | None = Field(
+        None, description="Maximum tokens of the answer, with reasoning. -1 sets no limit."
+    )
     n: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
     best_of: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
     echo: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
@@ -34,7 +39,7 @@ class TextCompletionRequest(SamplingFields):
     async def to_input(self, headers: MochiHeaders) -> CompletionInput:
         """Return the input of the completion. Raises the errors of ``CompletionRequest.to_input``."""
         prompt = self.prompt if isinstance(self.prompt, str) else self.prompt[0]
-        with renaming_parameters(messages="prompt"):
+        with renaming_parameters(TEXT_PARAMETERS):
             fields = {"model": self.model, "max_tokens": self.max_tokens}
             messages = [{"role": "user", "content": prompt}]
             request = CompletionRequest.model_validate({**self.shared_fields(), **fields, "messages": messages})

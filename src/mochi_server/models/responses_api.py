@@ -10,15 +10,24 @@ from mochi_server.models.openai import (
     CompletionRequest,
     MochiHeaders,
     NamedFunction,
+    ReasoningOptions,
     SamplingFields,
+    TokenLimit,
     allow,
 )
-from mochi_server.models.openai_messages import Items
+from mochi_server.models.openai_messages import Items, union_tag
 from mochi_server.models.openai_responses import Besides
 from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid_parameter, renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput
 from mochi_server.openai.responses_state import ResponseItems
+
+RESPONSE_PARAMETERS = {
+    "messages": "input",
+    "response_format": "text.format",
+    "max_completion_tokens": "max_output_tokens",
+}
+"""Names of the fields of a chat completion in the Responses API."""
 
 _NO_SESSION = "responses are not stored; name a session in the header X-Mochi-Session, or send the whole conversation"
 _UNKNOWN_ITEM = "is not in the server's memory; send the item itself, or set `store` to false in the client"
@@ -69,16 +78,6 @@ class TextOptions(Body):
     format: Annotated[PlainText | SchemaText, Field(discriminator="type")] | None = None
 
 
-class Reasoning(Body):
-    """Options for the reasoning of the model."""
-
-    effort: str | None = None
-
-
-def _union_tag(content: object) -> str:
-    return AS_PARTS if isinstance(content, list) else AS_TEXT
-
-
 class ResponseRequest(SamplingFields):
     """Input to answer. A null field counts as absent. Unknown fields are ignored."""
 
@@ -87,7 +86,7 @@ class ResponseRequest(SamplingFields):
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
     input: Annotated[
         Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[InputItem], Field(min_length=1), Tag(AS_PARTS)],
-        Discriminator(_union_tag),
+        Discriminator(union_tag),
     ] = Field(description="A message of the user, or the items of the conversation; in a session, its new items.")
     instructions: Text | None = Field(None, description="System message of this request.")
     previous_response_id: str | None = Field(None, description="Only in a session: the ID of its latest response.")
@@ -99,10 +98,14 @@ class ResponseRequest(SamplingFields):
     tool_choice: Literal["none", "auto", "required"] | NamedResponseFunction | None = Field(
         None, description="Whether the model may or must call a tool, or the function to call."
     )
-    parallel_tool_calls: bool | None = Field(None, description="Has no effect.")
+    parallel_tool_calls: bool | None = Field(
+        None, description="If `false`, each answer calls one tool at most. The server drops further calls."
+    )
     text: TextOptions | None = Field(None, description="`format`: text, any JSON object, or JSON that fits a schema.")
-    reasoning: Reasoning | None = Field(None, description="`effort`: level of reasoning of a model that can think.")
-    max_output_tokens: int | None = Field(None, ge=1, description="Maximum tokens of the answer, with reasoning.")
+    reasoning: ReasoningOptions | None = Field(
+        None, description="`effort`: level of reasoning of a model that can think."
+    )
+    max_output_tokens: TokenLimit | None = Field(None, description="Maximum tokens of the answer, with reasoning.")
     include: Annotated[list[str] | None, AfterValidator(_without_logprobs)] = Field(
         None, description=f"Has no effect. `{_LOGPROBS}` is not supported."
     )
@@ -125,15 +128,11 @@ class ResponseRequest(SamplingFields):
             "tools": [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in self.tools or ()],
             "tool_choice": self._tool_choice(),
             "response_format": self._response_format(),
+            "parallel_tool_calls": self.parallel_tool_calls,
             "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "max_completion_tokens": self.max_output_tokens,
         }
-        with renaming_parameters(
-            messages="input",
-            response_format="text.format",
-            reasoning_effort="reasoning.effort",
-            max_completion_tokens="max_output_tokens",
-        ):
+        with renaming_parameters(RESPONSE_PARAMETERS):
             request = CompletionRequest.model_validate({**self.shared_fields(), **fields})
             completion = await request.to_input(headers)
         if self.previous_response_id is None:
@@ -144,15 +143,16 @@ class ResponseRequest(SamplingFields):
 
     def echo(self) -> dict[str, Any]:
         """Return the fields of the request that the response repeats."""
-        unset = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "metadata": {}}
+        unset = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
         repeated = {
             *("model", "instructions", "previous_response_id", "tools", "tool_choice", "parallel_tool_calls"),
-            *("temperature", "top_p", "max_output_tokens", "metadata"),
+            *("temperature", "top_p", "max_output_tokens"),
         }
         fields = self.model_dump(include=repeated, by_alias=True)
         fields |= {name: value for name, value in unset.items() if fields[name] is None}
         text_format = self.text and self.text.format
         return fields | {
+            "metadata": self.metadata.model_dump(exclude_none=True) if self.metadata else {},
             "text": {"format": text_format.model_dump(by_alias=True) if text_format else {"type": "text"}},
             "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
         }

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
 from mochi_server.models.common import Body, Text
-from mochi_server.models.openai_messages import Items
+from mochi_server.models.openai_messages import Items, RefusalPart, union_tag
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT
 
 ChatMessages = list[dict[str, Any]]
@@ -23,16 +23,6 @@ class InputText(Body):
         return {"type": "text", "text": self.text}
 
 
-class InputRefusal(Body):
-    """Text with which a model refused to answer."""
-
-    type: Literal["refusal"]
-    refusal: Text
-
-    def to_chat(self) -> dict[str, Any]:
-        return {"type": "text", "text": self.refusal}
-
-
 class InputImage(Body):
     """An image as a data URL, for models with `vision`."""
 
@@ -43,16 +33,14 @@ class InputImage(Body):
         return {"type": "image_url", "image_url": {"url": self.image_url}}
 
 
-def _union_tag(content: object) -> str:
-    return AS_PARTS if isinstance(content, list) else AS_TEXT
+_Part = Annotated[InputText | RefusalPart | InputImage, Field(discriminator="type")]
+_Content = Annotated[Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[_Part], Tag(AS_PARTS)], Discriminator(union_tag)]
 
 
-_Part = Annotated[InputText | InputRefusal | InputImage, Field(discriminator="type")]
-_Content = Annotated[Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[_Part], Tag(AS_PARTS)], Discriminator(_union_tag)]
-
-
-def _to_chat(content: "str | list[InputText | InputRefusal | InputImage]") -> Any:
-    return content if isinstance(content, str) else [part.to_chat() for part in content]
+def _to_chat(content: "str | list[InputText | RefusalPart | InputImage]") -> Any:
+    if isinstance(content, str):
+        return content
+    return [part.model_dump() if isinstance(part, RefusalPart) else part.to_chat() for part in content]
 
 
 class InputMessage(Body):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
@@ -30,7 +30,7 @@ def invalid_parameter(param: str, message: str) -> ValidationFailed:
 
 
 @contextmanager
-def renaming_parameters(**names: str) -> Iterator[None]:
+def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
     """Convert validation errors in a ``with`` block to errors about other request fields.
 
     ``names`` maps the field of an error to the field of the request that the client sent.

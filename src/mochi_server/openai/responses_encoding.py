@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from secrets import token_hex
 from typing import Any
 
@@ -9,8 +10,8 @@ import orjson
 
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import ContextOverflow, MochiError
+from mochi_server.openai.errors import openai_status
 from mochi_server.openai.response_encoding import DeltaReader, Kind, extra_fields, finish_reason, tool_calls, usage
 
 Event = tuple[bytes, bytes]
@@ -50,15 +51,16 @@ class ResponseEncoder:
 
     def closing(self, run: Run) -> Iterator[Event]:
         """Yield the last events. Call this after the run has ended."""
-        yield from self._close_item()
-        if run.failure is not None:
-            self._response |= {"status": "failed", "error": _error(run.failure)}
-        else:
+        ending = _ending(run)
+        status = ending["status"]
+        yield from self._close_item("completed" if status == "completed" else "incomplete")
+        if status != "failed":
             for call in tool_calls(run.result):
                 yield from self._call(call)
-            self._response |= _ending(run.result) | {"mochi": extra_fields(run.result, self._reader)}
+            ending["mochi"] = extra_fields(run.result, self._reader)
             self._on_items(self._output)
-        yield self._event(f"response.{self._response['status']}", response=self._response)
+        self._response |= ending
+        yield self._event(f"response.{status}", response=self._response)
 
     async def collect(self, run: Run) -> bytes:
         """Wait until the run has ended, and return the response as JSON. If the run failed, raise its error."""
@@ -74,19 +76,19 @@ class ResponseEncoder:
             pass
         return orjson.dumps(self._response)
 
-    def _event(self, name: str, **fields: Any) -> Event:
+    def _event(self, event_type: str, **fields: Any) -> Event:
         self._sequence_number += 1
-        event = {"type": name, "sequence_number": self._sequence_number, **fields}
-        return name.encode(), orjson.dumps(event, default=str)
+        event = {"type": event_type, "sequence_number": self._sequence_number, **fields}
+        return event_type.encode(), orjson.dumps(event, default=str)
 
-    def _close_item(self) -> Iterator[Event]:
+    def _close_item(self, status: str = "completed") -> Iterator[Event]:
         """Yield the events that end the open item, if there is one."""
         if self._open is None:
             return
         text = "".join(self._open.texts)
         yield self._text_event("done", text=text)
         yield self._part_event("done", text)
-        item = self._open.complete(text)
+        item = self._open.complete(text, status)
         yield self._item_event("done", item)
         self._output.append(item)
         self._open = None
@@ -143,10 +145,10 @@ class _OpenItem:
             return {"type": "summary_text", "text": text}
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
-    def complete(self, text: str) -> Item:
+    def complete(self, text: str, status: str) -> Item:
         if self.kind == "reasoning":
             return self.item | {"summary": [self.part(text)]}
-        return self.item | {"status": "completed", "content": [self.part(text)]}
+        return self.item | {"status": status, "content": [self.part(text)]}
 
 
 def _new_response(fields: dict[str, Any]) -> dict[str, Any]:
@@ -165,8 +167,11 @@ def _new_response(fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ending(result: TurnResult) -> dict[str, Any]:
-    counts, is_cut = usage(result), finish_reason(result) == "length"
+def _ending(run: Run) -> dict[str, Any]:
+    """Return the fields of a response that are known when its run has ended."""
+    if run.failure is not None:
+        return {"status": "failed", "error": _error(run.failure)}
+    counts, is_cut = usage(run.result), finish_reason(run.result) == "length"
     return {
         "status": "incomplete" if is_cut else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
@@ -182,5 +187,5 @@ def _ending(result: TurnResult) -> dict[str, Any]:
 
 def _error(error: MochiError) -> dict[str, str]:
     """Return an error of a response. OpenAI's API defines only few codes."""
-    code = "rate_limit_exceeded" if error.status == 429 else "server_error"
+    code = "rate_limit_exceeded" if openai_status(error) == HTTPStatus.TOO_MANY_REQUESTS else "server_error"
     return {"code": "invalid_prompt" if isinstance(error, ContextOverflow) else code, "message": error.message}

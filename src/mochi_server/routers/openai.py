@@ -11,9 +11,10 @@ from mochi_server.dependencies import CompletionsDep, EmbeddingsDep, ResponseIte
 from mochi_server.models.openai import CompletionRequest, HeadersParam, StreamOptions
 from mochi_server.models.openai_embeddings import EmbeddingList, EmbeddingRequest
 from mochi_server.models.openai_responses import Completion, OpenAIModel, OpenAIModelList
-from mochi_server.models.openai_text import TextCompletion, TextCompletionRequest
-from mochi_server.models.responses_api import ModelResponse, ResponseRequest
+from mochi_server.models.openai_text import TEXT_PARAMETERS, TextCompletion, TextCompletionRequest
+from mochi_server.models.responses_api import RESPONSE_PARAMETERS, ModelResponse, ResponseRequest
 from mochi_server.openai.completions import CompletionRun
+from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.response_encoding import ChunkEncoder, StreamEncoder, encode_completion
 from mochi_server.openai.responses_encoding import ResponseEncoder
 from mochi_server.openai.responses_state import response_id
@@ -93,7 +94,9 @@ async def create_completion(
     request: Request, body: TextCompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
     """Answer a prompt with text, as a whole or as a stream. The model receives the prompt as a user message."""
-    completion = await until_disconnect(request, completions.start(await body.to_input(headers)))
+    completion_input = await body.to_input(headers)
+    with renaming_parameters(TEXT_PARAMETERS):
+        completion = await until_disconnect(request, completions.start(completion_input))
     chunks = TextChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
     return await _respond(
         request, completion, body.stream, chunks, partial(encode_text_completion, completion.run, body.model)
@@ -112,7 +115,8 @@ async def create_response(
 ) -> Response:
     """Answer the items of a conversation, as a whole or as a stream of events."""
     completion_input = await body.to_input(headers, items)
-    completion = await until_disconnect(request, completions.start(completion_input))
+    with renaming_parameters(RESPONSE_PARAMETERS):
+        completion = await until_disconnect(request, completions.start(completion_input))
     session_id = completion_input.session_id
     fields = body.echo() | {"id": response_id(session_id, completion.position), "store": session_id is not None}
     refers = session_id is None and body.store is not False
