@@ -12,18 +12,23 @@ from mochi_server.openai.errors import AS_PARTS, AS_TEXT
 _TOKENS = "token IDs are not supported; send text instead (LangChain: `check_embedding_ctx_length=False`)"
 
 
-def _refuse_tokens(value: Any) -> Any:
-    if isinstance(value, list) and value and isinstance(value[0], int | list):
-        raise ValueError(_TOKENS)
+_MAX_TEXTS = 2048
+
+
+def _check_list(value: Any) -> Any:
+    if isinstance(value, list) and value:
+        if isinstance(value[0], int | list):
+            raise ValueError(_TOKENS)
+        if len(value) > _MAX_TEXTS:
+            raise ValueError(f"must not contain more than {_MAX_TEXTS} texts")
     return value
 
 
 _InputText = Annotated[Text, Field(min_length=1)]
 _Input = Annotated[
-    Annotated[_InputText, Tag(AS_TEXT)]
-    | Annotated[Items[_InputText], Field(min_length=1, max_length=2048), Tag(AS_PARTS)],
+    Annotated[_InputText, Tag(AS_TEXT)] | Annotated[Items[_InputText], Field(min_length=1), Tag(AS_PARTS)],
     Discriminator(union_tag),
-    BeforeValidator(_refuse_tokens),
+    BeforeValidator(_check_list),
 ]
 
 
@@ -33,7 +38,7 @@ class EmbeddingRequest(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "nomic-embed-text", "input": "Hello!"}]})
 
     model: str = Field(min_length=1, description="Model of Ollama.")
-    input: _Input = Field(description="A text, or a list of texts.")
+    input: _Input = Field(description=f"A text, or a list of up to {_MAX_TEXTS} texts.")
     dimensions: int | None = Field(None, ge=1, description="Length of the vectors, for models that support it.")
     encoding_format: EncodingFormat | None = Field(None, description="`float` (default) or `base64`.")
 
