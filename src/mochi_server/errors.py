@@ -362,3 +362,9 @@ class InternalError(MochiError):
 
     def __init__(self) -> None:
         super().__init__("An unexpected error occurred in the server. See its log.")
+
+
+def all_errors() -> list[type[MochiError]]:
+    """Return the error classes with a code of their own, in the order of this module."""
+    classes = [value for value in globals().values() if isinstance(value, type) and issubclass(value, MochiError)]
+    return [error for error in classes if "code" in vars(error)]

@@ -108,7 +108,6 @@ def test_options_of_other_servers_are_sent_to_ollama(conversation: Conversation)
         ({"options": {"num_ctx": 1}}, "options"),
         ({"num_ctx": 8192}, "num_ctx"),
         ({"format": "json"}, "format"),
-        ({"verbosity": "low"}, "verbosity"),
         ({"think": "very"}, "think"),
         ({"reasoning": {"effort": "wat"}}, "reasoning.effort"),
         ({"reasoning_effort": "wat"}, "reasoning_effort"),

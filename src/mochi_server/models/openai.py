@@ -212,7 +212,6 @@ class CompletionRequest(SamplingFields):
     n: Annotated[int | None, allow(1, reason="Ollama gives one answer to a request")] = Field(
         None, description="Only 1 is supported, because Ollama gives one answer to a request."
     )
-    verbosity: Annotated[str | None, allow("medium")] = Field(None, description="Only `medium` is supported.")
     format: Annotated[Any, allow(reason="use `response_format`")] = Field(
         None, description="Not supported. Use `response_format`."
     )

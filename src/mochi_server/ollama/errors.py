@@ -76,9 +76,9 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
     """
     received = error_text(body)
     # An HTML page is from a proxy, or from a server that is not Ollama.
-    if not received or re.match(r"<(!doctype|html|head)\b", received, re.IGNORECASE):
-        title = re.search(r"<title>\s*(.*?)\s*</title>", received, re.DOTALL | re.IGNORECASE)
-        text = f"Ollama answered with status {status}{f' and a page: {title[1]}' if title else ''}."
+    if not received or received.startswith("<"):
+        title = re.search(r"<(title|h1)>\s*([^<>]*?)\s*</\1>", received, re.IGNORECASE)
+        text = f"Ollama answered with status {status}{f' and a page: {title[2]}' if title else ''}."
     else:
         text = _readable(received) or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
