@@ -69,7 +69,7 @@ def test_chat_model_keeps_its_context_window(client: openai.OpenAI, stub: StubSe
         ({"model": "nowhere"}, 404, "model"),
         ({"input": ""}, 400, "input"),
         ({"input": []}, 400, "input"),
-        ({"input": ["a", ""]}, 400, "input"),
+        ({"input": ["a", ""]}, 400, "input[1]"),
         ({"input": [1, 2]}, 400, "input"),
         ({"input": [[1, 2]]}, 400, "input"),
         ({"input": ["a"] * 2049}, 400, "input"),

@@ -2,24 +2,34 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from mochi_server.models.common import Body, Text
-from mochi_server.models.openai_messages import Items
+from mochi_server.models.openai_messages import Items, union_tag
 from mochi_server.openai.embeddings import EncodingFormat
+from mochi_server.openai.errors import AS_PARTS, AS_TEXT
 
 _TOKENS = "token IDs are not supported; send text instead (LangChain: `check_embedding_ctx_length=False`)"
 
 
-def _as_list(value: Any) -> Any:
-    """Return a single text as a list. Raise ``ValueError`` for token IDs and for an empty text."""
-    texts = [value] if isinstance(value, str) else value
-    if isinstance(texts, list):
-        if any(isinstance(text, int | list) for text in texts[:1]):
+_MAX_TEXTS = 2048
+
+
+def _check_list(value: Any) -> Any:
+    if isinstance(value, list) and value:
+        if isinstance(value[0], int | list):
             raise ValueError(_TOKENS)
-        if "" in texts:
-            raise ValueError("must not contain an empty text")
-    return texts
+        if len(value) > _MAX_TEXTS:
+            raise ValueError(f"must not contain more than {_MAX_TEXTS} texts")
+    return value
+
+
+_InputText = Annotated[Text, Field(min_length=1)]
+_Input = Annotated[
+    Annotated[_InputText, Tag(AS_TEXT)] | Annotated[Items[_InputText], Field(min_length=1), Tag(AS_PARTS)],
+    Discriminator(union_tag),
+    BeforeValidator(_check_list),
+]
 
 
 class EmbeddingRequest(Body):
@@ -28,13 +38,13 @@ class EmbeddingRequest(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "nomic-embed-text", "input": "Hello!"}]})
 
     model: str = Field(min_length=1, description="Model of Ollama.")
-    input: Annotated[
-        Items[Text],
-        Field(min_length=1, max_length=2048, json_schema_extra={"type": ["string", "array"]}),
-        BeforeValidator(_as_list),
-    ] = Field(description="A text, or a list of texts.")
+    input: _Input = Field(description=f"A text, or a list of up to {_MAX_TEXTS} texts.")
     dimensions: int | None = Field(None, ge=1, description="Length of the vectors, for models that support it.")
     encoding_format: EncodingFormat | None = Field(None, description="`float` (default) or `base64`.")
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.input] if isinstance(self.input, str) else self.input
 
 
 class EmbeddingUsage(BaseModel):

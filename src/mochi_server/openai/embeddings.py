@@ -18,7 +18,7 @@ from mochi_server.services.context_window import WindowRegistry
 EncodingFormat = Literal["float", "base64"]
 
 _BATCH_SIZE = 64
-"""Texts per request to Ollama. The server parses each response at once, so that large responses would block it."""
+"""Texts per request to Ollama. Parsing a large response in one step would block other requests."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,21 @@ class Embeddings:
             OllamaUnreachable: Ollama cannot be reached.
             OllamaError: Ollama rejected the request.
         """
-        vectors: list[list[float]] = []
+        data: list[orjson.Fragment] = []
         tokens = 0
         options = await self._options(model, texts)
+        encode = _to_base64 if encoding_format == "base64" else list
         for start in range(0, len(texts), _BATCH_SIZE):
             batch = texts[start : start + _BATCH_SIZE]
             body = await self._embed({"model": model, "input": batch, "dimensions": dimensions, "options": options})
-            if not isinstance(new := body.get("embeddings"), list) or len(new) != len(batch):
+            vectors = body.get("embeddings")
+            if not isinstance(vectors, list) or len(vectors) != len(batch):
                 raise OllamaError(f"Ollama did not send one embedding for each of the {len(batch)} texts.")
-            vectors += new
+            # Encoded at once, because encoded vectors need less memory.
+            for index, vector in enumerate(vectors, start):
+                item = {"object": "embedding", "index": index, "embedding": encode(vector)}
+                data.append(orjson.Fragment(orjson.dumps(item)))
             tokens += body.get("prompt_eval_count") or 0
-        encode = _to_base64 if encoding_format == "base64" else list
-        data = [{"object": "embedding", "index": i, "embedding": encode(vector)} for i, vector in enumerate(vectors)]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
 

@@ -131,7 +131,7 @@ async def create_response(
 )
 async def create_embeddings(request: Request, body: EmbeddingRequest, embeddings: EmbeddingsDep) -> Response:
     """Embed texts as vectors. Ollama computes the vectors."""
-    creating = embeddings.create(body.model, body.input, body.dimensions, body.encoding_format or "float")
+    creating = embeddings.create(body.model, body.texts, body.dimensions, body.encoding_format or "float")
     return Response(await until_disconnect(request, creating), media_type="application/json")
 
 
