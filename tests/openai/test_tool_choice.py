@@ -156,6 +156,11 @@ def test_answer_with_an_unknown_call_is_not_accepted(stubborn: Conversation, mod
     assert call_of(stubborn.send_message("Hello!")).function.name == "look"
 
 
+def test_call_that_was_not_offered_is_not_returned_to_the_client(conversation: Conversation) -> None:
+    answer = conversation.send_message(instruct(calls("walk", "look"), words(2)), tools=[LOOK, WALK], tool_choice=NAMED)
+    assert call_of(answer).function.name == "walk"
+
+
 def test_only_the_first_of_parallel_calls_is_made_on_request(conversation: Conversation) -> None:
     text = instruct(calls("look", "look", at="sky"), words(2))
     answer: Any = conversation.send_message(text, tools=[LOOK], parallel_tool_calls=False)
