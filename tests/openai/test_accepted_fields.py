@@ -114,6 +114,8 @@ def test_options_of_other_servers_are_sent_to_ollama(conversation: Conversation)
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"n": 2}, "n"),
+        ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages[0].function_call"),
+        ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
         ({"logit_bias": {"1": 2}}, "logit_bias"),
         ({"model": "agent:helper", "logprobs": True}, "logprobs"),
     ],

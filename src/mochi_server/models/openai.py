@@ -5,7 +5,6 @@ Unknown fields are ignored. A known but unsupported field is rejected if it woul
 
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -14,7 +13,7 @@ from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body, KeepAlive, ThinkLevel
-from mochi_server.models.openai_messages import AnyMessage, ImagePart, Items, UserMessage
+from mochi_server.models.openai_messages import AnyMessage, ImagePart, Items, Unsupported, UserMessage, allow
 from mochi_server.openai.errors import invalid_parameter
 from mochi_server.openai.request_mapping import CompletionInput, ToolChoice
 from mochi_server.sessions.images import Image
@@ -29,25 +28,12 @@ _UNCHANGED_OPTIONS = {
 _MAX_TOP_LOGPROBS = 20
 
 
-def allow(*values: Any, reason: str = "this server supports no other value") -> AfterValidator:
-    """Return a validator that accepts only ``values`` and null. ``reason`` explains why."""
-    allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
-
-    def check(value: Any) -> Any:
-        if value is not None and value not in values:
-            raise ValueError(f"{allowed}: {reason}")
-        return value
-
-    return AfterValidator(check)
-
-
 def _token_limit(value: int) -> int:
     if value < 1 and value != NO_LIMIT:
         raise ValueError(f"must be at least 1, or {NO_LIMIT} for no limit")
     return value
 
 
-_Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
 _OfOllama = Annotated[Any, allow(reason="this server sets the context window; other options have fields of their own")]
 TokenLimit = Annotated[int, AfterValidator(_token_limit)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
@@ -217,10 +203,10 @@ class CompletionRequest(SamplingFields):
     )
     logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
     modalities: Annotated[list[str] | None, allow(["text"])] = Field(None, description="Only `text` is supported.")
-    audio: _Unsupported = None
-    functions: _Unsupported = Field(None, description="Not supported. Use `tools`.")
-    function_call: _Unsupported = None
-    web_search_options: _Unsupported = None
+    audio: Unsupported = None
+    functions: Unsupported = Field(None, description="Not supported. Use `tools`.")
+    function_call: Unsupported = None
+    web_search_options: Unsupported = None
 
     async def to_input(self, headers: MochiHeaders) -> CompletionInput:
         """Return the input of the completion.

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from pydantic import AfterValidator, Discriminator, Field, Tag
@@ -19,6 +19,18 @@ Items = Annotated[list[_Item], Field(fail_fast=True)]
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
 
 
+def allow(*values: Any, reason: str = "this server supports no other value") -> AfterValidator:
+    """Return a validator that accepts only ``values`` and null. ``reason`` explains why."""
+    allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
+
+    def check(value: Any) -> Any:
+        if value is not None and value not in values:
+            raise ValueError(f"{allowed}: {reason}")
+        return value
+
+    return AfterValidator(check)
+
+
 def _image(url: str) -> str:
     if not _DATA_URL.match(url):
         raise ValueError("must be a base64 data URL of an image: this server does not download images")
@@ -32,6 +44,7 @@ class TextPart(Body):
     text: Text
 
 
+Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
 DataUrl = Annotated[str, AfterValidator(_image), Field(json_schema_extra={"pattern": "^data:"})]
 
 
@@ -129,6 +142,8 @@ class AssistantMessage(Body):
     reasoning_content: Text | None = None
     reasoning: Text | None = None
     tool_calls: Items[Call] | None = None
+    function_call: Unsupported = Field(None, description="Not supported. Use `tool_calls`.")
+    audio: Unsupported = None
 
     def to_stored(self, names: dict[str, str]) -> Message:
         message = _message(role="assistant", content=_text(self.content))

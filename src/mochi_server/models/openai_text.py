@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.models.common import Text
-from mochi_server.models.openai import CompletionRequest, MochiHeaders, SamplingFields, StreamOptions, TokenLimit, allow
-from mochi_server.models.openai_messages import Items
+from mochi_server.models.openai import CompletionRequest, MochiHeaders, SamplingFields, StreamOptions, TokenLimit
+from mochi_server.models.openai_messages import Items, allow
 from mochi_server.models.openai_responses import Besides, Usage
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput

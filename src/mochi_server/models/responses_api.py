@@ -13,9 +13,8 @@ from mochi_server.models.openai import (
     ReasoningOptions,
     SamplingFields,
     TokenLimit,
-    allow,
 )
-from mochi_server.models.openai_messages import Items, union_tag
+from mochi_server.models.openai_messages import Items, allow, union_tag
 from mochi_server.models.openai_responses import Besides
 from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid_parameter, renaming_parameters
