@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +36,9 @@ class StubbornModel:
     """A model whose answers the test sets. `answer` is the answer to a request with a format."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
         self.first: Callable[[Prompt], Reply] = lambda _: Reply([Reasoning("Hm. "), Text("I would rather talk.")])
         self.answer = "{}"
 
@@ -44,20 +46,36 @@ class StubbornModel:
         return Reply.of(self.answer) if prompt.format else self.first(prompt)
 
 
-@pytest.fixture
-def model() -> StubbornModel:
+@pytest.fixture(scope="module")
+def stubborn_model() -> StubbornModel:
     return StubbornModel()
 
 
 @pytest.fixture
-def stubborn(model: StubbornModel, tmp_path: Path) -> Iterator[Conversation]:
+def model(stubborn_model: StubbornModel) -> StubbornModel:
+    stubborn_model.reset()
+    return stubborn_model
+
+
+@pytest.fixture(scope="module")
+def stubborn_stub(stubborn_model: StubbornModel) -> Iterator[StubServer]:
+    with StubServer(speed=0, resolve=stubborn_model.resolve) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def stubborn_server(stubborn_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    data_dir = tmp_path_factory.mktemp("stubborn")
+    with RunningServer(data_dir, stubborn_stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+@pytest.fixture
+def stubborn(model: StubbornModel, stubborn_stub: StubServer, stubborn_server: RunningServer) -> Iterator[Conversation]:
     """A conversation with a model that does not call tools."""
-    with (
-        StubServer(speed=0, resolve=model.resolve) as stub,
-        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
-        client_of(server) as client,
-    ):
-        yield Conversation(client, stub, asks={"tools": [LOOK, WALK], "tool_choice": "required"})
+    del model  # reset
+    with client_of(stubborn_server) as client:
+        yield Conversation(client, stubborn_stub, asks={"tools": [LOOK, WALK], "tool_choice": "required"})
 
 
 @STREAMED
@@ -108,21 +126,18 @@ def test_model_that_refuses_is_an_error(
 
 
 def test_forced_call_is_stored_and_a_failed_one_is_not(
-    stubborn: Conversation, model: StubbornModel, tmp_path: Path
+    stubborn: Conversation, model: StubbornModel, stubborn_server: RunningServer
 ) -> None:
-    with RunningServer(tmp_path / "other", stubborn.stub.url, summarization_enabled=False) as server:
-        api = server.api()
-        session_id = api.create_session("mochi")["session_id"]
-        with client_of(server) as client:
-            stubborn.client = client
-            stubborn.asks["extra_headers"] = {"X-Mochi-Session": session_id}
-            stubborn.refused()
-            assert [message["role"] for message in api.messages(session_id)] == ["user"]
-            model.answer = '{"name": "look", "arguments": {}}'
-            stubborn.send_message("Hello!")
-        question, answer = api.messages(session_id)
-        assert (question["content"], answer["content"]) == ("Hello!", "")
-        assert [call["function"]["name"] for call in answer["tool_calls"]] == ["look"]
+    api = stubborn_server.client
+    session_id = api.create_session("mochi")["session_id"]
+    stubborn.asks["extra_headers"] = {"X-Mochi-Session": session_id}
+    stubborn.refused()
+    assert [message["role"] for message in api.messages(session_id)] == ["user"]
+    model.answer = '{"name": "look", "arguments": {}}'
+    stubborn.send_message("Hello!")
+    question, answer = api.messages(session_id)
+    assert (question["content"], answer["content"]) == ("Hello!", "")
+    assert [call["function"]["name"] for call in answer["tool_calls"]] == ["look"]
 
 
 def test_server_tool_is_forced_once(conversation: Conversation) -> None:
@@ -139,6 +154,11 @@ def test_answer_with_an_unknown_call_is_not_accepted(stubborn: Conversation, mod
     model.first = lambda _: Reply([ToolCalls([ToolCall("fly")])])
     model.answer = '{"name": "look", "arguments": {}}'
     assert call_of(stubborn.send_message("Hello!")).function.name == "look"
+
+
+def test_call_that_was_not_offered_is_not_returned_to_the_client(conversation: Conversation) -> None:
+    answer = conversation.send_message(instruct(calls("walk", "look"), words(2)), tools=[LOOK, WALK], tool_choice=NAMED)
+    assert call_of(answer).function.name == "walk"
 
 
 def test_only_the_first_of_parallel_calls_is_made_on_request(conversation: Conversation) -> None:

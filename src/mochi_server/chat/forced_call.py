@@ -17,6 +17,7 @@ _INSTRUCTION = (
     "Call one of these functions now. Answer only with a JSON object that has the fields `name`, the name of the "
     "function, and `arguments`, its arguments."
 )
+_TEXT = (ContentDelta, TokenLogprobs)
 
 
 @dataclass
@@ -38,9 +39,10 @@ class ForcedCallLoop(ToolLoop):
             return await super()._request(reminders, schemas, format)
         self._is_first, self._held_events = False, []
         answer = await super()._request(reminders, schemas, format)
-        if _calls(answer, schemas):
+        if _calls_tool(answer, schemas):
             held, self._held_events = self._held_events, None
-            self.publish(held)
+            if held:
+                self.publish(held)
             return answer
         instruction = f"{_INSTRUCTION}\n\n{orjson.dumps([schema['function'] for schema in schemas]).decode()}"
         answer = await super()._request([*reminders, _reminder(instruction)], [], call_format(schemas))
@@ -50,7 +52,7 @@ class ForcedCallLoop(ToolLoop):
 
     def _convert_to_call(self, answer: ResponseBuilder, schemas: list[dict[str, Any]]) -> None:
         """Convert the JSON text of an answer to a tool call. Raise ``ToolNotCalled`` if the text is no call."""
-        if _calls(answer, schemas):  # some models call the tool in spite of the format
+        if _calls_tool(answer, schemas):  # some models call the tool in spite of the format
             return
         call = _parse_call(answer.content)
         if call is None or call["name"] not in _names(schemas):
@@ -59,11 +61,11 @@ class ForcedCallLoop(ToolLoop):
         answer.replace_text_by_call(call)
 
     def _receive(self, events: list[ChatEvent]) -> None:
-        if self._held_events is None:
-            return super()._receive(events)
-        is_text = [isinstance(event, ContentDelta | TokenLogprobs) for event in events]
-        self._held_events += [event for event, held in zip(events, is_text, strict=True) if held]
-        return super()._receive([event for event, held in zip(events, is_text, strict=True) if not held])
+        if self._held_events is not None:
+            self._held_events += [event for event in events if isinstance(event, _TEXT)]
+            events = [event for event in events if not isinstance(event, _TEXT)]
+        if events:
+            super()._receive(events)
 
 
 def call_format(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -93,12 +95,8 @@ def _renamed(schema: Any, prefix: str) -> Any:
     return copy
 
 
-def _calls(answer: ResponseBuilder, schemas: Sequence[dict[str, Any]]) -> bool:
-    """Return whether an answer calls one of the tools. Drop its calls if it calls none of them."""
-    if any(call["function"]["name"] in _names(schemas) for call in answer.tool_calls):
-        return True
-    answer.tool_calls.clear()
-    return False
+def _calls_tool(answer: ResponseBuilder, schemas: Sequence[dict[str, Any]]) -> bool:
+    return any(call["function"]["name"] in _names(schemas) for call in answer.tool_calls)
 
 
 def _names(schemas: Sequence[dict[str, Any]]) -> set[str]:

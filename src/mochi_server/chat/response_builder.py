@@ -56,9 +56,11 @@ class ResponseBuilder:
         return self._last.get("done_reason")
 
     def replace_text_by_call(self, function: dict[str, Any]) -> None:
-        """Replace the text of the answer by a tool call. ``function`` has its name and its arguments."""
+        """Replace the text and the calls of the answer by a call. ``function`` has its name and its arguments."""
         self._content = StringIO()
-        self._add_call({"function": function}, len(self.tool_calls))
+        self.tool_calls.clear()
+        self._defects.clear()
+        self._add_call({"function": function}, 0)
 
     def feed(self, lines: list[Line]) -> None:
         """Add response lines from Ollama, and publish one event for each piece of text.

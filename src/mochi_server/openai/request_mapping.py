@@ -27,6 +27,10 @@ class ToolChoice:
     is_single: bool = False
     """Whether each answer may call only one tool."""
 
+    def permits(self, name: str) -> bool:
+        """Return whether the model may call the tool ``name``."""
+        return self.may_call and self.name in (None, name)
+
 
 @dataclass(frozen=True, slots=True)
 class CompletionInput:
@@ -69,12 +73,12 @@ class CompletionInput:
 def to_turn_request(request: CompletionInput) -> TurnRequest:
     """Convert a completion request without a session to a turn request."""
     choice = request.tool_choice
-    names = frozenset(tool["function"]["name"] for tool in request.client_tools) if choice.may_call else frozenset()
+    names = frozenset(tool["function"]["name"] for tool in request.client_tools)
     return TurnRequest(
         generation=request.generation,
         interactive=False,
         continues=True,
-        client_tools=names,
+        client_tools=frozenset(name for name in names if choice.permits(name)),
         # Not a closure over the request, which would stay in memory with the turn.
         wrap_toolbox=partial(_wrap_client_tools, request.client_tools, choice),
         must_call=choice.must_call,
