@@ -10,6 +10,7 @@ import pytest
 
 from mochi_stub import Cut, Reply, StubServer, Text
 from tests.openai.conversation import client_of
+from tests.support.agents import delegate
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -254,6 +255,18 @@ def test_agent_answers(client: openai.OpenAI, server: RunningServer, stream: boo
     response = respond(client, stream, model="agent:helper", input=instruct(words(2), words(3), label="A"))
     assert [item.type for item in response.output] == ["reasoning", "message"]
     assert response.output_text
+
+
+def test_conversation_with_an_agent_continues(client: openai.OpenAI, server: RunningServer) -> None:
+    api = server.api()
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    api.send_message(session, instruct(delegate(), words(2)))
+    chat = str(api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"])
+    asks: Any = {"model": "agent:helper", "extra_headers": {"X-Mochi-Session": chat}}
+    first = respond(client, input=instruct(words(2), words(3), label="A"), **asks)
+    second = respond(client, input="And now?", previous_response_id=first.id, **asks)
+    assert second.output_text
+    assert refused(client, previous_response_id=first.id, **asks).param == "previous_response_id"
 
 
 def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
