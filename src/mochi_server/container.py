@@ -28,6 +28,7 @@ from mochi_server.openai.completions import Completions, EphemeralConversations,
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.import_export import ImportExportService
+from mochi_server.services.selection import SelectionChecker
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
@@ -66,7 +67,6 @@ class Services:
         tools_dir = settings.resolved(settings.tools_dir)
         self.mcp = McpServers(tools_dir, reserved=[NAME])
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
-        self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools, speeds)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,
             output_limit=settings.tool_output_limit_chars,
@@ -76,6 +76,8 @@ class Services:
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
         agents_dir, agent_chats_dir = map(settings.resolved, (settings.agents_dir, settings.agent_chats_dir))
         self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir))
+        selections = SelectionChecker(self.tools, self.agents)
+        self.sessions = SessionService(self.store, client, windows, self.prompts, selections, speeds)
         limits = ToolLoopLimits(
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
@@ -107,7 +109,7 @@ class Services:
         )
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(self.store, client, windows, toolboxes, limits, retry=retry),
+            ChatEngine(self.store, client, windows, toolboxes, limits, retry, selections),
             self.summaries,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,

@@ -18,9 +18,11 @@ from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.chat.write_retry import WriteRetry
-from mochi_server.events import ChatEvent, Publish
+from mochi_server.events import ChatEvent, Publish, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.selection import SelectionChecker
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,8 @@ class ChatEngine:
     toolbox_factory: ToolboxFactory
     limits: ToolLoopLimits
     retry: WriteRetry = field(default_factory=WriteRetry)
+    selections: SelectionChecker | None = None
+    """Checker of each turn's tools and agents. If it is None, turns have no warnings about them."""
     _schedule: FlushSchedule = field(default_factory=FlushSchedule)
 
     def stop_retrying(self) -> None:
@@ -69,7 +73,14 @@ class ChatEngine:
         if request.images and model is not None and not model.can("vision"):
             text = f"images: model {session.model!r} cannot see images. Choose a vision model."
             raise errors.ValidationFailed(text, model=session.model)
-        return Turn(session, request, request.wrap_toolbox(toolbox), model, failure)
+        warnings = await self._warnings(session, request)
+        return Turn(session, request, request.wrap_toolbox(toolbox), model, failure, warnings)
+
+    async def _warnings(self, session: ChatSession, request: TurnRequest) -> list[TurnWarning]:
+        if self.selections is None or request.tools is not None:
+            return []
+        metadata = session.metadata
+        return (await self.selections.check(metadata.tool_settings, metadata.agent_settings)).warnings
 
     async def run(self, turn: Turn, publish: Publish, is_stopped: Callable[[], bool] = lambda: False) -> TurnResult:
         """Execute a turn, pass its events to ``publish`` and return its result, which also contains any failure.
@@ -117,7 +128,7 @@ class ChatEngine:
         )
 
     async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall, publish: Publish) -> None:
-        if warnings := model.warnings(turn.toolbox.schemas()):
+        if warnings := [*turn.warnings, *model.warnings(turn.toolbox.schemas())]:
             publish(warnings)
         if turn.request.images:
             await writer.wait_until_stored()  # the prompt is built from the stored images

@@ -52,9 +52,9 @@ class AsyncMochiClient:
         self._owns_http = http is None
         self._delays = delays
 
-    async def create_session(self, model: str, **options: Unpack[types.SessionOptions]) -> types.Session:
+    async def create_session(self, model: str, **options: Unpack[types.SessionOptions]) -> types.ChangedSession:
         """Create a session. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
-        return await self._send(types.Session, "POST", "/sessions", json={"model": model, **options})
+        return await self._send(types.ChangedSession, "POST", "/sessions", json={"model": model, **options})
 
     async def list_sessions(
         self, q: str | None = None, *, limit: int | None = None, offset: int = 0
@@ -70,9 +70,9 @@ class AsyncMochiClient:
         """Get a session with its messages."""
         return await self._send(types.SessionDetail, "GET", _session_path(session_id))
 
-    async def set_title(self, session_id: str, title: str | None) -> types.Session:
+    async def set_title(self, session_id: str, title: str | None) -> types.ChangedSession:
         """Set the title of a session; None restores the generated title."""
-        return await self._send(types.Session, "PATCH", _session_path(session_id), json={"title": title})
+        return await self._send(types.ChangedSession, "PATCH", _session_path(session_id), json={"title": title})
 
     async def fork_session(
         self, session_id: str, message_index: int | None = None, *, message_id: str | None = None

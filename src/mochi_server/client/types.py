@@ -59,6 +59,12 @@ class Session(TypedDict):
     format: str | dict[str, Any] | None
 
 
+class ChangedSession(Session):
+    """A new or changed session. ``warnings`` lists the named tools, tool groups and agents that cannot be used."""
+
+    warnings: list["ServerWarning"]
+
+
 class SessionDetail(Session):
     """A session with its messages. The index of a message is its position in the list."""
 
@@ -86,13 +92,22 @@ class ContextWindow(TypedDict):
     reason: str | None
 
 
+class ServerWarning(TypedDict):
+    """A problem that did not prevent the request."""
+
+    code: str
+    message: str
+
+
 class ChatAnswer(TypedDict):
     """A complete answer. ``message`` is None if the turn was stopped before the first token."""
 
     session_id: str
+    state: Literal["completed", "stopped", "cancelled"]
     message: dict[str, Any] | None
     tool_calls_executed: list[ToolCallExecuted]
     context_window: ContextWindow
+    warnings: list[ServerWarning]
 
 
 class RunStatus(TypedDict):

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -12,6 +11,7 @@ from pydantic.config import JsonDict
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from mochi_server.constants import MAX_MESSAGE_CHARS, RELOADING_OPTIONS
+from mochi_server.util.nearest import nearest
 
 _NUMBERS = (
     *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),
@@ -45,8 +45,8 @@ def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -
 
 def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
     name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()  # escapes lone surrogates
-    nearest = get_close_matches(name, known, n=1)
-    hint = f"Did you mean `{nearest[0]}`?" if nearest else f"Known {kind}s: {', '.join(sorted(known))}."
+    similar = nearest(name, known)
+    hint = f"Did you mean `{similar}`?" if similar else f"Known {kind}s: {', '.join(sorted(known))}."
     error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})
     return InitErrorDetails(type=error, loc=(name,), input=None)
 
@@ -130,6 +130,15 @@ KeepAlive = Annotated[
 ]
 ThinkLevel = bool | Literal["low", "medium", "high", "max"]
 Format = Literal["json"] | Annotated[dict[str, Any], AfterValidator(_sendable)]
+
+
+class WarningOut(BaseModel):
+    """A problem that did not prevent the request. ``message`` is text for users."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    code: str = Field(examples=["TOOL_NOT_FOUND"])
+    message: str
 
 
 class ErrorBody(BaseModel):

@@ -39,7 +39,7 @@ async def chat(
     turn = await (body or ChatRequest()).turn_request(streaming=False)
     run = await until_disconnect(request, runs.start(session_id, turn, key=key))
     with runs.subscribed(run):
-        return ChatResponse.of(session_id, await until_disconnect(request, run.collect()))
+        return ChatResponse.of(run, await until_disconnect(request, run.collect()))
 
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS))
