@@ -54,6 +54,7 @@ class Services:
             on_response=metrics.response_ended,
             connect_timeout=settings.ollama_connect_timeout_seconds,
             stall_timeout=settings.ollama_stall_timeout_seconds,
+            can_install=settings.env != "test",
         )
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
@@ -92,7 +93,7 @@ class Services:
             prompts=PromptLoader(
                 settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
             ),
-            limits=replace(limits, rounds=settings.max_agent_iterations),
+            limits=replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
             on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
         )

@@ -148,7 +148,7 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed) as stub,
     ):
         values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
-        values |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
+        values |= {"env": "test", "sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
         return _serve(MochiServerSettings(**values), insecure=insecure, test_mode=True)
 
 

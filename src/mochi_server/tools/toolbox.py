@@ -288,4 +288,4 @@ _NOT_INTERACTIVE = (
     "calls, stream the answer from /api/v1/chat/{session_id}/stream, or send wait_for_confirmation to "
     "/api/v1/chat/{session_id}."
 )
-_TIMED_OUT = "This call was denied: the user did not decide in time."
+_TIMED_OUT = "This call was denied: the user did not decide within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
