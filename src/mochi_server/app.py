@@ -1,5 +1,7 @@
 """Factory of the FastAPI application: services, routes, exception handlers and middleware."""
 
+import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from mochi_server import __version__
-from mochi_server.config import MochiServerSettings
+from mochi_server.config import MochiServerSettings, environment_problems
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.container import build_services
 from mochi_server.routers import ALIASED, API, openai
@@ -22,6 +24,8 @@ from mochi_server.web.exception_handlers import add_handlers, any_error
 from mochi_server.web.request_limits import BodyLimitMiddleware, CheckMiddleware, head_check, json_check
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 
+logger = logging.getLogger(__name__)
+
 
 def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = False, **overrides: Any) -> FastAPI:
     """Return the ASGI application.
@@ -31,6 +35,8 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
     """
     if settings is None:
         settings = MochiServerSettings(**overrides)
+        for problem in environment_problems(os.environ):
+            logger.warning("%s", problem)
     elif overrides:
         settings = MochiServerSettings(**{**settings.model_dump(exclude_unset=True), **overrides})
 

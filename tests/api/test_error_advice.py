@@ -19,7 +19,7 @@ def message_of(api: Api, method: str, path: str, status: int, **request: object)
 def test_unknown_model_names_the_nearest_and_others(api: Api) -> None:
     message = message_of(api, "POST", "/sessions", 404, json={"model": "moch"})
     assert message.startswith(
-        "There is no chat model 'moch'. Did you mean 'mochi:latest'? Choose one of the chat models: "
+        "There is no chat model 'moch'. Did you mean 'mochi'? Choose one of the chat models: mochi, "
     )
     assert message.endswith("To install 'moch', run `ollama pull moch`.")
     session = api.create_session("mochi")["session_id"]
