@@ -169,5 +169,5 @@ def test_unreadable_directory_does_not_stop_startup(tmp_path: Path) -> None:
         assert command.end() == 0
     assert said[2].endswith("/tools: File name too long")
     assert said[3].endswith("/agents: File name too long")
-    assert said[4].endswith("/tools/__init__.py: it cannot be read: File name too long")
+    assert said[4].endswith("/tools/__init__.py: its directory cannot be read: File name too long")
     assert "Traceback" not in "".join(command.output)
