@@ -104,7 +104,9 @@ class MochiServerSettings(BaseSettings):
     )
     tool_timeout_seconds: Timeout = Field(60, description="Timeout of a tool call.")
     tool_output_limit_chars: int = Field(20_000, ge=1, description="Limit of tool output for the model, in characters.")
-    tool_confirmation_timeout_seconds: Seconds = Field(300, description="Approval timeout. Then the call is denied.")
+    tool_confirmation_timeout_seconds: Seconds = Field(
+        300, description="Approval timeout. Then the call is denied. `0` means no timeout."
+    )
     max_agent_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds in an agent's execution phase.")
 
     api_keys: CommaSeparated = Field(

@@ -11,7 +11,7 @@ from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.tool_factory import NAME, AgentToolboxProvider
-from mochi_server.chat.approvals import ConfirmationBroker
+from mochi_server.chat.approvals import ApprovalService, ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
@@ -75,6 +75,7 @@ class Services:
             on_refused=metrics.refused_calls.inc,
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
+        self.approvals = ApprovalService(self.confirmations, self.store)
         agents_dir, agent_chats_dir = map(settings.resolved, (settings.agents_dir, settings.agent_chats_dir))
         self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir))
         selections = SelectionChecker(self.tools, self.agents)

@@ -199,6 +199,17 @@ class ConfirmationResolved(MochiError):
         super().__init__("This tool call was already decided.", confirmation_id=confirmation_id)
 
 
+class ConfirmationInterrupted(MochiError):
+    code, status, cause = "CONFIRMATION_INTERRUPTED", 409, "The turn of the tool call ended before a decision."
+
+    def __init__(self, confirmation_id: str) -> None:
+        text = (
+            "The server stopped while this tool call waited for approval, and the call did not run. "
+            "Answer the message again with POST /api/v1/chat/{session_id}/stream and no message."
+        )
+        super().__init__(text, confirmation_id=confirmation_id)
+
+
 class AgentNotFound(MochiError):
     code, status, cause = "AGENT_NOT_FOUND", 404, "The agent does not exist."
 

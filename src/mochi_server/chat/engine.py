@@ -76,17 +76,30 @@ class ChatEngine:
         warnings = await self._warnings(session, request)
         return Turn(session, request, request.wrap_toolbox(toolbox), model, failure, warnings)
 
+    async def _discard_approval(self, session_id: str) -> None:
+        """Remove the approval request of an interrupted turn from a session. If this fails, do nothing."""
+        with suppress(errors.MochiError):
+            if (await self.store.load(session_id)).metadata.pending_approval is not None:
+                await self.store.patch(session_id, {"pending_approval": None})
+
     async def _warnings(self, session: ChatSession, request: TurnRequest) -> list[TurnWarning]:
         if self.selections is None or request.tools is not None:
             return []
         metadata = session.metadata
         return (await self.selections.check(metadata.tool_settings, metadata.agent_settings)).warnings
 
-    async def run(self, turn: Turn, publish: Publish, is_stopped: Callable[[], bool] = lambda: False) -> TurnResult:
+    async def run(
+        self,
+        turn: Turn,
+        publish: Publish,
+        is_stopped: Callable[[], bool] = lambda: False,
+        is_aborted: Callable[[], bool] = lambda: False,
+    ) -> TurnResult:
         """Execute a turn, pass its events to ``publish`` and return its result, which also contains any failure.
 
         On cancellation, the engine stores the partial answer and sets ``cancelled`` in the result. ``is_stopped``
-        returns whether a client has stopped the turn.
+        returns whether a client has stopped the turn. ``is_aborted`` returns whether the server ends the turn, for
+        example at a shutdown. An approval request of an aborted turn stays in the session.
         """
         writer = TurnWriter(self.store, turn.session, turn.request, schedule=self._schedule, retry=self.retry)
         scope = anyio.CancelScope()
@@ -96,6 +109,8 @@ class ChatEngine:
         try:
             with scope:
                 writer.begin(turn.request.images, gate.open)
+                if turn.session.metadata.pending_approval is not None:  # an earlier turn was interrupted
+                    await self._discard_approval(turn.session.session_id)
                 turn = replace(turn, request=turn.request.without_data())  # free the images: a turn may take minutes
                 if turn.request.responder is not None:
                     result = await turn.request.responder(gate.publish)
@@ -111,6 +126,8 @@ class ChatEngine:
         if cancelled or failure is not None:
             with suppress(asyncio.CancelledError):  # the partial turn is stored even if it is cancelled again
                 failure = await writer.interrupt(is_stopped) or failure
+                if not is_aborted():
+                    await self._discard_approval(turn.session.session_id)
         return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 
     def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:

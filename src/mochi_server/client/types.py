@@ -118,13 +118,17 @@ class RunStatus(TypedDict):
 
 
 class Confirmation(TypedDict):
-    """A tool call that waits for approval. ``agent_name`` is set if an agent made the call."""
+    """A tool call that needs approval. ``agent_name`` is set if an agent made the call.
+
+    The server stopped while an ``interrupted`` call waited. Such a call can no longer be decided.
+    """
 
     confirmation_id: str
     tool_name: str
     arguments: dict[str, Any]
     call_index: int
     agent_name: str | None
+    state: Literal["waiting", "interrupted"]
 
 
 class Decided(TypedDict):

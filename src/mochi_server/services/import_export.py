@@ -167,7 +167,9 @@ def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
 
 def _decoded(number: int, item: dict[str, Any]) -> ChatSession:
     try:
-        return ChatSession.from_dict(item)
+        session = ChatSession.from_dict(item)
+        session.metadata.pending_approval = None
+        return session
     except SessionTooNew as error:
         problem = f"has format version {error.details['version']}, and this server reads versions up to "
         raise _invalid_item(number, f"{problem}{FORMAT_VERSION}. Update mochi-server.") from error

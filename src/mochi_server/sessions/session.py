@@ -10,7 +10,7 @@ from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.errors import SessionTooNew
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.types import Message, SessionCreationOptions, SessionSettings, optional
+from mochi_server.sessions.types import Message, SessionCreationOptions, SessionSettings, optional, pending_approval
 from mochi_server.util.clock import new_id, now
 
 _TITLE_CHARS = 80
@@ -42,6 +42,10 @@ class SessionMetadata(SessionSettings):
     summary_model: str | None = field(default=None, metadata=optional(str, always_written=True))
     format_version: str = FORMAT_VERSION
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
+    pending_approval: dict[str, Any] | None = field(
+        default=None, metadata={"read": pending_approval, "only_if_set": True}
+    )
+    """Tool call of the running turn that waits for approval. It remains if the server stops before the decision."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -84,7 +88,7 @@ _FIELD_NAMES = frozenset(f.name for f in _FIELDS)
 _ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name != "compaction")
+LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in ("compaction", "pending_approval"))
 """Names of the metadata fields in list entries and responses."""
 
 _STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
