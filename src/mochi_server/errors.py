@@ -34,7 +34,8 @@ class SessionNotFound(MochiError):
     code, status, cause = "SESSION_NOT_FOUND", 404, "The session does not exist."
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"Session with ID {session_id!r} not found.", session_id=session_id)
+        text = f"Session with ID {session_id!r} not found. GET /api/v1/sessions lists the sessions."
+        super().__init__(text, session_id=session_id)
 
 
 class SessionBusy(MochiError):

@@ -19,6 +19,8 @@ _NUMBERS = (
 )
 """Ollama's options with a number or null as value. The only other supported option is `stop`."""
 
+_OPTIONS = (*_NUMBERS, "stop")
+
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
 _MAX_REPORTED = 20
@@ -38,7 +40,10 @@ _OPTIONS_SCHEMA: JsonDict = {
 
 
 def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
-    """Raise a `ValidationError` that names each unknown field or option and the nearest known one."""
+    """Raise a `ValidationError` that names each unknown field or option and the nearest known one.
+
+    If ``known`` contains ``options``, the error for a field with the name of an option says so.
+    """
     if unknown := [name for name in names if name not in known][:_MAX_REPORTED]:
         raise ValidationError.from_exception_data(kind, [_problem(name, known, kind) for name in unknown])
 
@@ -47,6 +52,8 @@ def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
     name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()  # escapes lone surrogates
     similar = nearest(name, known)
     hint = f"Did you mean `{similar}`?" if similar else f"Known {kind}s: {', '.join(sorted(known))}."
+    if "options" in known and name in _OPTIONS:
+        hint = f'Send it in `options`: `{{"options": {{"{name}": ...}}}}`.'
     error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})
     return InitErrorDetails(type=error, loc=(name,), input=None)
 
@@ -57,7 +64,7 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
             f"{', '.join(forbidden)} would make Ollama reload the model. The server sets the context window. "
             "To change it, PATCH the session's `context_window`"
         )
-    reject_unknown(options, (*_NUMBERS, "stop"), kind="option")
+    reject_unknown(options, _OPTIONS, kind="option")
     for name in _NUMBERS:
         if isinstance(options.get(name), str | bool | list | dict):
             raise ValueError(f"{name} must be a number")
