@@ -5,10 +5,11 @@ upstream of this measurement is mochi-stub with one slot. It finds the longest c
 records the length of each prompt and the number of evaluated tokens. The figures are counts: they do not depend on the
 speed of the machine. One round suffices.
 
-Each row is a conversation. The evaluated tokens are divided by the tokens of the whole conversation, which is the
-number of turns times the tokens of a turn. A ratio below 1 is possible, because the slot contains the answers of the
-model without an evaluation. *Letter of the specification* is the same conversation with a separate summary of the
-whole conversation after each turn, on the same model. The specification asks for such summaries in the background.
+The table has a column for each conversation. The evaluated tokens are divided by the tokens of the whole conversation,
+which is the number of turns times the tokens of a turn. A ratio below 1 is possible, because the slot contains the
+answers of the model without an evaluation. *Letter of the specification* is the same conversation with a separate
+summary of the whole conversation after each turn, on the same model. The specification asks for such summaries in the
+background. Two sessions in turn replace each other in the only slot, and so does an agent on the same model.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -117,7 +118,7 @@ SCENARIOS = (
     Scenario("tool call in each turn", _use_tools, tools=True),
     Scenario("agent call in each fifth turn", _call_agents, agents=True),
     Scenario("compaction in a window of 8,192 tokens", window=_SMALL_WINDOW),
-    Scenario("an answer regenerated and a message edited in five turns", _regenerate_and_edit),
+    Scenario("one answer regenerated and one message edited per five turns", _regenerate_and_edit),
     Scenario("two sessions in turn", _alternate, sessions=2),
 )
 _ANSWERS, _SUMMARIES = "answers, summaries on", "summaries"
@@ -125,7 +126,7 @@ _OFF, _LETTER = "answers, summaries off", "answers and summaries, letter of the 
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """Return one row per conversation."""
+    """Return one row per conversation, which the page shows as a column."""
     del setting
     rows = [_row(scenario, work) for scenario in SCENARIOS]
     growing, with_tools = rows[:2]
