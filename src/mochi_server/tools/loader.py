@@ -155,7 +155,10 @@ class _SourceLoader(Loader):
 
 def modules_in(directory: Path) -> Iterator[Path]:
     """Yield the paths of the modules in a directory: Python files, and folders that contain an ``__init__.py``."""
-    for path in sorted(directory.iterdir()):
-        with suppress(OSError):  # a folder may be unreadable
+    paths: list[Path] = []
+    with suppress(OSError):  # a folder may be unreadable
+        paths = sorted(directory.iterdir())
+    for path in paths:
+        with suppress(OSError):
             if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").is_file():
                 yield path

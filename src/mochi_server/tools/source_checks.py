@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,15 +45,13 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> list[Pro
 def _sources(folder: Path, directory: Path) -> Iterator[_Source]:
     """Yield the files of a folder and of its packages. Files that cannot be parsed are skipped."""
     for path in [folder / _INIT, *modules_in(folder)]:
-        if leads_out(path, directory):
-            continue
-        if path.is_dir():
-            yield from _sources(path, directory)
-            continue
-        try:
-            yield _Source(path.relative_to(directory).as_posix(), parse_file(path))
-        except (OSError, SyntaxError, ValueError, RecursionError):  # the import reports the errors of used files
-            continue
+        with suppress(OSError, SyntaxError, ValueError, RuntimeError):  # the import reports the errors of used files
+            if leads_out(path, directory):
+                continue
+            if path.is_dir():
+                yield from _sources(path, directory)
+            else:
+                yield _Source(path.relative_to(directory).as_posix(), parse_file(path))
 
 
 def _unreadable_folders(directory: Path) -> Iterator[Problem]:
