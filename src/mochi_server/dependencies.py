@@ -9,6 +9,7 @@ from mochi_server.agents.registry import AgentRegistry
 from mochi_server.chat.approvals import ConfirmationBroker
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.container import Services
+from mochi_server.frontends.runs import FrontendRuns
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.openai.completions import Completions
 from mochi_server.services.compare import CompareService
@@ -40,6 +41,7 @@ SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
 TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]
 PromptsDep = Annotated[SystemPromptService, Depends(_service("prompts"))]
 CompletionsDep = Annotated[Completions, Depends(_service("completions"))]
+FrontendsDep = Annotated[FrontendRuns, Depends(_service("frontends"))]
 RunsDep = Annotated[RunRegistry, Depends(_service("runs"))]
 ToolsDep = Annotated[ToolRegistry, Depends(_service("tools"))]
 AgentsDep = Annotated[AgentRegistry, Depends(_service("agents"))]

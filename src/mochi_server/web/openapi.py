@@ -16,6 +16,7 @@ from mochi_server.models.openai_responses import OpenAIErrorEnvelope
 
 TAGS = {
     "chat": "Send messages, stream answers, approve tool calls and stop turns.",
+    "frontends": "Chat with the client libraries of the AI SDK (`useChat`) and of AG-UI.",
     "sessions": "Create, list, change, import and export sessions: settings, messages and summaries.",
     "models": "List the chat models of Ollama and compare up to three of them.",
     "OpenAI": "Routes for clients of OpenAI's API. Errors have OpenAI's format.",

@@ -43,7 +43,7 @@ class EventsResponse(EventSourceResponse):
         super().__init__(_frames(events), ping=PING_SECONDS, sep="\n")
 
 
-class _EventStream(Response):
+class EventStream(Response):
     """Base class of event streams that end when the client disconnects.
 
     The class sends ASGI messages directly, which saves time for each token and memory for each open stream.
@@ -66,7 +66,7 @@ class _EventStream(Response):
         raise NotImplementedError
 
 
-class RunResponse(_EventStream):
+class RunResponse(EventStream):
     """Stream of a run's events after event number ``after``. If ``chunks`` is set, the stream is in OpenAI's format."""
 
     def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: ChunkEncoder | None = None) -> None:
@@ -102,7 +102,7 @@ class RunResponse(_EventStream):
         await send(_body(b"" if chunks is None else _data(chunks.closing(self._run)), more=False))
 
 
-class WaitingResponse(_EventStream):
+class WaitingResponse(EventStream):
     """Stream of a run that has not started yet. The stream sends SSE comments until the run starts, then events."""
 
     def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
