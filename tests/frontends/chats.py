@@ -1,9 +1,12 @@
 """Minimal clients of the frontend protocols."""
 
 from typing import Any
+from uuid import uuid4
 
+import httpx
 import orjson
 
+from mochi_stub import StubServer
 from tests.support.api import Api
 
 Chunk = dict[str, Any]
@@ -12,7 +15,7 @@ Chunk = dict[str, Any]
 def read_chunks(data: bytes) -> list[Chunk]:
     """Return the JSON messages of a stream. Fail unless each frame is one line of data."""
     frames = [frame for frame in data.split(b"\n\n") if frame and not frame.startswith(b":")]
-    assert all(frame.startswith(b"data: ") for frame in frames), frames
+    assert all(frame.startswith(b"data: ") and b"\n" not in frame for frame in frames), frames
     texts = [frame[6:] for frame in frames]
     return [orjson.loads(text) for text in texts if text != b"[DONE]"]
 
@@ -23,54 +26,58 @@ def types(chunks: list[Chunk]) -> list[str]:
     return [name for number, name in enumerate(names) if number == 0 or name != names[number - 1]]
 
 
-class UiChat:
-    """Chat that keeps messages as `useChat` does."""
+def of_type(chunks: list[Chunk], name: str) -> Chunk:
+    """Return the only message of a type."""
+    (chunk,) = [chunk for chunk in chunks if chunk["type"] == name]
+    return chunk
+
+
+def user(text: str, **fields: Any) -> dict[str, Any]:
+    """Return a user message of the AI SDK."""
+    return {"id": uuid4().hex, "role": "user", "parts": [{"type": "text", "text": text}], **fields}
+
+
+def response_to(approval: Chunk, *, approved: bool = True) -> dict[str, Any]:
+    """Return an assistant message of the AI SDK with a response to an approval request."""
+    response = {"id": approval["approvalId"], "approved": approved}
+    part = {"type": "tool-note", "toolCallId": approval["toolCallId"], "state": "approval-responded"}
+    return {"id": "a", "role": "assistant", "parts": [part | {"approval": response}]}
+
+
+def sent_messages(stub: StubServer) -> list[dict[str, Any]]:
+    """Return the messages of the latest request to the model."""
+    messages: list[dict[str, Any]] = [e.body for e in stub.exchanges() if e.path == "/api/chat"][-1]["messages"]
+    return messages
+
+
+class Frontend:
+    """Client of one session, for both protocols."""
 
     def __init__(self, api: Api, session: str) -> None:
         self.api = api
-        self.url = f"/chat/{session}/ai-sdk"
-        self.messages: list[dict[str, Any]] = []
+        self.session = session
 
-    def send(self, text: str, **body: Any) -> list[Chunk]:
-        self.messages.append({"id": f"u{len(self.messages)}", "role": "user", "parts": [text_part(text)]})
-        return self.post(**body)
+    def post_ai_sdk(self, *messages: dict[str, Any], **body: Any) -> httpx.Response:
+        return self.api.http.post(f"/chat/{self.session}/ai-sdk", json={"messages": messages, **body})
 
-    def respond(self, *, approved: bool, reason: str | None = None) -> list[Chunk]:
-        """Respond to the approval request of the last message."""
-        part = next(part for part in self.messages[-1]["parts"] if part.get("state") == "approval-requested")
-        part["state"] = "approval-responded"
-        part["approval"] |= {"approved": approved} | ({"reason": reason} if reason else {})
-        return self.post()
-
-    def post(self, **body: Any) -> list[Chunk]:
-        response = self.api.http.post(self.url, json={"id": "chat", "messages": self.messages, **body})
+    def ai_sdk(self, *messages: dict[str, Any], **body: Any) -> list[Chunk]:
+        response = self.post_ai_sdk(*messages, **body)
         assert response.status_code == 200, response.text
+        assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
         assert response.content.endswith(b"data: [DONE]\n\n")
-        chunks = read_chunks(response.content)
-        self._apply(chunks)
-        return chunks
+        return read_chunks(response.content)
 
-    def _apply(self, chunks: list[Chunk]) -> None:
-        """Add the parts of tool calls and texts to the assistant message, as far as the server reads them."""
-        if self.messages[-1]["role"] != "assistant":
-            self.messages.append({"id": "", "role": "assistant", "parts": []})
-        message = self.messages[-1]
-        parts = {part["toolCallId"]: part for part in message["parts"] if "toolCallId" in part}
-        for chunk in chunks:
-            match chunk["type"]:
-                case "start":
-                    message["id"] = chunk["messageId"]
-                case "text-delta":
-                    message["parts"].append(text_part(chunk["delta"]))
-                case "tool-input-available":
-                    part = {"type": f"tool-{chunk['toolName']}", "state": "input-available", **chunk}
-                    parts[chunk["toolCallId"]] = part | {"type": f"tool-{chunk['toolName']}"}
-                    message["parts"].append(parts[chunk["toolCallId"]])
-                case "tool-approval-request":
-                    parts[chunk["toolCallId"]] |= {"state": "approval-requested", "approval": {"id": chunk["approvalId"]}}
-                case "tool-output-available" | "tool-output-denied" | "tool-output-error":
-                    parts[chunk["toolCallId"]]["state"] = chunk["type"].removeprefix("tool-")
+    def post_ag_ui(self, *messages: dict[str, Any], **body: Any) -> httpx.Response:
+        run_input = {"threadId": "t", "runId": "r", "messages": messages, **body}
+        return self.api.http.post(f"/chat/{self.session}/ag-ui", json=run_input)
 
+    def ag_ui(self, *messages: dict[str, Any], **body: Any) -> list[Chunk]:
+        response = self.post_ag_ui(*messages, **body)
+        assert response.status_code == 200, response.text
+        return read_chunks(response.content)
 
-def text_part(text: str) -> dict[str, str]:
-    return {"type": "text", "text": text}
+    def stored(self) -> list[tuple[str, str]]:
+        return [(message["role"], message["content"]) for message in self.api.messages(self.session)]
+
+    def roles(self) -> list[str]:
+        return [role for role, _ in self.stored()]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mochi_stub import StubServer
+from tests.frontends.chats import Frontend
 from tests.support.agents import write_agent
 from tests.support.api import Api
 from tests.support.server import RunningServer
@@ -57,3 +58,8 @@ def session(api: Api) -> str:
     """A session whose tool `note` needs approval."""
     tools = {"tools": ["add", "note"], "execution_policy": "confirm_destructive"}
     return str(api.create_session("mochi", tool_settings=tools)["session_id"])
+
+
+@pytest.fixture
+def frontend(api: Api, session: str) -> Frontend:
+    return Frontend(api, session)
