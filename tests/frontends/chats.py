@@ -37,6 +37,11 @@ def user(text: str, **fields: Any) -> dict[str, Any]:
     return {"id": uuid4().hex, "role": "user", "parts": [{"type": "text", "text": text}], **fields}
 
 
+def message(content: Any, role: str = "user", **fields: Any) -> dict[str, Any]:
+    """Return a message of AG-UI."""
+    return {"id": "m", "role": role, "content": content, **fields}
+
+
 def response_to(approval: Chunk, *, approved: bool = True) -> dict[str, Any]:
     """Return an assistant message of the AI SDK with a response to an approval request."""
     response = {"id": approval["approvalId"], "approved": approved}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from tests.frontends.chats import Chunk, Frontend, of_type, sent_messages, types
+from tests.frontends.chats import Chunk, Frontend, message, of_type, sent_messages, types
 from tests.support.agents import delegate, nested
 from tests.support.api import error_of
 from tests.support.images import PNG, base64_image
@@ -15,10 +15,6 @@ VISION_MODEL = "echo"
 LOOK = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
 NOTE = instruct(calls("note", text="milk"), words(1))
 CALL = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
-
-
-def message(content: Any, role: str = "user", **fields: Any) -> dict[str, Any]:
-    return {"id": "m", "role": role, "content": content, **fields}
 
 
 def interrupt_of(events: list[Chunk]) -> Chunk:
