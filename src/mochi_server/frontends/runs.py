@@ -100,7 +100,7 @@ class FrontendRuns:
 
     async def _withdraw(self, session_id: str) -> None:
         run = await self.runs.find(session_id)
-        if run is not None and run.running and run.suspended:
+        if run is not None and run.suspended and self.confirmations.pending(session_id):
             await self.runs.stop(session_id)
 
 

@@ -5,7 +5,9 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import ValidationFailed
@@ -51,6 +53,17 @@ class AgUiRequest(Body):
     resume: list[dict[str, Any]] | None = Field(default=None, description="Decisions about tool calls.")
     forwarded_props: Any = Field(default=None, alias="forwardedProps", description="Options of the turn.")
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the schema of this class, with the lists as AG-UI defines them."""
+        from ag_ui.core import RunAgentInput  # noqa: PLC0415 - see above
+
+        own, protocol = handler(schema), RunAgentInput.model_json_schema()
+        fields = handler.resolve_ref_schema(own)["properties"]
+        for name in ("messages", "tools", "context", "resume"):
+            fields[name] |= _inlined(protocol["properties"][name], protocol["$defs"])
+        return own
+
     def to_input(self) -> "RunAgentInput":
         """Return the request as a type of AG-UI. Raise ``RequestValidationError`` for invalid fields."""
         from ag_ui.core import RunAgentInput  # noqa: PLC0415 - see above
@@ -80,7 +93,7 @@ def _decision(number: int, entry: "ResumeEntry") -> tuple[str, Decision]:
     if entry.status == "cancelled":
         return entry.interrupt_id, Decision(approved=False)
     payload = {"approved": entry.payload} if isinstance(entry.payload, bool) else entry.payload
-    decision = _validated(_Payload, payload, "resume", number, "payload")
+    decision = _validated(_Payload, payload if isinstance(payload, dict) else {}, "resume", number, "payload")
     return entry.interrupt_id, Decision(
         decision.approved, decision.edited_arguments, decision.reason, decision.remember
     )
@@ -156,6 +169,23 @@ def _validated(model: type[_Model], value: Any, *location: str | int) -> _Model:
         problems = [{**problem, "loc": ("body", *location, *problem["loc"])} for problem in error.errors()]
         body: Any = reduce(lambda inner, step: {step: inner}, reversed(location), value)
         raise RequestValidationError(problems, body=body) from error
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """Return a JSON schema without references and descriptions. Fields with a constant value are required."""
+    if isinstance(schema, list):
+        return [_inlined(entry, definitions) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    dropped = {"title", "description", "default", "discriminator", "properties"}
+    inlined = {key: _inlined(value, definitions) for key, value in schema.items() if key not in dropped}
+    if (fields := schema.get("properties")) is not None:
+        inlined["properties"] = {name: _inlined(field, definitions) for name, field in fields.items()}
+        constants = [name for name, field in fields.items() if "const" in field]
+        inlined["required"] = [*constants, *(name for name in schema.get("required", ()) if name not in constants)]
+    return inlined
 
 
 def _stored(message: Any) -> Message:

@@ -16,21 +16,20 @@ router = APIRouter(prefix="/chat/{session_id}", tags=["frontends"], route_class=
 
 
 def _stream(description: str) -> Responses:
-    return {200: {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+    event = {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}
+    return {200: {"description": description, "content": {"text/event-stream": {"schema": event}}}}
 
 
 _UI_MESSAGES = _stream("The UI message stream of the AI SDK.")
 _NO_RUN: dict[int | str, dict[str, Any]] = {204: {"description": "No turn is running."}}
 _ERRORS = (
     *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
-    *(errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost, *STORAGE_ERRORS),
+    *(errors.SessionConflict, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost, *STORAGE_ERRORS),
 )
 
 
 @router.post("/ai-sdk", response_class=Response, responses=_UI_MESSAGES | responses(*_ERRORS))
-async def send_ai_sdk_message(
-    session_id: str, request: Request, frontends: FrontendsDep, body: AiSdkRequest
-) -> Response:
+async def chat_with_ai_sdk(session_id: str, request: Request, frontends: FrontendsDep, body: AiSdkRequest) -> Response:
     """Answer a request of the AI SDK's `useChat`: a message, or responses to approval requests."""
     started = frontends.start(session_id, await body.to_request())
     return ai_sdk_response(frontends, await until_disconnect(request, started))
@@ -41,15 +40,15 @@ async def send_ai_sdk_message(
     response_class=Response,
     responses=_UI_MESSAGES | _NO_RUN | responses(errors.SessionNotFound, errors.ServerLost),
 )
-async def resume_ai_sdk_stream(session_id: str, chat_id: str, frontends: FrontendsDep) -> Response:  # noqa: ARG001 - in the path
+async def resume_ai_sdk(session_id: str, chat_id: str, frontends: FrontendsDep) -> Response:  # noqa: ARG001 - in the path
     """Resume the stream of the running turn from its beginning. `chat_id` is the client's name of the chat."""
     run = await frontends.running(session_id)
     return Response(status_code=204) if run is None else ai_sdk_response(frontends, run)
 
 
 @router.post("/ag-ui", response_class=Response, responses=_stream("Events of AG-UI.") | responses(*_ERRORS))
-async def run_ag_ui_agent(session_id: str, request: Request, frontends: FrontendsDep, body: AgUiRequest) -> Response:
-    """Run AG-UI's agent: answer a message, or continue after decisions about tool calls."""
+async def chat_with_ag_ui(session_id: str, request: Request, frontends: FrontendsDep, body: AgUiRequest) -> Response:
+    """Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to interrupts."""
     run_input = body.to_input()
     started = frontends.start(session_id, await to_request(run_input))
     return ag_ui_response(frontends, await until_disconnect(request, started), run_input)

@@ -35,6 +35,7 @@ name, and `data` is JSON. Ignore events with unknown names, because new events m
 
 **Errors** have the envelope `{"error": {"code", "message", "details"}}`, except under `/v1`.
 """
+_NAMES = {"openai": "OpenAI", "ai sdk": "AI SDK", "ag ui": "AG-UI"}
 _SECURITY = {"type": "http", "scheme": "bearer", "description": "API key. It is required if `MOCHI_API_KEYS` is set."}
 
 
@@ -58,7 +59,9 @@ def document(app: FastAPI) -> dict[str, Any]:
     components["securitySchemes"] = {"apiKey": _SECURITY}
     openapi["security"] = [{}, {"apiKey": []}]
     for operation in [operation for path in openapi["paths"].values() for operation in path.values()]:
-        operation["summary"] = operation["summary"].capitalize().replace("openai", "OpenAI")
+        operation["summary"] = operation["summary"].capitalize()
+        for name, written in _NAMES.items():
+            operation["summary"] = operation["summary"].replace(name, written)
     return openapi
 
 
