@@ -1,6 +1,7 @@
 // `useChat` of the AI SDK without React: its class `Chat` with the default transport, in the two current major versions.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import * as ai7 from "ai";
 import * as ai6 from "ai-6";
@@ -12,6 +13,13 @@ import { call, instruct, messagesOf, newSession, startServer, until } from "./se
 const api = await startServer("--ollama-host", await startStub());
 const slow = await startServer("--test-mode", "--stub-speed", "1");
 const NOTE = instruct([call("note", { text: "milk" })]);
+
+// The function `history` of the documentation.
+async function historyOf(server, session) {
+  const page = readFileSync(new URL("../../../docs/how-to/frontend-libraries.md", import.meta.url), "utf8");
+  const code = page.match(/```js\n([^]*?)```/)[1].replace("http://127.0.0.1:8000/api/v1", server);
+  return (await import(`data:text/javascript,${encodeURIComponent(`export default ${code}`)}`)).default(session);
+}
 
 for (const [name, ai, Chat] of [["6", ai6, Chat6], ["7", ai7, Chat7]]) {
   describe(`AI SDK ${name}`, () => {
@@ -119,12 +127,17 @@ for (const [name, ai, Chat] of [["6", ai6, Chat6], ["7", ai7, Chat7]]) {
       await chat.stop();
       await sending;
       const reloaded = (await newChat({ server: slow, session })).chat;
-      reloaded.messages = chat.messages.slice(0, 1);
+      reloaded.messages = await historyOf(slow, session);
+      assert.equal(reloaded.messages.length, 1);
       await reloaded.resumeStream();
       assert.equal(textOf(reloaded.lastMessage), (await messagesOf(slow, session))[1].content);
+      reloaded.messages = await historyOf(slow, session);
       await reloaded.resumeStream();
       assert.equal(reloaded.error, undefined);
       assert.equal(reloaded.messages.length, 2);
+      await reloaded.regenerate();
+      assert.equal(reloaded.error, undefined);
+      assert.equal((await messagesOf(slow, session)).length, 2);
     });
 
     test("errors have the server's message", async () => {
