@@ -65,7 +65,12 @@ CHROMIUM = (
 PREPARE = [
     Step("environment", "uv sync --locked --group docs --group browser --quiet"),
     Step("chromium", CHROMIUM, needs=("apt-get",)),
-    Step("node packages", f"for d in tests/stub/js tests/contract/ts tests/mcp/js tests/frontends/js; do (cd $d && {NPM_CI}); done", NODE),
+    Step(
+        "node packages",
+        "for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js tests/frontends/js; "
+        f"do (cd $d && {NPM_CI}); done",
+        NODE,
+    ),
 ]
 """What the other steps need. The first must end before the others begin."""
 

@@ -14,6 +14,8 @@ from mochi_server.frontends.runs import FrontendRuns
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.client import OllamaClient
 from mochi_server.openai.completions import Completions
+from mochi_server.openai.embeddings import Embeddings
+from mochi_server.openai.responses_state import ResponseItems
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.sessions import SessionService
@@ -64,6 +66,8 @@ TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]
 PromptsDep = Annotated[SystemPromptService, Depends(_service("prompts"))]
 CompletionsDep = Annotated[Completions, Depends(_service("completions"))]
 FrontendsDep = Annotated[FrontendRuns, Depends(_service("frontends"))]
+EmbeddingsDep = Annotated[Embeddings, Depends(_service("embeddings"))]
+ResponseItemsDep = Annotated[ResponseItems, Depends(_service("response_items"))]
 RunsDep = Annotated[RunRegistry, Depends(_service("runs"))]
 ToolsDep = Annotated[ToolRegistry, Depends(_service("tools"))]
 AgentsDep = Annotated[AgentRegistry, Depends(_service("agents"))]
