@@ -12,6 +12,7 @@ from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.recording.files import reply_of
 from mochi_stub.replies.chunks import chunked
 from mochi_stub.replies.default_reply import default_reply, ui_task_reply
+from mochi_stub.replies.demo_reply import demo_reply
 from mochi_stub.replies.lorem import stable_hash
 from mochi_stub.reply import Content, Cut, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
 
@@ -52,6 +53,8 @@ KINDS = {  # types of message responses, with their descriptions for the referen
     "lorem": "The built-in reply: filler text, followed by the latest user message.",
     "task": "The JSON that Open WebUI requests for a title, tags, queries, follow-ups, an image prompt, a completion, "
     "an emoji or a function call. Other requests get the built-in reply.",
+    "demo": "The reply of the model `mochi-demo`: a short sentence, calls of the offered tools that the message names, "
+    "or a sentence with the results of these calls.",
 }
 
 
@@ -137,8 +140,9 @@ def reply_to(prompt: Prompt, response: Response, model: Model) -> Reply:
 
 
 def _message_reply(prompt: Prompt, message: MessageResponse) -> Reply:
-    if message.kind == "lorem":
-        return replace(default_reply(prompt), finish=message.finish, usage=message.usage)
+    if message.kind in ("lorem", "demo"):
+        reply = default_reply(prompt) if message.kind == "lorem" else demo_reply(prompt)
+        return replace(reply, finish=message.finish, usage=message.usage)
     content: Content | None = message.content
     if message.kind == "task":
         content = ui_task_reply(prompt)
