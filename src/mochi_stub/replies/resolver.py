@@ -19,7 +19,7 @@ from mochi_stub.config.response_types import ErrorResponse, Response, VectorResp
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.replies.default_reply import default_reply, is_summary_request
 from mochi_stub.replies.lorem import lorem
-from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
+from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Scripted, Text, ToolCalls, as_reply
 
 logger = logging.getLogger("mochi_stub")
 
@@ -46,19 +46,16 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
 
 
 def resolver(
-    config: Callable[[], Config | None], script: Callable[[Prompt], Reply | str | None] | None
+    config: Callable[[], Config | None], script: Callable[[Prompt], Scripted | None] | None
 ) -> Callable[[Prompt], Reply]:
     """Return a function that selects replies: by `script` or, if `script` returns None, by `resolve`."""
 
     def resolve_reply(prompt: Prompt) -> Reply:
         try:
-            reply = script(prompt) if script else None
-            if reply is None:
+            scripted = script(prompt) if script else None
+            if scripted is None:
                 return resolve(prompt, config())
-            if isinstance(reply, str):
-                reply = Reply.of(reply)
-            elif not isinstance(reply, Reply):
-                raise TypeError(f"resolve must return a Reply, a str or None, not {reply!r}")
+            reply = as_reply(scripted)
             return replace(reply, rule=reply.rule or "script")
         except Exception as error:
             logger.exception("reply failed: model=%s", prompt.model)
