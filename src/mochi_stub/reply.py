@@ -109,12 +109,14 @@ class Pace:
         characters_per_second: Speed of the text. If it is infinite, only pauses take time.
         jitter: Maximum fraction of a chunk's delay by which the chunk is sent early, from 0 to 1.
             The last chunk is never early.
+        delay: Additional delay before each chunk, in seconds.
     """
 
     characters: int | None = None
     characters_per_second: float = 300.0
     jitter: float = 0.0
     seed: int = 0
+    delay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -202,11 +204,25 @@ class Reply:
         return "".join(joined(part.content) for part in self.parts if isinstance(part, Text))
 
     @property
+    def mode(self) -> str:
+        """Kinds of content in their order, for example `reasoning+text`, or "empty"."""
+        return "+".join(dict.fromkeys(_MODES[type(part)] for part in self.parts if type(part) in _MODES)) or "empty"
+
+    @property
     def tool_calls(self) -> list[ToolCall]:
         return [call for part in self.parts if isinstance(part, ToolCalls) for call in part.calls]
 
 
 Scripted: TypeAlias = "Reply | str | ToolCall"
+
+
+_MODES: Mapping[type, str] = {
+    Reasoning: "reasoning",
+    Text: "text",
+    ToolCalls: "tool_calls",
+    Failure: "error",
+    Cut: "cut",
+}
 
 
 def as_reply(value: object) -> Reply:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mochi_stub import StubServer
+from mochi_stub import Message, Prompt, StubServer
 from mochi_stub.config.loader import check, load
 from mochi_stub.config.yaml_source import ConfigError
+from mochi_stub.replies.chunks import pieces, planned_end
+from mochi_stub.replies.resolver import resolve
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"
@@ -305,3 +308,35 @@ def test_invalid_config_does_not_start_a_server(tmp_path: Path) -> None:
         stub_with_config(tmp_path, "models: 5")
     with pytest.raises(ConfigError, match=r"none\.yaml:1: expected a readable file"):
         load(tmp_path / "none.yaml")
+
+
+def test_delay_is_added_before_each_chunk(tmp_path: Path) -> None:
+    text = "models: {slow: [{_default: {type: message, content: [a, b, c], delay: 0.5, tokens_per_second: 10}}]}"
+    (tmp_path / "config.yaml").write_text(text)
+    reply = resolve(Prompt("slow", messages=(Message("user", "x"),)), load(tmp_path / "config.yaml"))
+    assert [piece.due for piece in pieces(reply)] == [600_000_000, 1_200_000_000, 1_800_000_000]
+    assert planned_end(reply) == 1_800_000_000
+
+
+def test_log_has_one_line_a_request_with_its_mode(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = """
+models:
+  any:
+    - "think": {type: message, reasoning: hm, content: yes}
+    - "call": {type: message, tool_calls: [{name: now}]}
+    - "fail": {type: error, status: 429}
+    - _default: {type: echo}
+"""
+    with caplog.at_level(logging.INFO, "mochi_stub"), stub_with_config(tmp_path, text) as stub:
+        for _ in range(2):  # the second time from the cache
+            for said in ("think", "call", "fail", "other"):
+                send_message(stub, said, "any")
+        send_request(stub, "GET", "/api/version")
+        stub.wait_for(lambda seen: len(seen) == 9)
+        modes = [exchange.mode for exchange in stub.exchanges()]
+    assert modes == ["reasoning+text", "tool_calls", "error", "text"] * 2 + [""]
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 9
+    assert lines[0] == "POST /api/chat status=200 outcome=finished chunks=2 mode=reasoning+text"
+    assert lines[2].endswith("mode=error")
+    assert lines[-1].endswith("GET /api/version status=200 outcome=finished chunks=0 mode=-")
