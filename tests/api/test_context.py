@@ -194,6 +194,29 @@ def test_old_tool_results_are_shortened_first(tmp_path: Path) -> None:
         assert all(len(content) > 1500 for content in stored)
 
 
+@pytest.mark.one_process("each server knows which results it has trimmed")
+def test_trimmed_results_change_the_prompt_only_once(tmp_path: Path) -> None:
+    write_tools(tmp_path, MUCH)
+    models = (Model("small", capabilities=("completion", "tools"), context_length=16_384),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("small", tool_settings=MUCH_UNASKED)["session_id"]
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": {"current_window": 16_384}}))
+        for number in range(12):
+            api.stream_message(session_id, instruct(calls("much", n=number), words(3), label=f"T{number}"))
+        prompts = [(exchange.body or {})["messages"] for exchange in chats(stub)]
+    changed = [n for n, (a, b) in enumerate(itertools.pairwise(prompts)) if b[: len(a)] != a]
+    assert any("left out" in message["content"] for message in prompts[-1])
+    assert 0 < len(changed) <= 2, changed
+
+
+def test_new_session_adopts_a_larger_loaded_window(private_api: Api) -> None:
+    first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
+    private_api.send_message(first, "word " * 3000 + instruct(words(2)))
+    window = private_api.send_message(second, "Hello!")["context_window"]
+    assert (window["current_window"], window["reason"]) == (16384, "adopted_loaded")
+
+
 def test_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     answer = private_api.send_message(session_id, "Long: " + "word " * 3000)

@@ -91,6 +91,7 @@ def test_idle_session_is_summarized_with_same_window(private_api: Api, private_s
     assert "My boat is called Wanda." in summary["summary"]
     assert isinstance(summary["topics"], list)
     assert summary["model_used"] == "mochi"
+    assert private_api.session(session_id)["summary_model"] == "mochi"
     listed = private_api.ok(private_api.http.get("/sessions"))["sessions"][0]["summary"]
     assert listed == {"summary": summary["summary"], "topics": summary["topics"]}
     assert not any(e.reload for e in private_stub.exchanges())
@@ -394,7 +395,7 @@ def test_running_summary_does_not_delay_next_answer(tmp_path: Path) -> None:
             return time.perf_counter() - began
 
     with (
-        StubServer(speed=0, resolve=resolve) as stub,
+        StubServer(speed=0, resolve=resolve, machine=Machine(parallel=1)) as stub,
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server,
     ):
         api = server.api()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.__main__ import MEASURES
+from tests.benchmarks.measures import prompts
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,6 +43,13 @@ def test_tiny_run_reports_every_figure_and_aim(name: str, tmp_path: Path) -> Non
     assert all(_is_found(figure, value) for row in found["rows"] for figure, value in row.items()), found["rows"]
     assert all(aim["value"] is not None or "peer" in aim["what"] for aim in found["aims"]), found["aims"]
     assert all(text in done.stdout for text in [*found["rows"][0], *(aim["what"] for aim in found["aims"])])
+
+
+@pytest.mark.parametrize("scenario", prompts.SCENARIOS[:2], ids=lambda scenario: scenario.label)
+def test_conversation_evaluates_only_what_is_new(scenario: prompts.Scenario) -> None:
+    answers, summaries = prompts.ratios(scenario, prompts.Workload(turns=60, tokens=550), summaries=True)
+    assert answers <= 1.1
+    assert summaries <= 0.3
 
 
 def _is_found(figure: str, value: Any) -> bool:

@@ -89,7 +89,7 @@ def test_model_without_vision_gets_no_images(seed: int) -> None:
 def test_trimming_shortens_old_tool_results(seed: int) -> None:
     messages = conversation(seed)
     whole = Prompt(History.of(messages), last_user_index(messages))
-    trimmed = Prompt(whole.history, whole.turn_start, trim=True)
+    trimmed = Prompt(whole.history, whole.turn_start, trim_end=whole.turn_start)
     old = [i for i, m in enumerate(messages[: whole.turn_start]) if m["role"] == "tool" and len(m["content"]) > 400]
     assert trimmed.trimmed == len(old) > 0
     assert whole.size_with([]).characters - trimmed.size_with([]).characters > len(old) * TRIMMED_CHARS

@@ -110,9 +110,11 @@ class ModelCall:
         tools = tools if self._model.can("tools") else []
         prompt = Prompt(history, turn_start, self._checkpoint, shows_images=self._model.can("vision"))
         await self.window.decide(prompt.size_with(tools))
+        prompt = replace(prompt, trim_end=self.window.trim_end(history))
         must_shorten = False
         for _ in range(_MAX_ATTEMPTS):
             prompt = await self._fit(prompt, tools, forced=must_shorten)
+            self.window.record_trim(history, prompt.trim_limit)
             self._publish_compaction(prompt)
             try:
                 return await self._attempt(prompt, tools, on_lines, answer_id)
@@ -127,7 +129,7 @@ class ModelCall:
         budget = Budget(self.window.size, lambda prompt: self.window.estimate(prompt.size_with(tools)))
         if not forced and not budget.is_exceeded_by(prompt):
             return prompt
-        prompt = replace(prompt, trim=True)
+        prompt = replace(prompt, trim_end=max(prompt.trim_end, prompt.turn_start))
         if (forced or budget.is_exceeded_by(prompt)) and budget.boundary(prompt) is not None:
             prompt, forced = replace(prompt, checkpoint=await self._compact(prompt, budget)), False
         return budget.fit(prompt, forced=forced)

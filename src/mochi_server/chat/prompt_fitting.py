@@ -57,8 +57,8 @@ class Prompt:
     turn_start: int
     """Index of the user message to answer."""
     checkpoint: Checkpoint | None = None
-    trim: bool = False
-    """Whether long tool results of earlier turns are trimmed."""
+    trim_end: int = 0
+    """Number of messages at the start of the history whose long tool results are trimmed."""
     trim_turn: bool = False
     """Whether, in addition, long tool results of the current turn are trimmed, except results of the latest calls."""
     shows_images: bool = True
@@ -74,7 +74,13 @@ class Prompt:
 
     @property
     def trimmed(self) -> int:
-        return sum(self._is_trimmed(i) for i in range(self.covered, len(self.history))) if self.trim else 0
+        """Number of trimmed tool results in the prompt."""
+        return sum(self._is_trimmed(i) for i in range(self.covered, self.trim_limit))
+
+    @property
+    def trim_limit(self) -> int:
+        """Index of the first message that is never trimmed."""
+        return max(self.trim_end, self._latest_round) if self.trim_turn else self.trim_end
 
     @property
     def dropped(self) -> int:
@@ -111,18 +117,20 @@ class Prompt:
             position = max(self.covered, self.system_count)
         for block, end in zip(self.history.blocks, self.history.ends, strict=True):
             begin = end - len(block.messages)
-            if position <= begin and end <= self.turn_start and self._is_unchanged(block):
+            if position <= begin and end <= self.turn_start and self._is_unchanged(block, begin):
                 if position < begin:
                     yield self._to_ollama(position, begin)
                 yield block.cached(encode_messages)
                 position = end
         yield self._to_ollama(position, len(self.history))
 
-    def _is_unchanged(self, block: Block) -> bool:
-        return not block.cached(encode_messages).size.images and not (self.trim and block.cached(_has_long_results))
+    def _is_unchanged(self, block: Block, begin: int) -> bool:
+        may_be_trimmed = begin < self.trim_limit and block.cached(_has_long_results)
+        return not block.cached(encode_messages).size.images and not may_be_trimmed
 
     def _to_ollama(self, start: int, end: int) -> list[ChatMessage]:
-        messages = [self._trim_message(i) for i in range(start, end)] if self.trim else self.history[start:end]
+        is_whole = start >= self.trim_limit
+        messages = self.history[start:end] if is_whole else [self._trim_message(i) for i in range(start, end)]
         sent = to_ollama_messages(messages, self.turn_start - start)
         if not self.shows_images:
             for message in sent:
@@ -135,9 +143,7 @@ class Prompt:
         return 1 if self.history and self.history[0]["role"] == "system" else 0
 
     def _is_trimmed(self, index: int) -> bool:
-        if not self.trim or index >= (self._latest_round if self.trim_turn else self.turn_start):
-            return False
-        return _is_long_result(self.history[index])
+        return index < self.trim_limit and _is_long_result(self.history[index])
 
     @cached_property
     def _latest_round(self) -> int:

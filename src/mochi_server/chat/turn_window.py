@@ -1,5 +1,7 @@
 """Context window of one model during one turn."""
 
+from collections.abc import Sequence
+
 from mochi_server.chat.prompt_cache import PromptSize
 from mochi_server.chat.prompt_fitting import MIN_ANSWER_TOKENS, Checkpoint
 from mochi_server.errors import ContextOverflow, OllamaError
@@ -11,6 +13,7 @@ from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession, last_answer, previous_model, usage_tokens
 from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.types import Message
 from mochi_server.util.clock import now
 
 _LONG_CHARS = 4000
@@ -114,6 +117,18 @@ class TurnWindow:
         tokens = refused_tokens(refusal) or self.estimate(prompt) * 2
         self._windows.observe(self._model, prompt.characters, tokens, prompt.images)
         return tokens
+
+    def trim_end(self, history: Sequence[Message]) -> int:
+        """Return how many messages at the start of the history earlier requests have trimmed in this window."""
+        last = self._windows.trims.get(self._session.session_id, self.size)
+        if last is None:
+            return 0
+        return next((i + 1 for i, message in enumerate(history) if message["message_id"] == last), 0)
+
+    def record_trim(self, history: Sequence[Message], end: int) -> None:
+        """Remember that a prompt trims the first ``end`` messages, so that later prompts begin in the same way."""
+        if end and self.size is not None:
+            self._windows.trims.record(self._session.session_id, self.size, history[end - 1]["message_id"])
 
     async def save(self, store: SessionStore) -> None:
         """Store the window with the session, unless a client has changed it during the turn."""

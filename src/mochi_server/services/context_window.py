@@ -31,6 +31,7 @@ _MAX_TOKENS_PER_CHAR = 2
 IMAGE_TOKENS = 768
 """Estimated tokens per image, as in Ollama. Models use from 256 to several thousand tokens for an image."""
 _MAX_ADJUSTMENTS = 10
+_MAX_TRIMMED_SESSIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,24 @@ async def _no_loaded_models() -> Mapping[str, int]:
     return {}
 
 
+class TrimmedPrompts:
+    """Last trimmed message of each session whose prompts do not fit their window. Old sessions are dropped."""
+
+    def __init__(self) -> None:
+        self._trims: dict[str, tuple[int, str]] = {}
+
+    def get(self, session_id: str, window: int | None) -> str | None:
+        """Return the ID of the last trimmed message. Return None for another window, whose model is reloaded anyway."""
+        trimmed_window, message_id = self._trims.get(session_id, (None, ""))
+        return message_id if trimmed_window == window and message_id else None
+
+    def record(self, session_id: str, window: int, message_id: str) -> None:
+        self._trims.pop(session_id, None)
+        self._trims[session_id] = window, message_id
+        if len(self._trims) > _MAX_TRIMMED_SESSIONS:
+            del self._trims[next(iter(self._trims))]
+
+
 class WindowRegistry:
     """Registry of the context window of each model. If ``dynamic`` is false, only users set windows.
 
@@ -97,6 +116,7 @@ class WindowRegistry:
         self._on_adjusted = on_adjusted
         self._loaded = loaded
         self._entries: dict[str, _ModelWindow] = {}
+        self.trims = TrimmedPrompts()
 
     async def decide(
         self,
@@ -133,7 +153,8 @@ class WindowRegistry:
         entry.window = window
         if reason == "no_adjustment":
             if previous_model is None:
-                reason = "initial_setup"
+                is_adopted = loaded == window > self._initial_window(entry, model)
+                reason = "adopted_loaded" if is_adopted else "initial_setup"
             elif qualified_name(previous_model) != qualified_name(model.name):
                 reason = "model_change"
             elif stored not in (None, window):

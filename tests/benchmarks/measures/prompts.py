@@ -5,11 +5,11 @@ upstream of this measurement is mochi-stub with one slot. It finds the longest c
 records the length of each prompt and the number of evaluated tokens. The figures are counts: they do not depend on the
 speed of the machine. One round suffices.
 
-Each row is a conversation. The evaluated tokens are divided by the tokens of the whole conversation: the number of turns
-times the tokens of a turn. A ratio below 1 is possible, because the answers of the model are in the slot without an
-evaluation. *Letter of the
-specification* is the same conversation with a separate summary of the whole conversation after each turn, on the same
-model: the specification asks for summaries in the background, and names no other prompt for them.
+The table has a column for each conversation. The evaluated tokens are divided by the tokens of the whole conversation,
+which is the number of turns times the tokens of a turn. A ratio below 1 is possible, because the slot contains the
+answers of the model without an evaluation. *Letter of the specification* is the same conversation with a separate
+summary of the whole conversation after each turn, on the same model. The specification asks for such summaries in the
+background. Two sessions in turn replace each other in the only slot, and so does an agent on the same model.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -104,7 +104,7 @@ def _regenerate_and_edit(conversation: _Conversation) -> None:
 
 
 @dataclass(frozen=True)
-class _Scenario:
+class Scenario:
     label: str
     run: Callable[[_Conversation], None] = _Conversation.turns
     sessions: int = 1
@@ -113,22 +113,22 @@ class _Scenario:
     window: int = _WINDOW
 
 
-_SCENARIOS = (
-    _Scenario("growing conversation"),
-    _Scenario("tool call in each turn", _use_tools, tools=True),
-    _Scenario("agent call in each fifth turn", _call_agents, agents=True),
-    _Scenario("compaction in a window of 8,192 tokens", window=_SMALL_WINDOW),
-    _Scenario("an answer regenerated and a message edited in five turns", _regenerate_and_edit),
-    _Scenario("two sessions in turn", _alternate, sessions=2),
+SCENARIOS = (
+    Scenario("growing conversation"),
+    Scenario("tool call in each turn", _use_tools, tools=True),
+    Scenario("agent call in each fifth turn", _call_agents, agents=True),
+    Scenario("compaction in a window of 8,192 tokens", window=_SMALL_WINDOW),
+    Scenario("one answer regenerated and one message edited per five turns", _regenerate_and_edit),
+    Scenario("two sessions in turn", _alternate, sessions=2),
 )
 _ANSWERS, _SUMMARIES = "answers, summaries on", "summaries"
 _OFF, _LETTER = "answers, summaries off", "answers and summaries, letter of the specification"
 
 
 def measure(work: Workload, setting: Setting) -> Findings:
-    """Return one row per conversation."""
+    """Return one row per conversation, which the page shows as a column."""
     del setting
-    rows = [_row(scenario, work) for scenario in _SCENARIOS]
+    rows = [_row(scenario, work) for scenario in SCENARIOS]
     growing, with_tools = rows[:2]
     aims = [
         Aim("answers of a growing conversation", float(growing[_ANSWERS]), 1.1, "x"),
@@ -139,14 +139,14 @@ def measure(work: Workload, setting: Setting) -> Findings:
     return Findings(rows, aims)
 
 
-def _row(scenario: _Scenario, work: Workload) -> Row:
-    answers, summaries = _ratios(scenario, work, summaries=True)
-    off, _ = _ratios(scenario, work, summaries=False)
+def _row(scenario: Scenario, work: Workload) -> Row:
+    answers, summaries = ratios(scenario, work, summaries=True)
+    off, _ = ratios(scenario, work, summaries=False)
     row: Row = {"": scenario.label, _ANSWERS: answers, _SUMMARIES: summaries, _OFF: off}
-    return row | {_LETTER: sum(_ratios(scenario, work, summaries=False, letter=True))}
+    return row | {_LETTER: sum(ratios(scenario, work, summaries=False, letter=True))}
 
 
-def _ratios(scenario: _Scenario, work: Workload, *, summaries: bool, letter: bool = False) -> tuple[float, float]:
+def ratios(scenario: Scenario, work: Workload, *, summaries: bool, letter: bool = False) -> tuple[float, float]:
     """Return the evaluated tokens of answers and of summaries, divided by the tokens of the conversation."""
     with _conversation(scenario, work, summaries=summaries) as (stub, conversation):
         if summaries or letter:
@@ -191,9 +191,7 @@ class _SummarizedApi:
 
 
 @contextmanager
-def _conversation(
-    scenario: _Scenario, work: Workload, *, summaries: bool
-) -> Iterator[tuple[StubServer, _Conversation]]:
+def _conversation(scenario: Scenario, work: Workload, *, summaries: bool) -> Iterator[tuple[StubServer, _Conversation]]:
     with (
         TemporaryDirectory(prefix="mochi-benchmark-") as directory,
         StubServer(models=[_MODEL], speed=0, machine=Machine(parallel=1), resolve=_replies(work)) as stub,
@@ -208,7 +206,7 @@ def _conversation(
             yield stub, _Conversation(api, sessions, work)
 
 
-def _session(api: Api, scenario: _Scenario, number: int) -> str:
+def _session(api: Api, scenario: Scenario, number: int) -> str:
     fields: dict[str, Any] = {"system_prompt": f"You are assistant {number}."}
     if scenario.tools:
         fields["tool_settings"] = {"tools": ["weather", "now"], "execution_policy": "never_confirm"}
