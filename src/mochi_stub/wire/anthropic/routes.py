@@ -22,8 +22,7 @@ _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
-    context = pipeline.build_context(stub, model, to_prompt(body, model), request)
-    return pipeline.start_generation(context, MessageEvents(context))
+    return pipeline.generate(stub, model, to_prompt(body, model), request, MessageEvents)
 
 
 def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from mochi_stub.http.http_result import HttpResponse, Request, Result, Stub
@@ -86,8 +87,7 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     if previous_id is not None:
         message = f"Previous response with id '{previous_id}' not found."
         raise pipeline.HttpError(400, message, param="previous_response_id", code="previous_response_not_found")
-    context = pipeline.build_context(stub, model, _prompt(body, model), request)
-    return pipeline.start_generation(context, ResponseEvents(context, body))
+    return pipeline.generate(stub, model, _prompt(body, model), request, partial(ResponseEvents, body))
 
 
 def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
@@ -148,7 +148,7 @@ class ResponseEvents:
 
     content_type = pipeline.EVENTS
 
-    def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
+    def __init__(self, body: Mapping[str, Any], context: pipeline.GenerationContext) -> None:
         self.context, self.body, self.ids = context, body, context.ids
         self.status = "incomplete" if context.reply.finish in _INCOMPLETE else "completed"
         self.items: list[dict[str, Any]] = []
@@ -296,7 +296,7 @@ class ResponseEvents:
         counts = self.context.usage
         return {
             "input_tokens": counts.input,
-            "input_tokens_details": {"cached_tokens": counts.cache_read, "cache_write_tokens": counts.cache_creation},
+            "input_tokens_details": {"cached_tokens": counts.cache_read},
             "output_tokens": counts.output,
             "output_tokens_details": {"reasoning_tokens": counts.reasoning},
             "total_tokens": counts.input + counts.output,
