@@ -76,12 +76,14 @@ class MessageEvents:
             "stop_reason": None,
             "stop_sequence": None,
         }
-        self.usage = {
+        self.usage: dict[str, Any] = {
             "input_tokens": context.usage.input,
             "cache_creation_input_tokens": context.usage.cache_creation,
             "cache_read_input_tokens": context.usage.cache_read,
             "output_tokens": context.usage.output,
         }
+        if context.usage.reasoning:
+            self.usage["output_tokens_details"] = {"thinking_tokens": context.usage.reasoning}
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()

@@ -176,6 +176,7 @@ class Candidates:
         return {
             "promptTokenCount": counts.input,
             "candidatesTokenCount": counts.output,
+            **({"thoughtsTokenCount": counts.reasoning} if counts.reasoning else {}),
             "totalTokenCount": counts.input + counts.output,
         }
 

@@ -17,7 +17,8 @@ from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, Tool
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer, failure_error
-from mochi_stub.wire.openai.request_schema import chat_model, reply_format, texts, to_message
+from mochi_stub.wire.openai.request_schema import chat_model, reply_format, texts, thinking, to_message
+from mochi_stub.wire.openai.tool_choice import select_tools
 
 NO_PROMPT = "<|endoftext|>"
 
@@ -61,14 +62,16 @@ def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 
 
 def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
-    effort = body.get("reasoning_effort")
+    think = thinking(body.get("reasoning_effort"))
     response_format = body.get("response_format", {})
+    tools, required_tools = select_tools(body.get("tool_choice"), body.get("tools", ()))
     return Prompt(
-        model=body["model"],
+        model=body.get("model", model.name),
         messages=tuple(map(to_message, body["messages"])),
-        tools=tuple(body.get("tools", ())) if body.get("tool_choice") != "none" else (),
-        think=effort,
-        thinks=model.can("thinking") and effort != "none",
+        tools=tools,
+        required_tools=required_tools,
+        think=think,
+        thinks=model.can("thinking") and think is not False,
         format=reply_format(response_format.get("type"), response_format.get("json_schema", {})),
         options=pipeline.options(body),
         stream=body.get("stream", False),
@@ -193,11 +196,11 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /v1/completions`."""
     model = chat_model(stub, body, "v1/completions")
     n = body.get("n", 1)
-    prompts = [text for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(n)]
+    prompts = [_text_prompt(body, model, text) for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(n)]
     load = pipeline.usual_load(model)
 
     def build_result(lease: Lease) -> Generation:
-        choices = [pipeline.build_context(stub, load, lease, _text_prompt(body, text), request) for text in prompts]
+        choices = [pipeline.build_context(stub, load, lease, prompt, request) for prompt in prompts]
         echo = body.get("echo", False)
         parts = [part for index, choice in enumerate(choices) for part in _parts(index, choice, echo)]
         first = choices[0]
@@ -208,9 +211,9 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     return pipeline.schedule(stub, load, build_result)
 
 
-def _text_prompt(body: Mapping[str, Any], text: str) -> Prompt:
+def _text_prompt(body: Mapping[str, Any], model: Model, text: str) -> Prompt:
     return Prompt(
-        model=body["model"],
+        model=body.get("model", model.name),
         operation="generate",
         messages=(Message("user", text),),
         thinks=False,

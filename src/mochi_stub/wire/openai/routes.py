@@ -32,7 +32,7 @@ def model(stub: Stub, request: Request) -> Result:
 
 
 def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
-    model = find_model(stub, body["model"])
+    model = find_model(stub, body.get("model"), "embedding")
 
     def build_response(_lease: Lease) -> HttpResponse:
         is_base64, data, tokens = body.get("encoding_format") == "base64", [], 0
@@ -43,7 +43,8 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
             embedding = _to_base64(vector) if is_base64 else vector
             data.append({"object": "embedding", "index": index, "embedding": embedding})
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return pipeline.json_answer({"object": "list", "data": data, "model": body["model"], "usage": usage})
+        name = body.get("model", model.name)
+        return pipeline.json_answer({"object": "list", "data": data, "model": name, "usage": usage})
 
     return pipeline.schedule(stub, pipeline.usual_load(model), build_response)
 
