@@ -73,6 +73,17 @@ class Prompt:
         """Whether the last message is a tool result."""
         return bool(self.messages) and self.messages[-1].role == "tool"
 
+    @cached_property
+    def results(self) -> tuple[Message, ...]:
+        """Tool results that the model has not replied to. User and system messages can follow the results."""
+        end = len(self.messages)
+        while end and self.messages[end - 1].role in ("user", "system"):
+            end -= 1
+        start = end
+        while start and self.messages[start - 1].role == "tool":
+            start -= 1
+        return self.messages[start:end]
+
     @property
     def user_text(self) -> str:
         """Text of the latest user message, or "" if there are no user messages."""

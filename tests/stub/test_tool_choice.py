@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 
 from mochi_stub import Reply, StubServer
-from mochi_stub.replies.requested_parts import sample_call
+from mochi_stub.prompt import ToolCall
+from mochi_stub.replies.tool_choice import call_of, functions
 from tests.stub.requests import RawResponse, send_request
 
 BOOK = {
@@ -213,22 +214,47 @@ def test_anthropic_refuses_a_required_call_with_thinking(stub: StubServer) -> No
     assert refused.json["error"]["message"] == "Thinking may not be enabled when tool_choice forces tool use."
 
 
-def test_numbers_of_the_message_become_arguments() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "count": {"type": "integer", "title": "Count"},
-            "share": {"type": "number"},
-            "level": {"type": "integer", "maximum": 1},
-            "other": {"type": "integer"},
-        },
-        "required": ["count", "share", "level", "other"],
+def call(parameters: Any, text: str) -> ToolCall:
+    (function,) = functions([{"function": {"name": "f", "parameters": parameters}}])
+    return call_of(function, text)
+
+
+def test_numbers_and_quotes_of_the_message_become_arguments() -> None:
+    properties = {
+        "count": {"type": "integer", "title": "Count"},
+        "share": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+        "level": {"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 9},
+        "name": {"type": "string"},
     }
-    call = sample_call({"function": {"name": "f", "parameters": schema}}, "v2: take 0.5 and -7 of f(3), please")
-    assert (call.arguments["count"], call.arguments["share"], call.arguments["other"]) == (-7, 0.5, 3)
-    jsonschema.validate(call.arguments, schema)
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    arguments = call(schema, "v2: take -7, 0.5 and f(3), 'so it is'").arguments
+    assert arguments == {"count": -7, "share": 0.5, "level": 3, "name": "so it is"}
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"type": "integer", "minimum": 10},
+        {"type": "integer", "exclusiveMinimum": 5},
+        {"type": "integer", "multipleOf": 3},
+        {"type": "integer", "enum": [7]},
+        {"type": "boolean"},
+        {"type": "string", "pattern": "^[a-f]{4}$"},
+        {"type": "string", "minLength": 10},
+        {"type": "string", "format": "date"},
+        {"const": "so"},
+        {"type": "array", "items": {"type": "integer"}},
+        {"$ref": "#/$defs/high"},
+        {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/high"}]},
+    ],
+)
+def test_words_of_the_message_that_the_schema_forbids_are_not_used(declared: dict[str, Any]) -> None:
+    high = {"type": "integer", "minimum": 100}
+    schema = {"type": "object", "properties": {"x": declared}, "required": ["x"], "$defs": {"high": high}}
+    arguments = call(schema, "take x=5 and 'five'").arguments
+    jsonschema.validate(arguments, schema, format_checker=jsonschema.FormatChecker())
 
 
 @pytest.mark.parametrize("parameters", [None, {}, True, {"type": "string"}, {"type": "object", "properties": 3}])
 def test_call_of_a_tool_with_an_odd_schema_has_no_arguments(parameters: Any) -> None:
-    assert sample_call({"function": {"name": "f", "parameters": parameters}}, "5").arguments == {}
+    assert call(parameters, "5").arguments == {}

@@ -1,1 +1,1 @@
-"""Client frameworks against the packaged models of the stub. Their packages are in the dependency group `frameworks`."""
+"""Client frameworks with the packaged models of the stub. The dependency group `frameworks` has their packages."""

@@ -32,11 +32,11 @@ class _StandardTests(ChatModelIntegrationTests):
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
-        return {"model": "mochi", self.address_parameter: self.url}
+        return {"model": "mochi-demo", self.address_parameter: self.url}
 
     @property
     def model_override_value(self) -> str:
-        return "mochi-long"
+        return "mochi"
 
 
 class TestOllama(_StandardTests):
