@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -87,6 +87,13 @@ def best_function(offered: Iterable[Function], text: str) -> Function | None:
     ranked = [(function.relevance(text), -index, function) for index, function in enumerate(offered)]
     best = max(ranked, key=lambda entry: entry[:2], default=None)
     return best[2] if best and any(best[0]) else None
+
+
+def functions_to_call(offered: Sequence[Function], text: str) -> list[Function]:
+    """Return the functions that a text names, or else the one whose name has the most words in common with it."""
+    best = best_function(offered, text)
+    related = [best] if best and best.relevance(text)[0] else []
+    return named_functions(offered, text) or related
 
 
 def call_of(function: Function, text: str) -> ToolCall:
