@@ -255,6 +255,14 @@ def test_words_of_the_message_that_the_schema_forbids_are_not_used(declared: dic
     jsonschema.validate(arguments, schema, format_checker=jsonschema.FormatChecker())
 
 
+def test_required_call_has_optional_arguments(stub: StubServer) -> None:
+    schema = {"type": "object", "properties": {"tasks": {"type": "array", "items": {"type": "string"}}}, "required": []}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    answer = send_request(stub, "POST", CHAT, body(CHAT, "required", tools=[tool]))
+    ((_, arguments),) = calls(CHAT, answer)
+    assert arguments["tasks"]
+
+
 @pytest.mark.parametrize("parameters", [None, {}, True, {"type": "string"}, {"type": "object", "properties": 3}])
 def test_call_of_a_tool_with_an_odd_schema_has_no_arguments(parameters: Any) -> None:
     assert call(parameters, "5").arguments == {}

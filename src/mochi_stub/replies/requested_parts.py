@@ -39,7 +39,7 @@ def _with_required_call(prompt: Prompt, reply: Reply) -> Reply:
     ends_early = reply.finish != "stop" or any(isinstance(part, (Failure, Cut)) for part in reply.parts)
     if not prompt.required_tools or reply.tool_calls or ends_early:
         return reply
-    call = call_of(_next_tool(prompt), prompt.user_text)
+    call = call_of(_next_tool(prompt), prompt.user_text, complete=True)
     parts = [part for part in reply.parts if not isinstance(part, Text)]
     return replace(reply, parts=[*parts, ToolCalls([call])], rule=f"{reply.rule}, with the required tool call")
 

@@ -96,9 +96,12 @@ def functions_to_call(offered: Sequence[Function], text: str) -> list[Function]:
     return named_functions(offered, text) or related
 
 
-def call_of(function: Function, text: str) -> ToolCall:
-    """Return a call whose arguments come from a text, or from the schema if the text does not contain them."""
-    return ToolCall(function.name, dict(_Arguments(function, text).items()))
+def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
+    """Return a call whose arguments come from a text, or from the schema if the text does not contain them.
+
+    If `complete` is false, optional arguments that the text does not contain are omitted.
+    """
+    return ToolCall(function.name, dict(_Arguments(function, text, complete).items()))
 
 
 def _words(text: str) -> set[str]:
@@ -111,6 +114,7 @@ class _Arguments:
 
     function: Function
     text: str
+    complete: bool
 
     def __post_init__(self) -> None:
         rest = self.function.without_name(self.text)
@@ -128,7 +132,7 @@ class _Arguments:
             declared = _alternative(properties.get(name))
             found = self._assigned(name, declared)
             is_optional = name not in required if isinstance(required, list) else "default" in declared
-            if found is _MISSING and is_optional and "minProperties" not in schema:
+            if found is _MISSING and is_optional and not self.complete and "minProperties" not in schema:
                 continue
             argument = self._guessed(name, declared, value) if found is _MISSING else found
             yield name, argument if name in properties and _permits(declared, argument) else value
