@@ -41,7 +41,8 @@ class Prompt:
     """Request to a model. For an embedding request, the only message is the text to embed.
 
     Attributes:
-        think: The `think` field of the request. None if the request has no such field.
+        required_tools: Tools of which the reply must call one. Empty if the request does not require a tool call.
+        think: Thinking that the request sets: false, true or a level. None if the request does not set it.
         thinks: Whether the reply includes reasoning. This depends on the request and the model.
         options: Generation options: those of the request, and defaults of the model.
         choices: Whether the API allows several choices in one reply.
@@ -52,6 +53,7 @@ class Prompt:
     operation: Operation = "chat"
     messages: tuple[Message, ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
+    required_tools: tuple[Mapping[str, Any], ...] = ()
     think: bool | str | None = None
     thinks: bool = False
     format: Any = None

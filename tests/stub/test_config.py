@@ -114,8 +114,9 @@ def test_model_without_declaration_has_all_capabilities(tmp_path: Path) -> None:
     with stub_with_config(tmp_path, text) as stub:
         capabilities = send_request(stub, "POST", "/api/show", {"model": "any"}).json["capabilities"]
         assert {"completion", "tools", "thinking", "embedding"} <= set(capabilities)
-        message = reply_message(stub, "any", "x", think=False)
+        message = reply_message(stub, "any", "x", think=True)
         assert message["thinking"] == "hm"
+        assert "thinking" not in reply_message(stub, "any", "x", think=False)
         assert message["tool_calls"][0]["function"]["name"] == "now"
         assert (
             len(send_request(stub, "POST", "/api/embed", {"model": "any", "input": "x"}).json["embeddings"][0]) >= 256

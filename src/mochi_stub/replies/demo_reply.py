@@ -6,7 +6,7 @@ import re
 
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.default_reply import default_reply, requests_summary
-from mochi_stub.replies.tool_choice import Function, call_of, functions, named_functions
+from mochi_stub.replies.tool_choice import Function, call_of, functions, functions_to_call
 from mochi_stub.reply import Reply
 
 MAX_QUOTED = 80
@@ -39,7 +39,7 @@ def demo_reply(prompt: Prompt) -> Reply:
         return default_reply(prompt)
     task, plans = _task(prompt)
     offered = functions(prompt.tools)
-    named = named_functions(offered, task)
+    named = functions_to_call(offered, task)
     reasoning = f"The user wrote: {_quoted(task)}" if prompt.think else ""
     if plans:
         return Reply.of(_plan(task, named), reasoning=reasoning)

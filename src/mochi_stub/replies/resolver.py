@@ -19,6 +19,7 @@ from mochi_stub.config.response_types import ErrorResponse, Response, VectorResp
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.replies.default_reply import default_reply, is_summary_request
 from mochi_stub.replies.lorem import lorem
+from mochi_stub.replies.requested_parts import as_requested
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Scripted, Text, ToolCalls, as_reply
 
 logger = logging.getLogger("mochi_stub")
@@ -38,8 +39,8 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     if reply is None:
         configured = _configured_reply(prompt, model, passed_over)
         if configured is not None:
-            return configured
-        reply = default_reply(prompt)
+            return as_requested(prompt, configured)
+        reply = as_requested(prompt, default_reply(prompt))
     if model is not None:
         reply = with_pace(reply, model.settings, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))

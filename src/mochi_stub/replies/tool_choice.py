@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,7 +23,7 @@ _COMMON_WORDS = (
 )
 _COMMON = frozenset(_COMMON_WORDS.split())
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)")
-_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w|\.\d)")
+_NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w|\.\d)")
 _PROPER_NAME = r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*"
 _NAME = re.compile(rf"(?<![.!?:] )(?<!^)\b{_PROPER_NAME}", re.MULTILINE)  # capitalized words inside a sentence
 _PREPOSITION = r"\b(?:in|of|for|at|from|about|named|called)\s+"
@@ -31,6 +32,11 @@ _WORD_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}(?!the\b|an?\b)([\w-]+)", 
 _PATH = re.compile(r"(?<!\S)[\w~.-]*[/\\][\w./\\-]*\w|\b[\w-]+\.[A-Za-z]\w{0,4}\b")
 _TASK = re.compile(r"\bto\s+(.+)", re.DOTALL)
 _LISTED = re.compile(r"^\s*[-*]\s+`?([\w.-]+)`?\s*(?::|$)", re.MULTILINE)  # `- name: description`
+_CHECKED = {
+    *("type", "title", "description", "default", "enum", "minLength", "maxLength"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+}
+_TYPES = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
 _PATHS = ("path", "file", "folder", "dir", "directory")
 _TASKS = ("instruction", "instructions", "task", "prompt", "query", "question", "message", "text", "content", "input")
 
@@ -86,9 +92,19 @@ def best_function(offered: Iterable[Function], text: str) -> Function | None:
     return best[2] if best and any(best[0]) else None
 
 
-def call_of(function: Function, text: str) -> ToolCall:
-    """Return a call whose arguments come from a text, or from the schema if the text does not contain them."""
-    return ToolCall(function.name, dict(_Arguments(function, text).items()))
+def functions_to_call(offered: Sequence[Function], text: str) -> list[Function]:
+    """Return the functions that a text names, or else the one whose name has the most words in common with it."""
+    best = best_function(offered, text)
+    related = [best] if best and best.relevance(text)[0] else []
+    return named_functions(offered, text) or related
+
+
+def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
+    """Return a call whose arguments come from a text, or from the schema if the text does not contain them.
+
+    If `complete` is false, optional arguments that the text does not contain are omitted.
+    """
+    return ToolCall(function.name, dict(_Arguments(function, text, complete).items()))
 
 
 def _words(text: str) -> set[str]:
@@ -101,6 +117,7 @@ class _Arguments:
 
     function: Function
     text: str
+    complete: bool
 
     def __post_init__(self) -> None:
         rest = self.function.without_name(self.text)
@@ -116,13 +133,13 @@ class _Arguments:
         required = schema.get("required")
         properties = schema.get("properties", {})
         for name, value in sample.items() if isinstance(sample, Mapping) else ():
-            declared = properties.get(name)
-            declared = declared if isinstance(declared, Mapping) else {}
+            declared = _alternative(properties.get(name))
             found = self._assigned(name, declared)
             is_optional = name not in required if isinstance(required, list) else "default" in declared
-            if found is _MISSING and is_optional:
+            if found is _MISSING and is_optional and not self.complete and "minProperties" not in schema:
                 continue
-            yield name, self._guessed(name, declared, value) if found is _MISSING else found
+            argument = self._guessed(name, declared, value) if found is _MISSING else found
+            yield name, argument if name in properties and _permits(declared, argument) else value
 
     def _assigned(self, name: str, declared: Mapping[str, Any]) -> Any:
         """Return the value in `name=value` or `name: value`, or in a choice of the schema that the text contains."""
@@ -166,6 +183,30 @@ class _Arguments:
 
 def _contains(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def _alternative(schema: Any) -> Mapping[str, Any]:
+    """Return a schema, or its first alternative if it permits null and another type, as optional parameters do."""
+    schema = schema if isinstance(schema, Mapping) else {}
+    options = schema.get("anyOf")
+    options = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
+    return next((option for option in options if option.get("type") != "null"), schema)
+
+
+def _permits(schema: Mapping[str, Any], value: Any) -> bool:
+    """Return whether a schema permits a value. If the schema has keywords that are not checked here, return False."""
+    kind, options = schema.get("type"), schema.get("enum")
+    if not schema.keys() <= _CHECKED or not isinstance(value, _TYPES.get(str(kind), object)):
+        return False
+    if isinstance(options, list):
+        return value in options
+    if isinstance(value, str):
+        return schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return kind == "boolean"
+    at_least, at_most = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    above, below = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
+    return bool(at_least <= value <= at_most and above < value < below)
 
 
 def _converted(value: str, declared: Mapping[str, Any], otherwise: Any) -> Any:
