@@ -230,7 +230,7 @@ def as_reply(value: object) -> Reply:
     if isinstance(value, str):
         return Reply.of(value)
     if isinstance(value, ToolCall):
-        value = Reply.of(tool_calls=[value])
+        value = Reply([ToolCalls([value])], unasked=True)
     if not isinstance(value, Reply):
         raise TypeError(f"a reply must be a text, a ToolCall or a Reply, not {value!r}")
     for part in value.parts:

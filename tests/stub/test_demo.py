@@ -61,6 +61,8 @@ def test_answer_is_short_and_takes_less_than_two_seconds(text: str) -> None:
     [
         ("What is the weather in Oslo? Use get_weather.", WEATHER, {"city": "Oslo"}),
         ("use get weather in oslo", WEATHER, {"city": "oslo"}),
+        ("\nCurrent Task: What is the weather in Oslo? Use get_weather.\nProvide an answer", WEATHER, {"city": "Oslo"}),
+        ("Oslo or Bergen? get_weather", WEATHER, {"city": "Bergen"}),
         ("get_weather(city='New York')", WEATHER, {"city": "New York"}),
         ('Call get_weather with {"city": "Bergen"}.', WEATHER, {"city": "Bergen"}),
         ("Use add_numbers: 2 and -3.5", ADD, {"a": 2, "b": -3.5}),

@@ -77,6 +77,8 @@ def test_tool_calls_can_be_scripted(mochi_stub: ScriptedStub) -> None:
         lines = send_message(mochi_stub, "a").lines
         (call,) = [call for line in lines for call in line["message"].get("tool_calls", ())]
         assert (call["function"]["name"], call["function"]["arguments"]) == ("look", expected)
+    mochi_stub.script(ToolCall("look"))
+    assert "tool_calls" in send_message(mochi_stub, "a", stream=False).json["message"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from mochi_stub.cli import daemon
+
+if TYPE_CHECKING:
+    from mochi_stub.models.scheduler import Machine
 
 DEFAULT_PORT = 11998
 GRACE = 5.0  # seconds for running replies to end after a signal
@@ -43,7 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     import logging
 
-    from mochi_stub.models.scheduler import Machine
     from mochi_stub.server import StubServer
 
     logging.basicConfig(format="%(levelname)s %(message)s")
@@ -62,13 +64,7 @@ def _run(options: argparse.Namespace) -> int:
         seed=options.seed,
         speed=options.speed,
         record=recorder,
-        machine=Machine(
-            parallel=options.parallel or None,
-            max_loaded_models=options.max_loaded_models or None,
-            max_queue=options.max_queue,
-            context_length=options.context_length or None,
-            prompt_speed=options.prompt_speed or None,
-        ),
+        machine=_machine(options),
     )
     try:
         stub.start()
@@ -90,6 +86,18 @@ def _run(options: argparse.Namespace) -> int:
     finally:
         stub.stop(grace=GRACE)
     return 0
+
+
+def _machine(options: argparse.Namespace) -> Machine:
+    from mochi_stub.models.scheduler import Machine
+
+    return Machine(
+        parallel=options.parallel or None,
+        max_loaded_models=options.max_loaded_models or None,
+        max_queue=options.max_queue,
+        context_length=options.context_length or None,
+        prompt_speed=options.prompt_speed or None,
+    )
 
 
 def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
@@ -153,7 +161,7 @@ def _check(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from mochi_stub.cli.conformance import verify
 
-    return verify(options.url, options.model)
+    return verify(options.url, options.model, options.stub_model, _machine(_server_options().parse_args([])))
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
@@ -214,7 +222,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
     verifying = add("verify", _verify, "compare a real Ollama with the stub")
     verifying.add_argument("url", metavar="URL", help="URL of Ollama, such as http://127.0.0.1:11434")
-    verifying.add_argument("--model", required=True, metavar="NAME", help="chat model of that server")
+    verifying.add_argument("--model", required=True, metavar="NAME", help="model of that server")
+    verifying.add_argument("--stub-model", metavar="NAME", help="model of the stub (default: the most similar one)")
     options = parser.parse_args(argv)
     if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
         parser.error("--record and --to must be used together")

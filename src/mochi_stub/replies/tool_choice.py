@@ -24,11 +24,14 @@ _COMMON_WORDS = (
 _COMMON = frozenset(_COMMON_WORDS.split())
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w|\.\d)")
-_NAME = re.compile(r"(?<![.!?:] )(?<!^)\b[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")  # capitalized words inside a sentence
+_PROPER_NAME = r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*"
+_NAME = re.compile(rf"(?<![.!?:] )(?<!^)\b{_PROPER_NAME}", re.MULTILINE)  # capitalized words inside a sentence
+_PREPOSITION = r"\b(?:in|of|for|at|from|about|named|called)\s+"
+_NAME_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}({_PROPER_NAME})")
+_WORD_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}(?!the\b|an?\b)([\w-]+)", re.IGNORECASE)
 _PATH = re.compile(r"(?<!\S)[\w~.-]*[/\\][\w./\\-]*\w|\b[\w-]+\.[A-Za-z]\w{0,4}\b")
 _TASK = re.compile(r"\bto\s+(.+)", re.DOTALL)
 _LISTED = re.compile(r"^\s*[-*]\s+`?([\w.-]+)`?\s*(?::|$)", re.MULTILINE)  # `- name: description`
-_AFTER_PREPOSITION = re.compile(r"\b(?:in|of|for|at|from|about|named|called)\s+(?!the\b|an?\b)([\w-]+)", re.IGNORECASE)
 _CHECKED = {
     *("type", "title", "description", "default", "enum", "minLength", "maxLength"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
@@ -120,7 +123,8 @@ class _Arguments:
         rest = self.function.without_name(self.text)
         self.numbers = _NUMBER.findall(rest)
         self.quoted = ["".join(groups) for groups in _QUOTED.findall(rest)]
-        self.names = _NAME.findall(rest)
+        words = _WORD_AFTER_PREPOSITION.findall(rest)
+        self.names = _NAME_AFTER_PREPOSITION.findall(rest) or _NAME.findall(rest) or words[-1:]
         self.paths = _PATH.findall(rest)
 
     def items(self) -> Iterator[tuple[str, Any]]:
@@ -169,8 +173,7 @@ class _Arguments:
             return self.quoted.pop(0)
         if any(name.endswith(ending) for ending in _PATHS) and self.paths:
             return str(self.paths.pop(0))
-        after_preposition = _AFTER_PREPOSITION.findall(rest)
-        return str(self.names.pop(0)) if self.names else "".join(after_preposition[-1:])
+        return str(self.names.pop(0)) if self.names else ""
 
     def _use(self, value: str) -> None:
         for found in (self.numbers, self.quoted, self.names, self.paths):
