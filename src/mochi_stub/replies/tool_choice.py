@@ -36,7 +36,7 @@ _CHECKED = {
     *("type", "title", "description", "default", "enum", "minLength", "maxLength"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
 }
-_TYPES = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+_TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
 _PATHS = ("path", "file", "folder", "dir", "directory")
 _TASKS = ("instruction", "instructions", "task", "prompt", "query", "question", "message", "text", "content", "input")
 
@@ -201,12 +201,12 @@ def _permits(schema: Mapping[str, Any], value: Any) -> bool:
     if isinstance(options, list):
         return value in options
     if isinstance(value, str):
-        return schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf)
+        return bool(schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf))
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return kind == "boolean"
-    at_least, at_most = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
-    above, below = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
-    return bool(at_least <= value <= at_most and above < value < below)
+    lowest, highest = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    below, above = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
+    return bool(lowest <= value <= highest and below < value < above)
 
 
 def _converted(value: str, declared: Mapping[str, Any], otherwise: Any) -> Any:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
 from mochi_stub import StubServer
+
+collect_ignore_glob = [] if find_spec("langchain_tests") else ["test_*.py"]
 
 
 @pytest.fixture(scope="package")

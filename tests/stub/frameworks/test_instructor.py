@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import instructor
 import pytest
 from pydantic import BaseModel, Field
 
 from mochi_stub import StubServer
 from tests.stub.clients import anthropic_client, gemini_client, openai_client
 
-instructor = pytest.importorskip("instructor")
-
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+pytestmark = pytest.mark.slow
 MESSAGES = [{"role": "user", "content": "Ada Lovelace is 36 years old."}]
 
 

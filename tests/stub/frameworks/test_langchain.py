@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from mochi_stub import StubServer
-
-pytest.importorskip("langchain_tests")
-
 from langchain_anthropic import ChatAnthropic
 from langchain_google_genai import ChatGoogleGenerativeAI
 from langchain_ollama import ChatOllama
 from langchain_openai import ChatOpenAI
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+from mochi_stub import StubServer
+
+pytestmark = pytest.mark.slow
 KEY = "sk-secret"
 
 
