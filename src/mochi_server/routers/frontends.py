@@ -16,8 +16,7 @@ router = APIRouter(prefix="/chat/{session_id}", tags=["frontends"], route_class=
 
 
 def _stream(description: str) -> Responses:
-    event = {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}
-    return {200: {"description": description, "content": {"text/event-stream": {"schema": event}}}}
+    return {200: {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 
 _UI_MESSAGES = _stream("The UI message stream of the AI SDK.")
