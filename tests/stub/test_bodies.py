@@ -73,7 +73,7 @@ def test_invalid_json_is_refused_with_the_message_of_go(stub: StubServer, body: 
     [
         ({"stream": "yes"}, ("string", "stream", "bool")),
         ({"messages": {}}, ("object", "messages", "[]api.Message")),
-        ({"messages": [5]}, ("number", "messages", "api.Message")),
+        ({"messages": [5]}, ("number", "messages", "api.Alias")),
         ({"messages": [{"role": True}]}, ("bool", "messages.role", "string")),
         (
             {"messages": [{"tool_calls": [{"function": {"name": 1}}]}]},
