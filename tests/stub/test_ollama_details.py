@@ -129,13 +129,29 @@ def test_native_capabilities_are_in_show_but_not_in_the_list(stub: StubServer) -
 def test_log_probabilities_are_in_their_chunks(stub: StubServer) -> None:
     lines = send_message(stub, "hello", logprobs=True, top_logprobs=3).lines
     for line in lines[:-1]:
-        (entry,) = line["logprobs"]
-        assert bytes(entry["bytes"]).decode() == entry["token"] == line["message"]["content"]
-        ranked = [rival["logprob"] for rival in entry["top_logprobs"]]
-        assert ranked == sorted(ranked, reverse=True)
-        assert len(ranked) == 3
+        entries = line["logprobs"]
+        tokens = [entry["token"] for entry in entries]
+        assert "".join(tokens) == line["message"]["content"]
+        assert tokens == [bytes(entry["bytes"]).decode() for entry in entries]
+        for entry in entries:
+            ranked = [rival["logprob"] for rival in entry["top_logprobs"]]
+            assert ranked == sorted(ranked, reverse=True)
+            assert len(ranked) == 3
     assert "logprobs" not in lines[-1]
     assert "logprobs" not in send_message(stub, "hello").lines[0]
+
+
+@pytest.mark.parametrize("chars_per_token", [1, 2.5, 4, 100])
+@pytest.mark.parametrize("stream", [True, False])
+def test_each_token_has_one_log_probability(chars_per_token: float, stream: bool) -> None:
+    models = [Model("m", chars_per_token=chars_per_token)]
+    parts = [Text(("a", "bcd", "", "efghijkl mnopq", "rst"))]
+    with StubServer(models=models, resolve=lambda _: Reply(parts), speed=0) as stub:
+        lines = send_message(stub, "hello", "m", logprobs=True, stream=stream).lines
+    entries = [entry for line in lines for entry in line.get("logprobs", ())]
+    assert len(entries) == lines[-1]["eval_count"]
+    assert entries[0]["token"] == "a"
+    assert entries[-1]["token"].endswith("t") or chars_per_token > 2.5
 
 
 def test_scripted_log_probabilities_are_limited() -> None:

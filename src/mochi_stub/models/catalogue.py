@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -41,7 +42,7 @@ class Model:
     Attributes:
         capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`, `vision`, `insert`,
             `embedding`, `audio`, `image`.
-        context_length: Context length of the model in tokens.
+        context_length: Context length of the model in tokens; 0 if it is unknown.
         embedding_length: Number of values in an embedding.
         family: Family in `/api/show`.
         parameter_size: Parameter size in `/api/show`, for example `8.0B`.
@@ -130,7 +131,8 @@ def _count(parameter_size: str) -> int:
 def effective_context(model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT) -> int:
     """Return the context length in tokens: `num_ctx` or `default`, adjusted to the limits of the model."""
     minimum = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
-    return min(max(int(options.get("num_ctx") or default), minimum), model.context_length)
+    requested = options.get("num_ctx")
+    return min(max(default if requested is None else int(requested), minimum), model.context_length or sys.maxsize)
 
 
 DEFAULT_MODELS: tuple[Model, ...] = (
