@@ -179,6 +179,6 @@ _HANDLERS: Routes = {
     "/api/create": {"POST": admin.create},
     "/api/copy": {"POST": admin.copy},
     "/api/delete": {"DELETE": admin.delete},
-    "/api/blobs/*": {"POST": admin.send_blob, "HEAD": admin.find_blob},
+    "/api/blobs/*": {"HEAD": admin.find_blob, "POST": admin.send_blob},
 }
 ROUTES = with_refusals(_HANDLERS, {}, lambda error, *_: errors.failure_answer(error.failure))
