@@ -16,6 +16,7 @@ def embed(text: str, length: int) -> list[float]:
 
     No number is 0, so that a shortened vector can be scaled to norm 1.
     """
+    length = max(length, 1)
     noise = Random(zlib.crc32(text.encode(errors="replace"))).randbytes(length)  # noqa: S311 - not for secrets
     vector = [(byte - 127.5) * NOISE for byte in noise]
     for feature in _features(text):
