@@ -10,6 +10,10 @@ __version__ = "0.1.0"
 __all__ = ["MochiServerSettings", "__version__", "create_app"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Import a name on first use, so that the libraries load without the web framework."""
     if name == "create_app":

@@ -1,5 +1,7 @@
 """Factory of the FastAPI application: services, routes, exception handlers and middleware."""
 
+import logging
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,34 +15,54 @@ from mochi_server import __version__
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.container import build_services
+from mochi_server.ollama.injected_client import ChatClient
 from mochi_server.routers import ALIASED, API, openai
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.util.net import is_loopback
 from mochi_server.web.access_control import LOCAL_ORIGINS, host_check, key_check, origin_check
-from mochi_server.web.api_docs import add_docs
+from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs
 from mochi_server.web.exception_handlers import add_handlers, any_error
 from mochi_server.web.request_limits import BodyLimitMiddleware, CheckMiddleware, head_check, json_check
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 
+logger = logging.getLogger(__name__)
 
-def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = False, **overrides: Any) -> FastAPI:
+
+def create_app(
+    settings: MochiServerSettings | None = None,
+    *,
+    insecure: bool = False,
+    ollama_client: ChatClient | None = None,
+    **overrides: Any,
+) -> FastAPI:
     """Return the ASGI application.
 
     ``overrides`` are settings by name. They take precedence over ``settings`` and environment variables.
-    If ``insecure`` is true, API keys are optional. Raises ``pydantic.ValidationError`` for invalid settings.
+    If ``insecure`` is true, API keys are optional. ``ollama_client`` answers in place of Ollama, for example in tests.
+    If the settings contain no key and listen on an address that other machines can reach, the app generates a key and
+    logs it at its start.
+
+    Raises ``pydantic.ValidationError`` for invalid settings.
     """
     if settings is None:
         settings = MochiServerSettings(**overrides)
     elif overrides:
         settings = MochiServerSettings(**{**settings.model_dump(exclude_unset=True), **overrides})
 
+    generated_key = None
+    if not (settings.api_keys or insecure or is_loopback(settings.host)):
+        generated_key = secrets.token_urlsafe(24)
+        settings = settings.model_copy(update={"api_keys": (generated_key,)})
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if generated_key is not None:
+            logger.warning("API key generated for this run: %s. Set MOCHI_API_KEYS to choose the keys.", generated_key)
         try:
             await app.state.services.open()
             yield
         finally:
-            services, app.state.services = app.state.services, build_services(settings)
+            services, app.state.services = app.state.services, build_services(settings, ollama_client)
             await services.aclose()
 
     middleware = _middleware(settings, insecure)
@@ -58,7 +80,8 @@ def create_app(settings: MochiServerSettings | None = None, *, insecure: bool = 
         docs_url=None,
         redoc_url=None,
     )
-    app.state.services = build_services(settings)
+    app.state.settings = settings
+    app.state.services = build_services(settings, ollama_client)
     add_handlers(app)
     # Routers are included directly, because FastAPI matches nested routers once per level.
     for module in API:
@@ -93,6 +116,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
     after ``CORSMiddleware`` have these headers.
     """
     origins = settings.allowed_origins
+    keys = key_check(settings.api_keys, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)
     hosts = [Middleware(CheckMiddleware, check=host_check(origins))] if is_loopback(settings.host) else []
     return [
         Middleware(CheckMiddleware, check=head_check),
@@ -106,7 +130,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_headers=["*"],
             expose_headers=[HEADER, TOTAL_HEADER],
         ),
-        Middleware(CheckMiddleware, check=key_check(settings.api_keys, insecure=insecure, exempt=WITHOUT_KEY)),
+        Middleware(CheckMiddleware, check=keys),
         Middleware(CheckMiddleware, check=json_check),
         Middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes),
     ]

@@ -22,6 +22,7 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.mcp.manager import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
 from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.openai.completions import Completions, EphemeralConversations, TurnBackend
@@ -44,16 +45,11 @@ from mochi_server.tools.registry import ToolRegistry
 class Services:
     """Services of one server. Open and close them on the same event loop."""
 
-    def __init__(self, settings: MochiServerSettings) -> None:
+    def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
+        """``ollama_client`` answers in place of the Ollama server of the settings."""
         speeds = PromptSpeeds()
         self.metrics = metrics = Metrics(speeds)
-        self.client = client = AsyncOllamaClient(
-            settings.ollama_host,
-            tracker=RequestTracker(metrics.first_token),
-            on_response=metrics.response_ended,
-            connect_timeout=settings.ollama_connect_timeout_seconds,
-            stall_timeout=settings.ollama_stall_timeout_seconds,
-        )
+        self.client = client = _ollama_client(settings, metrics, ollama_client)
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
         self.windows = windows = WindowRegistry(
@@ -180,9 +176,22 @@ class Services:
         await self.client.aclose()
 
 
-def build_services(settings: MochiServerSettings) -> Services:
+def build_services(settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> Services:
     """Build the services of a server. Connections are opened later, by ``open()``."""
-    return Services(settings)
+    return Services(settings, ollama_client)
+
+
+def _ollama_client(settings: MochiServerSettings, metrics: Metrics, injected: ChatClient | None) -> AsyncOllamaClient:
+    tracker = RequestTracker(metrics.first_token)
+    if injected is not None:
+        return InjectedOllamaClient(injected, settings.ollama_host, tracker=tracker, on_response=metrics.response_ended)
+    return AsyncOllamaClient(
+        settings.ollama_host,
+        tracker=tracker,
+        on_response=metrics.response_ended,
+        connect_timeout=settings.ollama_connect_timeout_seconds,
+        stall_timeout=settings.ollama_stall_timeout_seconds,
+    )
 
 
 async def prepare_store(settings: MochiServerSettings) -> str:

@@ -1,6 +1,6 @@
-"""FastAPI dependencies of the routes: the services of the app."""
+"""FastAPI dependencies of the routes: the settings and services of the app."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -8,17 +8,39 @@ from fastapi import Depends, Request
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.chat.approvals import ConfirmationBroker
 from mochi_server.chat.run_registry import RunRegistry
+from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.client import OllamaClient
 from mochi_server.openai.completions import Completions
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.system_prompts import SystemPromptService
+from mochi_server.sessions import SessionManager
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
+
+
+async def get_settings(request: Request) -> MochiServerSettings:
+    """Return the settings of the app."""
+    settings: MochiServerSettings = request.app.state.settings
+    return settings
+
+
+def get_ollama_client(settings: Annotated[MochiServerSettings, Depends(get_settings)]) -> Iterator[OllamaClient]:
+    """Provide a synchronous client of the app's Ollama server to a route. It is closed after the response."""
+    with OllamaClient(settings.ollama_host) as client:
+        yield client
+
+
+def get_session_manager(settings: Annotated[MochiServerSettings, Depends(get_settings)]) -> SessionManager:
+    """Return a manager of the app's session files. Raises ValueError if the app stores sessions in a database."""
+    if settings.store_url:
+        raise ValueError("The sessions are in a database. Use the services of the app in place of a SessionManager.")
+    return SessionManager(settings.resolved_sessions_dir)
 
 
 async def get_services(request: Request) -> Services:

@@ -123,7 +123,8 @@ def test_only_enabled_and_valid_agents_are_described(api: Api, stub: StubServer)
     assert body is not None
     (tool,) = body["tools"]
     assert tool["function"]["description"] == (
-        "Delegate a task to a specialised agent.\n\nAvailable agents:\n  - helper: Helps.\n  - other: Helps."
+        "Delegate a task to a specialised agent.\n\nAvailable agents:\n  - helper: Helps.\n  - other: Helps.\n\n"
+        "Returns: The agent's response including its Session ID."
     )
     assert list(tool["function"]["parameters"]["properties"]) == ["agent", "instruction", "session_id"]
     assert tool["function"]["parameters"]["required"] == ["agent", "instruction"]

@@ -210,6 +210,13 @@ def test_trimmed_results_change_the_prompt_only_once(tmp_path: Path) -> None:
     assert 0 < len(changed) <= 2, changed
 
 
+def test_new_session_adopts_a_larger_loaded_window(private_api: Api) -> None:
+    first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
+    private_api.send_message(first, "word " * 3000 + instruct(words(2)))
+    window = private_api.send_message(second, "Hello!")["context_window"]
+    assert (window["current_window"], window["reason"]) == (16384, "adopted_loaded")
+
+
 def test_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     answer = private_api.send_message(session_id, "Long: " + "word " * 3000)

@@ -1,8 +1,14 @@
 """HTML pages of the server: no other site may frame them, and browsers must not guess types."""
 
+import re
+from pathlib import Path
+
+import httpx
 import pytest
 from fastapi.routing import APIRoute
 
+from mochi_server import __version__
+from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.openapi import routes
 from tests.support.server import RunningServer
@@ -16,6 +22,27 @@ def test_pages_forbid_framing(api: Api, server: RunningServer, page: str, method
     assert response.headers["content-type"].startswith("text/html")
     assert response.headers["content-security-policy"] == "frame-ancestors 'none'"
     assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_entry_page_links_to_the_api(api: Api, server: RunningServer) -> None:
+    content = api.ok(api.http.get(server.url))
+    assert (content["name"], content["version"]) == ("mochi-server", __version__)
+    assert set(content["links"].values()) == {"/docs", "/openapi.json", "/api/v1", "/api/v1/health"}
+    response = api.http.get(server.url, headers={"Accept": "text/html,application/xhtml+xml;q=0.9"})
+    assert (response.status_code, response.headers["location"]) == (307, "/docs")
+
+
+def test_docs_open_without_key(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
+        opened = {path: httpx.get(server.url + path) for path in ("/", "/docs", "/openapi.json", "/redoc")}
+        assets = re.findall(r'(?:src|href)="(/docs/assets/[^"]+)', opened["/docs"].text)
+        assert [httpx.get(server.url + path).status_code for path in assets] == [200, 200, 200]
+    assert {path: response.status_code for path, response in opened.items()} == {
+        "/": 200,
+        "/docs": 200,
+        "/openapi.json": 401,
+        "/redoc": 401,
+    }
 
 
 def test_unknown_pages_are_not_html(api: Api, server: RunningServer) -> None:

@@ -20,7 +20,7 @@ from tests.support.server import RunningServer, ThreadedServer
 
 def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: RunningServer) -> None:
     assert error_of(api.http.get("/nothing")) == (404, "NOT_FOUND")
-    assert error_of(httpx.get(server.url + "/")) == (404, "NOT_FOUND")
+    assert error_of(httpx.get(server.url + "/nothing")) == (404, "NOT_FOUND")
     response = api.http.put("/sessions")
     assert error_of(response) == (405, "METHOD_NOT_ALLOWED")
     assert response.headers["allow"] == "GET, POST"
@@ -280,7 +280,7 @@ def test_every_request_needs_a_key_if_keys_are_set(tmp_path: Path, stub: StubSer
 def test_key_in_query_is_ignored(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("first",)) as server:
         assert error_of(server.api().http.get("/health?api_key=first"))[0] == 401
-        for path in ("/docs", "/openapi.json", "/nothing", "/models/test"):
+        for path in ("/redoc", "/openapi.json", "/nothing", "/models/test"):
             assert error_of(httpx.get(server.url + path))[0] == 401
 
 

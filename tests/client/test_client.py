@@ -130,6 +130,87 @@ def test_tool_call_is_decided_while_the_stream_waits(
     assert text in str(results[0].result if success else results[0].error_message)
 
 
+@pytest.mark.parametrize(
+    ("decision", "text"),
+    [
+        (True, "3"),
+        ({"approved": True, "arguments": {"a": 20, "b": 3}}, "23"),
+        ({"approved": False, "reason": "No sums."}, "No sums."),
+    ],
+)
+def test_callback_decides_about_tool_calls(
+    connect: Connect, adding_server: RunningServer, decision: Any, text: str
+) -> None:
+    asked: list[str] = []
+
+    def decide(event: ToolConfirmationRequired) -> Any:
+        asked.append(event.tool_name)
+        return decision
+
+    async def decide_later(event: ToolConfirmationRequired) -> Any:
+        return decide(event)
+
+    message = instruct(calls("add", a=1, b=2), words(3))
+    with connect(adding_server.url) as client:
+        session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+        with client.stream(session_id, message, on_confirm=decide) as events:
+            (result,) = [event for event in events if isinstance(event, ToolResult)]
+        answer = client.chat(session_id, message, on_confirm=decide_later)
+    assert text in str(result.result if result.success else result.error_message)
+    (executed,) = answer["tool_calls_executed"]
+    assert text in str(executed["result"] if executed["success"] else executed["error_message"])
+    assert asked == ["add", "add"]
+
+
+def test_error_of_the_callback_reaches_the_caller(connect: Connect, adding_server: RunningServer) -> None:
+    def decide(_: ToolConfirmationRequired) -> bool:
+        raise RuntimeError("no idea")
+
+    with connect(adding_server.url) as client:
+        session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+        message = instruct(calls("add", a=1, b=2), words(3))
+        with pytest.raises(RuntimeError, match="no idea"):
+            client.chat(session_id, message, on_confirm=decide)
+        client.stop(session_id)
+        with (
+            pytest.raises(RuntimeError, match="no idea"),
+            client.stream(session_id, message, on_confirm=decide) as events,
+        ):
+            list(events)
+        client.stop(session_id)
+
+
+def test_models_and_tools_are_listed(connect: Connect, adding_server: RunningServer) -> None:
+    with connect(adding_server.url) as client:
+        names = [model["name"] for model in client.list_models()]
+        assert "mochi:latest" in names
+        assert client.get_model("mochi")["capabilities"]
+        assert list(client.list_tools()["tools"]) == ["add"]
+        with pytest.raises(ApiError, match="MODEL_NOT_FOUND"):
+            client.get_model("none")
+
+
+def test_session_is_updated_and_message_edited(client: MochiClient) -> None:
+    session_id = client.create_session("mochi", title="First")["session_id"]
+    changed = client.update_session(session_id, title=None, think=True, tool_settings={"tools": []})
+    assert (changed["title"], changed["think"]) == (None, True)
+    client.chat(session_id, "My boat is called Wanda.")
+    edited = client.edit_message(session_id, 0, "My cat is called Otto.")
+    assert [message["content"] for message in edited["messages"]] == ["My cat is called Otto."]
+    answer = client.chat(session_id)["message"]
+    assert answer is not None
+    assert "Otto" in answer["content"]
+
+
+def test_models_are_compared(client: MochiClient) -> None:
+    history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    answers = client.compare(["mochi", "mochi-long"], "My boat is called Wanda.", history=history)
+    assert [answer["model"] for answer in answers] == ["mochi", "mochi-long"]
+    assert all("Wanda" in str(answer["response"]) and answer["error"] is None for answer in answers)
+    with pytest.raises(ApiError):
+        client.compare(["none"], "Hi")
+
+
 def test_stopped_turn_keeps_its_text(connect: Connect, holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server, connect(server.url) as client:
         session_id = client.create_session("mochi")["session_id"]

@@ -1,14 +1,23 @@
 """The library examples of the specification."""
 
+import logging
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Annotated, Any
 
 import httpx
 import pytest
+from fastapi import Depends
 from starlette.testclient import TestClient
 
+import mochi_server
 from mochi_server import MochiServerSettings, create_app, services
+from mochi_server.dependencies import get_ollama_client, get_session_manager, get_settings
 from mochi_server.errors import StorageFailed
-from mochi_server.ollama import ChatResponse, OllamaClient, ReceivedMessage
+from mochi_server.ollama import ChatResponse, ModelInfo, OllamaClient, ReceivedMessage
+from mochi_server.sessions import SessionManager
+from mochi_server.sessions.session import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from mochi_server.sessions.types import SessionCreationOptions
 from mochi_stub import StubServer
 
 
@@ -72,3 +81,96 @@ async def test_app_answers_in_process(tmp_path: Path, stub: StubServer) -> None:
     ):
         assert (await client.get("/api/v1/models")).status_code == 200
         assert (await client.get("/api/v1/sessions")).json() == {"sessions": []}
+
+
+def test_message_types_can_be_stored(tmp_path: Path) -> None:
+    manager = SessionManager(tmp_path)
+    session = manager.create_session(SessionCreationOptions(model="m"))
+    messages = [
+        UserMessage(role="user", content="Hi"),
+        AssistantMessage(role="assistant", content="Hello", model="m"),
+        ToolMessage(role="tool", content="5", tool_name="add"),
+    ]
+    stored = manager.append_messages(session.session_id, messages).history
+    assert [message["role"] for message in stored] == ["user", "assistant", "tool"]
+    assert SystemMessage(role="system", content="Be brief.", source_file=None)["role"] == "system"
+
+
+def test_dependencies_serve_own_routes(tmp_path: Path, stub: StubServer) -> None:
+    app = create_app(ollama_host=stub.url, data_dir=str(tmp_path))
+
+    def own(
+        settings: Annotated[MochiServerSettings, Depends(get_settings)],
+        client: Annotated[OllamaClient, Depends(get_ollama_client)],
+        manager: Annotated[SessionManager, Depends(get_session_manager)],
+    ) -> list[Any]:
+        return [settings.ollama_host, client.list_models()[0].name, len(manager.list_sessions())]
+
+    app.add_api_route("/own", own)
+    with TestClient(app) as http:
+        http.post("/api/v1/sessions", json={"model": "mochi"})
+        assert http.get("/own").json() == [stub.url, "mochi:latest", 1]
+
+
+class OwnClient:
+    """Client with one model. It answers each request with the text of the last message."""
+
+    def __init__(self, *, is_asynchronous: bool) -> None:
+        self.is_asynchronous = is_asynchronous
+
+    def list_models(self) -> list[ModelInfo]:
+        return [ModelInfo(name="test-model", size_mb=1000.0, capabilities=("completion",), context_length=8192)]
+
+    def chat_stream(self, **request: Any) -> Any:
+        responses = [
+            ChatResponse(message=ReceivedMessage(role="assistant", content=request["messages"][-1]["content"])),
+            ChatResponse(message=ReceivedMessage(role="assistant", content=""), done=True, prompt_eval_count=20),
+        ]
+        return self._asynchronous(responses) if self.is_asynchronous else self._synchronous(responses)
+
+    def _synchronous(self, responses: list[ChatResponse]) -> Iterator[ChatResponse]:
+        yield from responses
+
+    async def _asynchronous(self, responses: list[ChatResponse]) -> AsyncIterator[ChatResponse]:
+        for response in responses:
+            yield response
+
+
+@pytest.mark.parametrize("is_asynchronous", [False, True])
+def test_own_client_answers_in_place_of_ollama(tmp_path: Path, is_asynchronous: bool) -> None:
+    client = OwnClient(is_asynchronous=is_asynchronous)
+    app = create_app(MochiServerSettings(data_dir=str(tmp_path)), ollama_client=client)
+    for _ in range(2):
+        with TestClient(app) as http:
+            assert http.get("/api/v1/health").json()["ollama_connected"]
+            session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
+            answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()["message"]
+            assert (answer["content"], answer["prompt_eval_count"]) == ("Hello!", 20)
+            assert http.post("/api/v1/sessions", json={"model": "other"}).status_code == 404
+
+
+def test_failing_own_client_is_an_error_of_ollama(tmp_path: Path) -> None:
+    class Failing(OwnClient):
+        def chat_stream(self, **_: Any) -> Any:
+            return iter(())
+
+    app = create_app(data_dir=str(tmp_path), ollama_client=Failing(is_asynchronous=False))
+    with TestClient(app) as http:
+        session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
+        response = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"})
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "OLLAMA_ERROR")
+
+
+def test_app_on_open_address_logs_its_generated_key(
+    tmp_path: Path, stub: StubServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = create_app(ollama_host=stub.url, data_dir=str(tmp_path), host="0.0.0.0")  # noqa: S104 - in process
+    with caplog.at_level(logging.WARNING), TestClient(app, base_url="http://192.168.1.5") as http:
+        (key,) = app.state.settings.api_keys
+        assert key in caplog.text
+        assert http.get("/api/v1/sessions").status_code == 401
+        assert http.get("/api/v1/sessions", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+
+
+def test_packages_list_their_public_names() -> None:
+    assert dir(mochi_server) == ["MochiServerSettings", "__version__", "create_app"]

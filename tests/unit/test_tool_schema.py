@@ -310,3 +310,23 @@ def test_schemas_are_the_same_bytes_in_every_process(seeds: tuple[str, ...]) -> 
         for seed in seeds
     }
     assert printed == {here + b"\n"}
+
+
+def test_description_of_the_result_reaches_the_model() -> None:
+    def add(a: int, b: int) -> int:
+        """Add two numbers.
+
+        Args:
+            a (int): First.
+            b (int): Second.
+
+        Returns:
+            int: The sum of
+                both numbers.
+        """
+        return a + b
+
+    schema = make_schema(add, "add")
+    assert schema.description == "Add two numbers."
+    description = schema.definition()["function"]["description"]
+    assert description == "Add two numbers.\n\nReturns: The sum of both numbers."

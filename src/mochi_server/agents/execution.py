@@ -76,7 +76,8 @@ class AgentExecutionService:
         self, task: AgentTask, info: ModelInfo, session: ChatSession, writer: TurnWriter, events: "_PhasePublishers"
     ) -> None:
         functions = FunctionToolbox(task.agent.catalogue.tools, self.tools)
-        toolbox = ConfirmingToolbox(functions, task.approver or DenyAllApprover(task.policy))
+        approver = task.approver or DenyAllApprover(task.policy)
+        toolbox = ConfirmingToolbox(functions, approver, publishes_approved=True)
         try:
             writer.begin()
             await writer.wait_until_stored()

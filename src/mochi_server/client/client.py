@@ -1,9 +1,12 @@
 """Asynchronous and synchronous clients of mochi-server."""
 
+import asyncio
+import inspect
 import os
 import uuid
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, TypeVar, cast
@@ -14,12 +17,30 @@ import httpx
 from typing_extensions import ParamSpec, Self, Unpack
 
 from mochi_server.client import types
-from mochi_server.client.errors import parse_error
+from mochi_server.client.errors import ApiError, parse_error
+from mochi_server.client.sse_parser import Parser, UnknownEvent
 from mochi_server.client.streams import DELAYS, READ_SECONDS, RETRYABLE_ERRORS, AsyncStream, Backoff, Stream
 from mochi_server.constants import API_PREFIX
+from mochi_server.errors import ConfirmationResolved
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, blocking
 
+OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaitable[bool | types.Decision]"]
+"""Callback that decides about a tool call."""
+
+_POLL_SECONDS = 0.25
+_COMPARED_FIELDS = {
+    "model": "modelId",
+    "response": "response",
+    "error": "error",
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "first_token_ms": "firstTokenMs",
+    "total_ms": "totalMs",
+    "tokens_per_second": "tokensPerSecond",
+}
+"""Fields of a ``ComparedAnswer``, and their names in the event stream."""
+_CONFIRMATION_FIELDS = [field.name for field in fields(ToolConfirmationRequired)]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -52,6 +73,18 @@ class AsyncMochiClient:
         self._owns_http = http is None
         self._delays = delays
 
+    async def list_models(self) -> list[types.Model]:
+        """List the models of Ollama that can chat."""
+        return (await self._send(dict[str, list[types.Model]], "GET", "/models"))["models"]
+
+    async def get_model(self, name: str) -> types.Model:
+        """Get a model. The error is ``MODEL_NOT_FOUND`` if Ollama does not have it."""
+        return await self._send(types.Model, "GET", f"/models/{quote(name, safe='/:')}")
+
+    async def list_tools(self) -> types.Tools:
+        """Get the tools and tool groups of the server, and the problems of files that it cannot use."""
+        return await self._send(types.Tools, "GET", "/tools")
+
     async def create_session(self, model: str, **options: Unpack[types.SessionOptions]) -> types.Session:
         """Create a session. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
         return await self._send(types.Session, "POST", "/sessions", json={"model": model, **options})
@@ -69,6 +102,18 @@ class AsyncMochiClient:
     async def get_session(self, session_id: str) -> types.SessionDetail:
         """Get a session with its messages."""
         return await self._send(types.SessionDetail, "GET", _session_path(session_id))
+
+    async def update_session(self, session_id: str, **changes: Unpack[types.SessionChanges]) -> types.Session:
+        """Change settings of a session. None clears a setting. Nested objects are replaced completely."""
+        return await self._send(types.Session, "PATCH", _session_path(session_id), json=changes)
+
+    async def edit_message(self, session_id: str, index: int, content: str) -> types.SessionDetail:
+        """Replace the text of a user message and remove all later messages. Then ``chat`` without a message answers it.
+
+        The error is ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the user.
+        """
+        path = f"{_session_path(session_id)}/messages/{index}"
+        return await self._send(types.SessionDetail, "PUT", path, json={"content": content})
 
     async def set_title(self, session_id: str, title: str | None) -> types.Session:
         """Set the title of a session; None restores the generated title."""
@@ -104,24 +149,39 @@ class AsyncMochiClient:
         message: str | None = None,
         *,
         wait_for_confirmation: bool = False,
+        on_confirm: OnConfirm | None = None,
         idempotency_key: str | None = None,
         **options: Unpack[types.TurnOptions],
     ) -> types.ChatAnswer:
         """Send a message and return the complete answer. Without a message, regenerate the last answer.
 
-        Tool calls that need approval are denied, unless ``wait_for_confirmation`` is set and a client approves them.
+        Tool calls that need approval are denied, unless ``on_confirm`` approves them, or ``wait_for_confirmation`` is
+        set and a client approves them. ``on_confirm`` is described at ``stream``.
         """
-        body = {**_turn_body(message, options), "wait_for_confirmation": wait_for_confirmation}
-        headers = _key_header(idempotency_key)
-        return await self._send(
-            types.ChatAnswer, "POST", _chat_path(session_id), json=body, headers=headers, read_seconds=None
-        )
+        waits = wait_for_confirmation or on_confirm is not None
+        body = {**_turn_body(message, options), "wait_for_confirmation": waits}
+        headers, path = _key_header(idempotency_key), _chat_path(session_id)
+        sending = self._send(types.ChatAnswer, "POST", path, json=body, headers=headers, read_seconds=None)
+        if on_confirm is None:
+            return await sending
+        deciding = asyncio.ensure_future(self._decide_pending(session_id, on_confirm))
+        answering = asyncio.ensure_future(sending)
+        try:
+            await asyncio.wait([answering, deciding], return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                await deciding  # the callback has failed
+            return await answering
+        finally:
+            for task in (answering, deciding):
+                task.cancel()
+            await asyncio.wait([answering, deciding])
 
     def stream(
         self,
         session_id: str,
         message: str | None = None,
         *,
+        on_confirm: OnConfirm | None = None,
         idempotency_key: str | None = None,
         **options: Unpack[types.TurnOptions],
     ) -> AsyncStream:
@@ -129,17 +189,20 @@ class AsyncMochiClient:
 
         The message is sent when the iteration begins. After a lost connection, the client resumes the stream without
         losing or repeating events.
+
+        ``on_confirm`` is a function or coroutine function that decides about tool calls. It receives each event that
+        requires approval, and returns True, False or a ``types.Decision``. A plain function runs in a thread.
         """
         request = {"method": "POST", "json": _turn_body(message, options), "headers": _key_header(idempotency_key)}
-        return AsyncStream(self._http, f"{_chat_path(session_id)}/stream", self._delays, first_request=request)
+        return self._open_stream(session_id, on_confirm, first_request=request)
 
-    def listen(self, session_id: str, after: str | None = None) -> AsyncStream:
+    def listen(self, session_id: str, after: str | None = None, *, on_confirm: OnConfirm | None = None) -> AsyncStream:
         """Iterate over the events of the running or latest turn, from its first event or after the event ``after``.
 
         ``after`` is the ``last_event_id`` of a stream. A ``Snapshot`` replaces events that the server no longer has.
-        If the session has no recent turn, there are no events.
+        If the session has no recent turn, there are no events. ``on_confirm`` is described at ``stream``.
         """
-        return AsyncStream(self._http, f"{_chat_path(session_id)}/stream", self._delays, after=after)
+        return self._open_stream(session_id, on_confirm, after=after)
 
     async def confirm(
         self,
@@ -167,6 +230,26 @@ class AsyncMochiClient:
         path = f"{_chat_path(session_id)}/confirmations"
         return (await self._send(dict[str, list[types.Confirmation]], "GET", path))["confirmations"]
 
+    async def compare(
+        self,
+        models: Sequence[str],
+        message: str,
+        *,
+        system_prompt: str | None = None,
+        history: Sequence[dict[str, str]] | None = None,
+        think: types.Think | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> list[types.ComparedAnswer]:
+        """Send one message to one to three models, and return their answers in the order of ``models``.
+
+        ``history`` contains earlier messages with the keys ``role`` and ``content``. The server stores nothing. A model
+        that fails has an ``error`` in place of an answer.
+        """
+        body = {"modelIds": list(models), "message": message}
+        body |= _without_none(systemPrompt=system_prompt, chatHistory=history, think=think, options=options)
+        content = await self._send(bytes, "POST", "/models/test", json=body, read_seconds=None)
+        return _compared_answers(content)
+
     async def stop(self, session_id: str) -> types.RunStatus:
         """Stop the running turn, if any, and store its partial answer."""
         return await self._send(types.RunStatus, "POST", f"{_chat_path(session_id)}/stop")
@@ -184,6 +267,47 @@ class AsyncMochiClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _open_stream(
+        self,
+        session_id: str,
+        on_confirm: OnConfirm | None,
+        *,
+        first_request: dict[str, Any] | None = None,
+        after: str | None = None,
+    ) -> AsyncStream:
+        async def decide(event: ToolConfirmationRequired) -> None:
+            if on_confirm is not None:
+                await self._decide(session_id, event, on_confirm)
+
+        url = f"{_chat_path(session_id)}/stream"
+        return AsyncStream(
+            self._http, url, self._delays, first_request=first_request, after=after, on_confirmation=decide
+        )
+
+    async def _decide(self, session_id: str, event: ToolConfirmationRequired, on_confirm: OnConfirm) -> None:
+        """Ask the callback about a tool call and send its decision. Another client may have decided before."""
+        if inspect.iscoroutinefunction(on_confirm):
+            decision = await on_confirm(event)
+        else:
+            decision = await anyio.to_thread.run_sync(on_confirm, event)
+        body: types.Decision = {"approved": decision} if isinstance(decision, bool) else decision
+        try:
+            await self.confirm(session_id, event, **body)
+        except ApiError as error:
+            if error.code != ConfirmationResolved.code:
+                raise
+
+    async def _decide_pending(self, session_id: str, on_confirm: OnConfirm) -> None:
+        """Decide about the tool calls of a turn whose events the client does not receive."""
+        decided: set[str] = set()
+        while True:
+            for call in await self.list_confirmations(session_id):
+                if call["confirmation_id"] not in decided:
+                    decided.add(call["confirmation_id"])
+                    event = ToolConfirmationRequired(**{name: call[name] for name in _CONFIRMATION_FIELDS})  # type: ignore[literal-required]  # a TypedDict by names
+                    await self._decide(session_id, event, on_confirm)
+            await anyio.sleep(_POLL_SECONDS)
 
     async def _send(
         self, kind: type[T], method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
@@ -222,9 +346,14 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     ) -> None:
         super().__init__(AsyncMochiClient(url, api_key=api_key, delays=delays, http=http))
 
+    list_models = blocking(AsyncMochiClient.list_models)
+    get_model = blocking(AsyncMochiClient.get_model)
+    list_tools = blocking(AsyncMochiClient.list_tools)
     create_session = blocking(AsyncMochiClient.create_session)
     list_sessions = blocking(AsyncMochiClient.list_sessions)
     get_session = blocking(AsyncMochiClient.get_session)
+    update_session = blocking(AsyncMochiClient.update_session)
+    edit_message = blocking(AsyncMochiClient.edit_message)
     set_title = blocking(AsyncMochiClient.set_title)
     fork_session = blocking(AsyncMochiClient.fork_session)
     export_session = blocking(AsyncMochiClient.export_session)
@@ -235,6 +364,7 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     listen = _blocking_stream(AsyncMochiClient.listen)
     confirm = blocking(AsyncMochiClient.confirm)
     list_confirmations = blocking(AsyncMochiClient.list_confirmations)
+    compare = blocking(AsyncMochiClient.compare)
     stop = blocking(AsyncMochiClient.stop)
     get_run = blocking(AsyncMochiClient.get_run)
 
@@ -246,6 +376,17 @@ def _result(kind: type[T], response: httpx.Response) -> T:
         return cast("T", response.content if kind is bytes or not response.content else response.json())
     except ValueError as error:  # for example an HTML page of another server
         raise parse_error(response.status_code, response.content) from error
+
+
+def _compared_answers(content: bytes) -> list[types.ComparedAnswer]:
+    """Return the answers in the event stream of a comparison."""
+    answers: list[types.ComparedAnswer] = []
+    for frame in Parser().feed(content):
+        event = frame.event
+        if isinstance(event, UnknownEvent) and event.type in ("done", "error"):
+            values = {name: event.data.get(key) for name, key in _COMPARED_FIELDS.items()}
+            answers.append(cast("types.ComparedAnswer", values))
+    return answers
 
 
 def _turn_body(message: str | None, options: types.TurnOptions) -> dict[str, Any]:

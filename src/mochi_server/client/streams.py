@@ -1,7 +1,7 @@
 """Streams of the events of a turn. After a lost connection, a stream reconnects and continues with the next event."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import httpx
 
 from mochi_server.client.errors import ConnectionFailed, Unavailable, parse_error
 from mochi_server.client.sse_parser import Frame, Parser, StreamEvent
-from mochi_server.events import ContentDelta, Done, Snapshot, ThinkingDelta
+from mochi_server.events import ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
 from mochi_server.util.blocking import run
 
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -61,15 +61,19 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         *,
         first_request: Mapping[str, Any] | None = None,
         after: str | None = None,
+        on_confirmation: Callable[[ToolConfirmationRequired], Awaitable[None]] | None = None,
     ) -> None:
         """Create a stream of the events of a turn. ``after`` is the ID of the last event that the caller received.
 
         ``first_request`` starts the turn. It must be safe to repeat, because it is sent again if the connection fails.
         If ``first_request`` is None, the stream contains the events of the running or latest turn.
+        ``on_confirmation`` receives each event that requires approval, after the caller has received it.
         """
         self.last_event_id = after
         """ID of the latest event. Pass the ID to ``listen`` to continue after this event, even in another process."""
         self._first_request = first_request
+        self._on_confirmation = on_confirmation
+        self._to_decide: ToolConfirmationRequired | None = None
         self._backoff = Backoff(delays)
         self._started = self._ended = False
         self._content: list[str] = []
@@ -90,7 +94,12 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         await self._events.aclose()
 
     async def __anext__(self) -> StreamEvent:
-        return await anext(self._events)
+        if self._to_decide is not None and self._on_confirmation is not None:
+            event, self._to_decide = self._to_decide, None
+            await self._on_confirmation(event)
+        received = await anext(self._events)
+        self._to_decide = received if isinstance(received, ToolConfirmationRequired) else None
+        return received
 
     async def __aenter__(self) -> "AsyncStream":
         return self

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Literal
 
-from typing_extensions import TypedDict
+from typing_extensions import Required, TypedDict
 
 Think = bool | Literal["low", "medium", "high", "max"]
 Picture = bytes | str | PathLike[str]
@@ -25,6 +25,30 @@ class SessionOptions(TypedDict, total=False):
     format: Literal["json"] | dict[str, Any]
 
 
+class SessionChanges(TypedDict, total=False):
+    """Changes of a session. None clears a setting, except ``model``."""
+
+    model: str
+    title: str | None
+    summary_model: str | None
+    context_window: dict[str, Any] | None
+    tool_settings: dict[str, Any] | None
+    agent_settings: dict[str, Any] | None
+    options: dict[str, Any] | None
+    keep_alive: str | float | None
+    think: Think | None
+    format: Literal["json"] | dict[str, Any] | None
+
+
+class Decision(TypedDict, total=False):
+    """Decision about a tool call, with the arguments of ``MochiClient.confirm``. ``approved`` is always set."""
+
+    approved: Required[bool]
+    arguments: dict[str, Any]
+    reason: str
+    remember: Literal["once", "session"]
+
+
 class TurnOptions(TypedDict, total=False):
     """Options of a turn. The default of ``on_disconnect`` is ``continue``. ``images`` are sent with the message."""
 
@@ -35,6 +59,40 @@ class TurnOptions(TypedDict, total=False):
     keep_alive: str | float
     if_busy: Literal["reject", "wait"]
     on_disconnect: Literal["cancel", "continue"]
+
+
+class Model(TypedDict):
+    """A chat model of Ollama. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens."""
+
+    name: str
+    size_mb: float
+    format: str
+    family: str
+    parameter_size: str
+    quantization_level: str
+    capabilities: list[str]
+    context_length: int | None
+
+
+class Tools(TypedDict):
+    """Tools and groups of the server by name. ``problems`` are tools and files that the server cannot use."""
+
+    tools: dict[str, dict[str, Any]]
+    groups: dict[str, list[str]]
+    problems: list[dict[str, Any]]
+
+
+class ComparedAnswer(TypedDict):
+    """Answer of a model in a comparison. ``response`` is None if the model failed. Times are in milliseconds."""
+
+    model: str
+    response: str | None
+    error: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    first_token_ms: float | None
+    total_ms: float | None
+    tokens_per_second: float | None
 
 
 class Session(TypedDict):

@@ -153,7 +153,8 @@ class WindowRegistry:
         entry.window = window
         if reason == "no_adjustment":
             if previous_model is None:
-                reason = "initial_setup"
+                is_adopted = loaded == window > self._initial_window(entry, model)
+                reason = "adopted_loaded" if is_adopted else "initial_setup"
             elif qualified_name(previous_model) != qualified_name(model.name):
                 reason = "model_change"
             elif stored not in (None, window):

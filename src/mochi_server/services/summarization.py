@@ -172,7 +172,8 @@ class SummarizationService:
         if summary is None:
             window = await self.windows.borrow(model, _ANSWER_TOKENS) if may_load else loaded
             summary = await self._request_separately(session, name, model, window, state.covered)
-        await self.store.patch(session.session_id, {"summary": summary.model_dump()}, revision=revision)
+        changes = {"summary": summary.model_dump(), "summary_model": session.metadata.summary_model or name}
+        await self.store.patch(session.session_id, changes, revision=revision)
         state.covered = session.history[-1]["message_id"] if session.history else None
         return summary
 

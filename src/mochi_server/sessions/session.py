@@ -7,10 +7,16 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
+from mochi_server.sessions import types
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import Message, SessionCreationOptions, SessionSettings, optional
 from mochi_server.util.clock import new_id, now
+
+UserMessage = types.UserMessage
+SystemMessage = types.SystemMessage
+AssistantMessage = types.AssistantMessage
+ToolMessage = types.ToolMessage
 
 _TITLE_CHARS = 80
 _TITLE_READ_CHARS = 2000

@@ -110,6 +110,22 @@ class Message(TypedDict, total=False):
     arguments: dict[str, Any]  # arguments of the call after a change by the user
 
 
+class UserMessage(Message, total=False):
+    """Message of the user. Its ``role`` is ``user``."""
+
+
+class SystemMessage(Message, total=False):
+    """System prompt of a session. Its ``role`` is ``system``."""
+
+
+class AssistantMessage(Message, total=False):
+    """Answer of a model. Its ``role`` is ``assistant``."""
+
+
+class ToolMessage(Message, total=False):
+    """Result of a tool call. Its ``role`` is ``tool``."""
+
+
 def default_window_config() -> dict[str, Any]:
     """Return the initial context window configuration of a session."""
     return {

@@ -43,10 +43,13 @@ class ToolSchema:
     """Python type and description of each parameter by name, for clients."""
     bind: Callable[[Mapping[str, Any]], inspect.BoundArguments]
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
+    returns: str = ""
+    """Description of the result for models, from the docstring's section "Returns", or ""."""
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in Ollama's format."""
-        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        description = f"{self.description}\n\nReturns: {self.returns}" if self.returns else self.description
+        function = {"name": self.name, "description": description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
     def check(self, arguments: dict[str, Any]) -> inspect.BoundArguments:
@@ -92,6 +95,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
             for parameter in signature.parameters
         },
         bind=partial(_bind, signature, adapter),
+        returns=_one_line((docstring.returns.description if docstring.returns else None) or ""),
     )
 
 

@@ -237,6 +237,8 @@ class ConfirmingToolbox:
 
     tools: FunctionToolbox
     approver: Approver
+    publishes_approved: bool = False
+    """Whether an approved call publishes ``ToolCalled`` when it starts, as a call without approval does."""
 
     def schemas(self) -> list[dict[str, Any]]:
         return self.tools.schemas()
@@ -259,6 +261,8 @@ class ConfirmingToolbox:
         if not decision.approved:
             reason = f" Reason: {decision.reason}" if decision.reason else ""
             return failed(call, f"The user denied this call.{reason}", ToolExecutionDenied.code, "user")
+        if self.publishes_approved:
+            publish([ToolCalled(call.name, pending.bound.call.arguments, call.index)])
         return await self._run_approved(pending.bound, decision, edited=pending.bound.call != call)
 
     async def _run_approved(self, bound: BoundCall, decision: Decision, *, edited: bool) -> ToolOutcome:

@@ -53,14 +53,14 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
 
 
 def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = ()) -> Check:
-    """Return a check that requires an API key, except for GET requests to the paths in ``exempt``.
+    """Return a check that requires an API key, except for GET and HEAD requests to the paths in ``exempt``.
 
     If ``keys`` is empty, the check admits requests to a loopback address, or all requests if ``insecure`` is true.
     """
     digests = [_digest(key.encode()) for key in keys]
 
     def is_admitted(scope: Scope) -> bool:
-        if scope["path"] in exempt and scope["method"] == "GET":
+        if scope["path"] in exempt and scope["method"] in ("GET", "HEAD"):
             return True
         if not digests:
             address = _local_address(scope)

@@ -1,36 +1,47 @@
-"""Pages `/docs` and `/redoc`. Their scripts come from an installed package, not from another site."""
+"""Entry page `/`, and the pages `/docs` and `/redoc`. Their scripts come from a package, not from another site."""
 
+import html
 from importlib.resources import files
+from string import Template
 
 from fastapi import FastAPI, Request
-from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
-from fastapi.responses import HTMLResponse
+from fastapi.openapi.docs import get_redoc_html
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 
+from mochi_server import __version__
+from mochi_server.constants import API_PREFIX
+
 _ASSETS = "/docs/assets"
-_SWAGGER = {"docExpansion": "list", "defaultModelsExpandDepth": 0, "displayRequestDuration": True, "filter": True}
+_LINKS = {"docs": "/docs", "openapi": "/openapi.json", "api": API_PREFIX, "health": f"{API_PREFIX}/health"}
+_PUBLIC_ASSETS = (f"{_ASSETS}/{name}" for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png"))
+PUBLIC_PAGES = frozenset(("/", "/docs", *_PUBLIC_ASSETS))
+"""Paths that require no API key. The page `/docs` asks for a key before it shows the API."""
+
 _HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff"}
 """Headers that prevent other sites from framing the pages, and browsers from guessing the content type."""
 
 
 def add_docs(app: FastAPI) -> None:
-    """Add the pages `/docs` and `/redoc` and their scripts to an app."""
+    """Add the entry page, the pages `/docs` and `/redoc`, and the scripts of these pages to an app."""
+    app.add_route("/", _entry, include_in_schema=False)
     app.mount(_ASSETS, StaticFiles(directory=str(files("fastapi_offline") / "static")))
     app.add_route("/docs", _swagger, include_in_schema=False)
     app.add_route("/redoc", _redoc, include_in_schema=False)
 
 
+async def _entry(request: Request) -> Response:
+    """Redirect browsers to `/docs`. Send other clients the version and the links of the API."""
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(_url(request, "/docs"), headers={"Vary": "Accept"})
+    links = {name: _url(request, path) for name, path in _LINKS.items()}
+    content = {"name": "mochi-server", "version": __version__, "links": links}
+    return JSONResponse(content, headers={"Vary": "Accept"})
+
+
 async def _swagger(request: Request) -> HTMLResponse:
-    page = get_swagger_ui_html(
-        openapi_url=_url(request, "/openapi.json"),
-        title="mochi-server",
-        swagger_js_url=_url(request, f"{_ASSETS}/swagger-ui-bundle.js"),
-        swagger_css_url=_url(request, f"{_ASSETS}/swagger-ui.css"),
-        swagger_favicon_url=_url(request, f"{_ASSETS}/favicon.png"),
-        swagger_ui_parameters=_SWAGGER,
-    )
-    page.headers.update(_HEADERS)
-    return page
+    template = Template((files("mochi_server.web") / "docs_page.html").read_text("utf-8"))
+    return HTMLResponse(template.substitute(root=html.escape(_url(request, ""))), headers=_HEADERS)
 
 
 async def _redoc(request: Request) -> HTMLResponse:

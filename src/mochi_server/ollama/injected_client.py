@@ -1,0 +1,116 @@
+"""Adapter that lets the server use another client in place of Ollama, for example a test double."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import orjson
+
+from mochi_server.errors import MochiError, ModelNotFound, OllamaError
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.payloads import qualified_name
+from mochi_server.ollama.request_tracker import RequestTracker
+from mochi_server.ollama.transport import Line, OnLines
+from mochi_server.ollama.types import ChatResponse, ModelDetails, ModelInfo
+
+
+class ChatClient(Protocol):
+    """Client that the server can use in place of Ollama. ``OllamaClient`` has these methods.
+
+    The methods may be synchronous or asynchronous. The server calls ``chat_stream`` with the keyword arguments
+    ``model``, ``messages``, ``tools``, ``think`` and ``context_window``.
+    """
+
+    def list_models(self) -> Any:
+        """Return the models that can chat, as a list of ``ModelInfo``."""
+
+    def chat_stream(self, **request: Any) -> Any:
+        """Return an iterable of ``ChatResponse``. The last response has ``done=True``."""
+
+
+class InjectedOllamaClient(AsyncOllamaClient):
+    """Client whose models and answers come from a ``ChatClient``. It sends no HTTP requests."""
+
+    def __init__(
+        self,
+        client: ChatClient,
+        host: str,
+        *,
+        tracker: RequestTracker | None = None,
+        on_response: Callable[[Line], None] = lambda _: None,
+    ) -> None:
+        super().__init__(host, tracker=tracker)
+        self._injected = client
+        self._on_response = on_response
+
+    async def is_reachable(self) -> bool:
+        return True
+
+    async def list_models(self) -> list[ModelInfo]:
+        models = self._injected.list_models()
+        return list(await models if inspect.isawaitable(models) else models)
+
+    async def find_model(self, name: str) -> ModelInfo:
+        for model in await self.list_models():
+            if qualified_name(model.name) == qualified_name(name):
+                return model
+        raise ModelNotFound(name)
+
+    async def show_model_details(self, name: str) -> ModelDetails:
+        model = await self.find_model(name)
+        return ModelDetails(tuple(model.capabilities), model.context_length, None, {})
+
+    async def loaded_windows(self) -> dict[str, int]:
+        return {}
+
+    def prefetch_loaded(self) -> None:
+        """Do nothing, because the injected client loads no models."""
+
+    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> int:
+        """Pass the request to the injected client and its responses to ``on_lines``. Return the request's number.
+
+        Raises ``OllamaError`` if the injected client fails or ends without a last response.
+        """
+        number = self.slots.begin(payload["model"])
+        request = {name: payload.get(name) for name in ("model", "messages", "tools", "think")}
+        request["messages"] = orjson.loads(orjson.dumps(request["messages"]))  # parts of a long history are encoded
+        request["context_window"] = (payload.get("options") or {}).get("num_ctx")
+        line: Line = {}
+        try:
+            async for response in _iterate(self._injected.chat_stream(**request)):
+                line = {**asdict(response), "message": dict(response.message)}
+                if line["done"]:
+                    self._on_response(line)
+                on_lines([line])
+        except MochiError:
+            raise
+        except Exception as error:
+            raise OllamaError(f"The injected client failed: {error}") from error
+        if not line.get("done"):
+            raise OllamaError("The injected client's answer ended before it was done.")
+        return number
+
+
+async def _iterate(responses: Any) -> AsyncIterable[ChatResponse]:
+    """Yield the responses of a synchronous or asynchronous iterable. A thread waits for a synchronous one."""
+    if inspect.isawaitable(responses):
+        responses = await responses
+    if isinstance(responses, AsyncIterable):
+        async for response in responses:
+            yield response
+        return
+    if isinstance(responses, Sequence):
+        for response in responses:
+            yield response
+        return
+    iterator = iter(_as_iterable(responses))
+    while (response := await asyncio.to_thread(next, iterator, None)) is not None:
+        yield response
+
+
+def _as_iterable(responses: Any) -> Iterable[ChatResponse]:
+    if not isinstance(responses, Iterable):
+        raise TypeError(f"chat_stream returned {type(responses).__name__} in place of an iterable")
+    return responses
