@@ -198,3 +198,24 @@ def test_images_count_768_tokens_each(stub: StubServer) -> None:
     message = {"role": "user", "content": "hi", "images": ["aGk=", "aGk="]}
     body = {"model": "mochi", "messages": [message], "stream": False}
     assert send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "body"),
+    [
+        ("POST", "/api/me", 503, {"error": "account unavailable"}),
+        ("POST", "/api/signout", 500, {"error": "there was an error signing out"}),
+        ("POST", "/api/experimental/web_search", 403, {"error": "ollama cloud is disabled: web search is unavailable"}),
+        ("POST", "/api/experimental/web_fetch", 403, {"error": "ollama cloud is disabled: web fetch is unavailable"}),
+        ("GET", "/api/experimental/model-recommendations", 200, {"recommendations": []}),
+    ],
+)
+def test_cloud_is_unavailable(stub: StubServer, method: str, path: str, status: int, body: Any) -> None:
+    answer = send_request(stub, method, path)
+    assert (answer.status, answer.json) == (status, body)
+
+
+def test_embedding_model_has_its_lengths_in_the_list(stub: StubServer) -> None:
+    listed = {model["name"]: model["details"] for model in send_request(stub, "GET", "/api/tags").json["models"]}
+    lengths = listed["mochi-embed:latest"]
+    assert (lengths["context_length"], lengths["embedding_length"]) == (2048, 768)

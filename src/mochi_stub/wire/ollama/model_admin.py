@@ -141,4 +141,4 @@ def find_blob(stub: Stub, request: Request) -> Result:
     digest = hexadecimal(request.path.rpartition("/")[2])
     if digest not in stored_digests(stub):
         raise HttpError(404, f"blob {quoted(f'sha256:{digest}')} not found")
-    return OK
+    return HttpResponse(200, declared=False)
