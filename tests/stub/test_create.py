@@ -238,12 +238,9 @@ def test_generated_template_mentions_the_capabilities(habit: Any) -> None:
     ]
     with StubServer(models=models) as stub:
         able, plain, coder = (show(stub, model.name)["template"] for model in models)
-    if habit == "builtin":
-        assert able == plain == coder == "{{ .Prompt }}"
-    else:
-        names = {"template": (".Tools", ".Thinking"), "native": ("tools", "<think>")}[habit]
-        assert all(name in able and name not in plain for name in names)
-    assert (".Suffix" in coder) == (habit == "template")
+    names = ("tools", "<think>") if habit == "native" else (".Tools", ".Thinking")
+    assert all(name in able and name not in plain for name in names)
+    assert (".Suffix" in coder) == (habit != "native")
 
 
 def test_declared_model_has_tensors_and_a_vocabulary(stub: StubServer) -> None:

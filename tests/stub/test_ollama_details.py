@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
-from mochi_stub.wire.ollama.go_json import dumps, number, number32, quoted, text, timestamp
+from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
 from mochi_stub.wire.ollama.model_names import parse_name, routed
 from mochi_stub.wire.provider_pipeline import HttpError
 from tests.stub.requests import send_message, send_request
@@ -33,7 +33,7 @@ def test_numbers_are_formatted_like_in_go(value: float, written: str) -> None:
 
 
 def test_float32_has_the_fewest_digits_that_round_trip() -> None:
-    assert [number32(value) for value in (0.5, -0.7071067811865475, 1 / 3, 1e-5)] == [
+    assert numbers32((0.5, -0.7071067811865475, 1 / 3, 1e-5)) == [
         "0.5",
         "-0.70710677",
         "0.33333334",

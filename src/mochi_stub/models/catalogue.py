@@ -119,7 +119,7 @@ class Model:
     @cached_property
     def modelfile_template(self) -> str:
         """Template of the Modelfile, by default one that uses the capabilities of the model."""
-        return self.template or (go_template(self.capabilities) if self.habit == "template" else PLAIN_TEMPLATE)
+        return self.template or (PLAIN_TEMPLATE if self.habit == "native" else go_template(self.capabilities))
 
     @cached_property
     def rendered_template(self) -> str:

@@ -15,7 +15,7 @@ from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.replies.truncation import FittedPrompt, TooLong, apply_stop_conditions, fit_prompt
 from mochi_stub.reply import Failure, Part, Reasoning, Reply, Text
 from mochi_stub.wire.ollama import errors
-from mochi_stub.wire.ollama.go_json import dumps, number, number32, quoted, text, timestamp
+from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
 from mochi_stub.wire.ollama.go_syntax import Decoder, read_body
 from mochi_stub.wire.ollama.go_template import template_error
 from mochi_stub.wire.ollama.model_names import parse_name
@@ -186,7 +186,7 @@ def embed(stub: Stub, request: Request) -> Result:
         vectors, tokens = [], 0
         for item in inputs:
             vector, count = embed_text(stub, model, name, item[:room])
-            vectors.append(",".join(map(number32, shorten_vector(vector, max(0, body.get("dimensions", 0))))))
+            vectors.append(",".join(numbers32(shorten_vector(vector, max(0, body.get("dimensions", 0))))))
             tokens += count
         arrays = ",".join(f"[{vector}]" for vector in vectors)
         total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
