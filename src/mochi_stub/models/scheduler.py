@@ -205,7 +205,7 @@ class Scheduler:
         default, options = self.machine.context_length, request.options
         context = effective_context(request.model, options, default or DEFAULT_CONTEXT)
         load_options = {name: options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}
-        automatic = not options.get("num_ctx") and default is None
+        automatic = options.get("num_ctx") is None and default is None
         return LoadSettings(context, automatic, {**load_options, "shift": request.shift})
 
     def _lease(self, request: LoadRequest, settings: LoadSettings, loaded: LoadedModel) -> Lease:
