@@ -10,7 +10,7 @@ from mochi_stub.http.http_result import Generation, HttpResponse, Request, Resul
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.prompt_slots import Evaluation
 from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded
-from mochi_stub.prompt import Message, Operation, render, render_message
+from mochi_stub.prompt import Message, Operation, Prompt, render, render_message
 from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.replies.truncation import FittedPrompt, TooLong, apply_stop_conditions, fit_prompt
 from mochi_stub.reply import Failure, Part, Reasoning, Reply, Text
@@ -86,7 +86,7 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
         stub.scheduler.truncations += fit.truncated
         reply = stub.resolve(fit.prompt)
         if format_error:
-            reply = _with_format_error(reply, format_error, model, operation)
+            reply = _with_format_error(reply, format_error, model, prompt)
         reply = apply_stop_conditions(reply, _options(fit, load, lease.limit), model.chars_per_token)
         answer = render_message(Message("assistant", reply.text, tool_calls=tuple(reply.tool_calls)))
         evaluation = Evaluation(render(fit.prompt), f"\n{answer}", fit.tokens)
@@ -151,15 +151,15 @@ def _format_error(format_: Any) -> Failure | None:
     return Failure(f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object')
 
 
-def _with_format_error(reply: Reply, problem: Failure, model: Model, operation: Operation) -> Reply:
+def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
     """Return the reply to a request with an invalid format: in chats, the thinking before the error.
 
     Raises HttpError for a chat with a model whose habit is `native`, because Ollama does not start to stream.
     """
-    if operation == "chat" and model.habit == "native":
+    if prompt.operation == "chat" and model.habit == "native":
         raise HttpError(problem.status, problem.message)
     thinking: list[Part] = [part for part in reply.parts if isinstance(part, Reasoning) and part.content]
-    if operation != "chat" or not thinking:
+    if prompt.operation != "chat" or not prompt.thinks or not thinking:
         return Reply([problem])
     return replace(reply, parts=[*thinking, Text(("",)), problem])
 
