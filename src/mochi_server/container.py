@@ -59,7 +59,7 @@ class Services:
             on_compacted=metrics.compactions.inc,
         )
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
-        tools_dir = settings.resolved(settings.tools_dir)
+        tools_dir = settings.code_directory("tools_dir")
         self.mcp = McpServers(tools_dir, reserved=[NAME])
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools, speeds)
@@ -70,7 +70,7 @@ class Services:
             on_refused=metrics.refused_calls.inc,
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
-        agents_dir, agent_chats_dir = map(settings.resolved, (settings.agents_dir, settings.agent_chats_dir))
+        agents_dir, agent_chats_dir = settings.code_directory("agents_dir"), settings.resolved(settings.agent_chats_dir)
         self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir))
         limits = ToolLoopLimits(
             rounds=settings.max_tool_iterations,

@@ -11,6 +11,7 @@ from mochi_server.cli.banner import StartupInfo
 from mochi_server.cli.banner import startup_banner as make_greeting
 from mochi_server.cli.init import scaffold
 from mochi_server.config import MochiServerSettings
+from mochi_server.util.samples import MARKER
 from mochi_stub import StubServer
 from tests.support.process import Command
 from tests.support.raw_ollama import RawOllama
@@ -43,6 +44,7 @@ def test_greeting_without_problems(tmp_path: Path, level: str) -> None:
 
 def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
+    (tmp_path / MARKER).touch()
     (tmp_path / "tools" / "__init__.py").write_text("from tools.nowhere import (\n")
     (tmp_path / "agents" / "half").mkdir(parents=True)
     (tmp_path / "chat_sessions").touch()
@@ -138,6 +140,7 @@ async def test_greeting_does_not_wait_for_slow_tools(
 @pytest.mark.slow
 def test_server_answers_while_tools_are_imported(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
+    (tmp_path / MARKER).touch()
     (tmp_path / "tools" / "__init__.py").write_text("import threading\nthreading.Event().wait()\n")
     with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path) as command:
         assert "  Tools    still importing in tools" in greeting(command)

@@ -94,12 +94,14 @@ def _directory_rows(
 ) -> Iterator[tuple[str, str]]:
     tools_dir, agents_dir = settings.resolved(settings.tools_dir), settings.resolved(settings.agents_dir)
     tools = "still importing" if catalogue is None else len(catalogue.tools)
-    yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools')}"
+    is_used = settings.code_directory("tools_dir") is not None
+    yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools', is_used)}"
     mcp = services.mcp.config
     if mcp.servers:
         yield "MCP", f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools lists their problems"
     usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
-    yield "Agents", f"{usable} in {agents_dir}{_hint(agents_dir, 'agents')}"
+    is_used = settings.code_directory("agents_dir") is not None
+    yield "Agents", f"{usable} in {agents_dir}{_hint(agents_dir, 'agents', is_used)}"
     for problem in (*(catalogue.problems if catalogue else ()), *mcp.problems):
         yield "Problem", f"{tools_dir / problem.name}: {problem.message}"
     for agent in (agents or {}).values():
@@ -107,8 +109,8 @@ def _directory_rows(
             yield "Problem", f"{agents_dir / agent.name}: {agent.error_message}"
 
 
-def _hint(directory: Path, sample: str) -> str:
-    """Return advice if the directory is missing or unreadable, otherwise an empty text."""
+def _hint(directory: Path, sample: str, is_used: bool) -> str:
+    """Return advice if the directory is missing, unreadable or not used, otherwise an empty text."""
     try:
         directory.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -117,7 +119,8 @@ def _hint(directory: Path, sample: str) -> str:
         return f", which does not exist{advice}"
     except OSError as error:
         return f": {error.strerror}"
-    return ""
+    command = f"mochi-server --data-dir {shlex.quote(str(directory.parent))}"
+    return "" if is_used else f", which is not used. To use it, start with `{command}`"
 
 
 def _count(number: int, noun: str) -> str:

@@ -136,9 +136,11 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
         if name in options:
             return _print_error(f"{_flag(name)} cannot be combined with test mode, which {reason}")
     import logging
+    from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from mochi_server.config import MochiServerSettings
+    from mochi_server.cli.init import scaffold
+    from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
     from mochi_stub import StubServer
 
     logging.getLogger("mochi_stub").setLevel(logging.WARNING)
@@ -149,6 +151,13 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
     ):
         values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
         values |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
+        settings = MochiServerSettings(**values)
+        missing: list[str] = [name for name in CODE_DIRECTORIES if settings.code_directory(name) is None]
+        if missing and not settings.resolved(settings.system_prompts_dir).is_dir():
+            missing.append("system_prompts_dir")
+        if missing:
+            scaffold(Path(sessions, "samples"))
+        values |= {name: f"{sessions}/samples/{name.removesuffix('_dir')}" for name in missing}
         return _serve(MochiServerSettings(**values), insecure=insecure, test_mode=True)
 
 
