@@ -130,13 +130,15 @@ class HttpConnection(asyncio.Protocol):
     def _check_host(self) -> None:
         """Reject a request without exactly one valid `Host` header. In HTTP/1.0, the header is optional."""
         hosts = [value for name, value in self.headers if name == b"host"]
-        if not hosts and self.parser.get_http_version() != "1.0" and self.parser.get_method() != b"CONNECT":
+        is_optional = self.parser.get_http_version() == "1.0" or self.parser.get_method() == b"CONNECT"
+        if not hosts and is_optional:
+            return
+        if not hosts:
             self.rejection += b": missing required Host header"
-            raise ValueError("missing Host")
-        if len(hosts) == 1 and not _HOST.fullmatch(hosts[0]):
+        elif len(hosts) == 1 and not _HOST.fullmatch(hosts[0]):
             self.rejection += b": malformed Host header"
-        if len(hosts) > 1 or self.rejection is not _BAD_REQUEST:
-            raise ValueError("invalid Host")
+        if len(hosts) != 1 or self.rejection != _BAD_REQUEST:
+            raise ValueError("invalid Host header")
 
     def _reject(self) -> None:
         self.transport.write(_REJECTION % (self.rejection, self.rejection))

@@ -10,7 +10,7 @@ from typing import Any
 from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import Operation, render
+from mochi_stub.prompt import Operation, Prompt, render
 from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.reply import Failure, Part, Reasoning, Reply, Text
 from mochi_stub.wire.ollama import errors
@@ -77,7 +77,7 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
             return errors.json_answer({**head, **_empty_content("", operation), **debug})
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
-        change = partial(_with_format_error, format_error, model, operation) if format_error else None
+        change = partial(_with_format_error, format_error, model, prompt) if format_error else None
         done = evaluate_prompt(stub, load, lease, prompt, change, truncate=truncate, context_tokens=context_tokens)
         prompt_duration = None if done.seconds is None else round(done.seconds * 1e9)
         encoder_class = ChatLines if operation == "chat" else GenerateLines
@@ -107,15 +107,15 @@ def _format_error(format_: Any) -> Failure | None:
     return Failure(f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object')
 
 
-def _with_format_error(problem: Failure, model: Model, operation: Operation, reply: Reply) -> Reply:
+def _with_format_error(problem: Failure, model: Model, prompt: Prompt, reply: Reply) -> Reply:
     """Return the reply to a request with an invalid format: in chats, the thinking before the error.
 
     Raises HttpError for a chat with a model whose habit is `native`, because Ollama does not start to stream.
     """
-    if operation == "chat" and model.habit == "native":
+    if prompt.operation == "chat" and model.habit == "native":
         raise HttpError(problem.status, problem.message)
     thinking: list[Part] = [part for part in reply.parts if isinstance(part, Reasoning) and part.content]
-    if operation != "chat" or not thinking:
+    if prompt.operation != "chat" or not prompt.thinks or not thinking:
         return Reply([problem])
     return replace(reply, parts=[*thinking, Text(("",)), problem])
 
