@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS, LogFormat
 from mochi_server.util.masking import MASK
 from mochi_server.util.net import full_url, server_url
+from mochi_server.util.samples import MARKER, sample_folders
 
 
 def _split(value: object) -> object:
@@ -28,6 +29,11 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Directory = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
 """A path as a string. ``Path`` objects are converted to strings."""
+
+
+CodeDirectory = Literal["tools_dir", "agents_dir"]
+CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")
+"""Settings of the directories from which the server imports code."""
 
 
 class MochiServerSettings(BaseSettings):
@@ -199,6 +205,18 @@ class MochiServerSettings(BaseSettings):
     def resolved(self, path: str) -> Path:
         """Return the path of a configured directory or file. Relative paths are below ``data_dir``."""
         return Path(self.data_dir, path)
+
+    def code_directory(self, name: CodeDirectory) -> Path | None:
+        """Return the directory of the tools or of the agents, or None if the server may not import from it.
+
+        The server imports only from a directory that a setting names, that `mochi-server init` has marked, or that
+        contains the samples of the package. It never imports the folder ``tools`` of an unrelated project.
+        """
+        path = self.resolved(getattr(self, name))
+        if self.model_fields_set & {name, "data_dir"}:
+            return path
+        is_marked = Path(self.data_dir, MARKER).is_file()
+        return path if is_marked or path.resolve() in sample_folders() else None
 
     @property
     def resolved_advertise_url(self) -> str:

@@ -13,22 +13,24 @@ from mochi_server.cli.server import listen, uvicorn_config
 from mochi_server.client import MochiClient
 from mochi_server.config import MochiServerSettings
 
-_DEFAULTS: dict[str, Any] = {"api_keys": (), "store_url": "", "workers": 1, "summarization_enabled": False}
+_DEFAULTS: dict[str, Any] = {"port": 0, "summarization_enabled": False}
 
 
 class ThreadedServer:
     """Server in a thread. Use it as a context manager.
 
     Args:
-        settings: Settings of the server by name. The server has no API keys and no background summaries unless
-            `settings` contains them. The default `port` is a free port.
+        settings: Settings of the server by name. Environment variables do not change the other settings. By default,
+            the server has a free port, and background summaries are disabled.
 
     Attributes:
         url: URL of the server.
     """
 
     def __init__(self, **settings: Any) -> None:
-        values = MochiServerSettings(**{**_DEFAULTS, "port": 0, **settings})
+        fields = MochiServerSettings.model_fields.items()
+        defaults = {name: field.get_default(call_default_factory=True) for name, field in fields}
+        values = MochiServerSettings(**{**defaults, **_DEFAULTS, **settings})
         self._listener = listen(values.host, values.port)
         host, port = self._listener.getsockname()[:2]
         self.url = f"http://{host}:{port}"

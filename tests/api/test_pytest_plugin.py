@@ -59,6 +59,15 @@ def test_server_uses_the_stub_of_the_test(mochi_server: ThreadedServer, mochi_st
         assert events.text == "Hi again."
 
 
+def test_environment_does_not_change_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mochi_stub: Any) -> None:
+    monkeypatch.setenv("MOCHI_SESSIONS_DIR", str(tmp_path / "mine"))
+    monkeypatch.setenv("MOCHI_API_KEYS", "secret")
+    with ThreadedServer(data_dir=str(tmp_path / "test"), ollama_host=mochi_stub.url) as server:
+        server.client.create_session("mochi")
+    assert not (tmp_path / "mine").exists()
+    assert (tmp_path / "test").exists()
+
+
 @pytest.mark.slow
 def test_fixture_works_in_another_project(tmp_path: Path) -> None:
     (tmp_path / "test_other_project.py").write_text(OTHER_PROJECT)

@@ -211,7 +211,7 @@ class Scheduler:
     def _settings(self, request: LoadRequest) -> LoadSettings:
         default, options = self.machine.context_length, request.options
         context = effective_context(request.model, options, default or DEFAULT_CONTEXT)
-        automatic = not options.get("num_ctx") and default is None
+        automatic = options.get("num_ctx") is None and default is None
         return LoadSettings(context, automatic, request.load_options)
 
     def _lease(self, request: LoadRequest, settings: LoadSettings, loaded: LoadedModel) -> Lease:
