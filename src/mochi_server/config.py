@@ -14,6 +14,7 @@ from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS, LogFormat
 from mochi_server.util.masking import MASK
 from mochi_server.util.nearest import nearest
 from mochi_server.util.net import full_url, server_url
+from mochi_server.util.samples import MARKER, sample_folders
 
 
 def _split(value: object) -> object:
@@ -34,6 +35,10 @@ Directory = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isi
 _PREFIX = "MOCHI_"
 _TOOL_SETTINGS = ("files_root",)
 """Names of the variables with this prefix that the sample tools read."""
+
+CodeDirectory = Literal["tools_dir", "agents_dir"]
+CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")
+"""Settings of the directories from which the server imports code."""
 
 
 class MochiServerSettings(BaseSettings):
@@ -207,6 +212,18 @@ class MochiServerSettings(BaseSettings):
     def resolved(self, path: str) -> Path:
         """Return the path of a configured directory or file. Relative paths are below ``data_dir``."""
         return Path(self.data_dir, path)
+
+    def code_directory(self, name: CodeDirectory) -> Path | None:
+        """Return the directory of the tools or of the agents, or None if the server may not import from it.
+
+        The server imports only from a directory that a setting names, that `mochi-server init` has marked, or that
+        contains the samples of the package. It never imports the folder ``tools`` of an unrelated project.
+        """
+        path = self.resolved(getattr(self, name))
+        if self.model_fields_set & {name, "data_dir"}:
+            return path
+        is_marked = Path(self.data_dir, MARKER).is_file()
+        return path if is_marked or path.resolve() in sample_folders() else None
 
     @property
     def resolved_advertise_url(self) -> str:

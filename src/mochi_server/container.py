@@ -26,6 +26,8 @@ from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
 from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.openai.completions import Completions, EphemeralConversations, TurnBackend
+from mochi_server.openai.embeddings import Embeddings
+from mochi_server.openai.responses_state import ResponseItems
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.import_export import ImportExportService
@@ -60,7 +62,7 @@ class Services:
             on_compacted=metrics.compactions.inc,
         )
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
-        tools_dir = settings.resolved(settings.tools_dir)
+        tools_dir = settings.code_directory("tools_dir")
         self.mcp = McpServers(tools_dir, reserved=[NAME])
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.execution = ToolExecutionService(
@@ -71,7 +73,7 @@ class Services:
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
         self.approvals = ApprovalService(self.confirmations, self.store)
-        agents_dir, agent_chats_dir = map(settings.resolved, (settings.agents_dir, settings.agent_chats_dir))
+        agents_dir, agent_chats_dir = settings.code_directory("agents_dir"), settings.resolved(settings.agent_chats_dir)
         self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir))
         selections = SelectionChecker(self.tools, self.agents)
         self.sessions = SessionService(self.store, client, windows, self.prompts, selections, speeds)
@@ -135,6 +137,8 @@ class Services:
             ephemeral=TurnBackend(ephemeral.sessions, self.ephemeral_runs, ephemeral.agent_chats, ephemeral_agents),
             on_not_started=ephemeral.turn_ended,
         )
+        self.embeddings = Embeddings(client, windows)
+        self.response_items = ResponseItems()
         self.transfers = ImportExportService(
             self.store, max_sessions=settings.max_import_sessions, shutdown=self.runs.shutdown
         )

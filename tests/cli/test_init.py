@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.cli.init import FOLDERS, scaffold
+from mochi_server.cli.init import scaffold
+from mochi_server.util.samples import FOLDERS
 from tests.faults.media import small_disk
 from tests.support.process import Command, run
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+from mochi_server.util.samples import MARKER
 from tests.support.instructions import instruct
 
 SAMPLES = Path(__file__).parents[2] / "agents"
@@ -46,12 +47,13 @@ SKILL = "---\ndescription: Helps.\n---\nYou are {name}.\n"
 
 
 def write_agent(data_dir: Path, name: str = "helper", **files: str | None) -> Path:
-    """Write the folder of an agent.
+    """Write the folder of an agent, and mark the data directory as `mochi-server init` does.
 
     `files` replace the default files by name without suffix; None omits a file.
     """
     directory = data_dir / "agents" / name
     directory.mkdir(parents=True, exist_ok=True)
+    (data_dir / MARKER).touch()
     usual = {"SKILL": SKILL.format(name=name), name: HELPER, "__init__": EXPORTS.format(name=name)}
     for file, text in (usual | files).items():
         path = directory / f"{file}.{'md' if file == 'SKILL' else 'py'}"

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mochi_server.util.samples import MARKER
+
 SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
 
 
@@ -15,9 +17,10 @@ def by_hand(data_dir: Path, *arguments: str, **env: str) -> dict[str, Any]:
 
 
 def write_mcp(data_dir: Path, **servers: Any) -> Path:
-    """Write `mcp.json` with these servers into the tools directory and return its path."""
+    """Write `mcp.json` with these servers into the tools directory, mark the data directory, and return the path."""
     directory = data_dir / "tools"
     directory.mkdir(exist_ok=True)
+    (data_dir / MARKER).touch()
     file = directory / "mcp.json"
     file.write_text(json.dumps({"mcpServers": servers}))
     return file

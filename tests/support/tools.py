@@ -3,11 +3,14 @@
 from pathlib import Path
 from textwrap import dedent
 
+from mochi_server.util.samples import MARKER
+
 SAMPLES = Path(__file__).parents[2] / "tools"
 
 
 def write_tools(data_dir: Path, source: str, **modules: str) -> Path:
-    """Write a tools directory with this `__init__.py` and these modules."""
+    """Write a tools directory with this `__init__.py` and these modules, and mark it as `mochi-server init` does."""
+    (data_dir / MARKER).touch()
     directory = data_dir / "tools"
     directory.mkdir(exist_ok=True)
     for name, text in {"__init__": source, **modules}.items():

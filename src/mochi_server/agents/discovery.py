@@ -20,8 +20,10 @@ logger = logging.getLogger(__name__)
 class AgentDiscoveryService:
     """Service that finds the agents of one directory and caches them."""
 
-    def __init__(self, agents_dir: str | Path, agent_chats_dir: str | Path | None = None) -> None:
-        self._directory = Path(agents_dir)
+    def __init__(self, agents_dir: str | Path | None, agent_chats_dir: str | Path | None = None) -> None:
+        """If ``agents_dir`` is None, there are no agents."""
+        self._is_empty = agents_dir is None
+        self._directory = Path(agents_dir or CHATS_FOLDER)
         self._chats = Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS_FOLDER
         self._agents: dict[str, AgentDefinition] | None = None
         self._lock = threading.Lock()
@@ -46,6 +48,8 @@ class AgentDiscoveryService:
 
     def names(self) -> list[str]:
         """Return the names of all agent folders, sorted."""
+        if self._is_empty:
+            return []
         try:
             folders = [path for path in self._directory.iterdir() if path.is_dir()]
         except OSError:
@@ -70,11 +74,20 @@ class AgentDiscoveryService:
 
     def refresh(self, agent: AgentDefinition) -> AgentDefinition:
         """Read the ``SKILL.md`` of ``agent`` again and return the updated agent. Raises ``AgentInvalid``."""
+        directory = self._directory / agent.name
         try:
-            skill = read_skill(self._directory / agent.name)
+            skill, modified = read_skill(directory), int((directory / SKILL_FILE).stat().st_mtime)
         except SkillError as error:
             raise AgentInvalid(agent.name, str(error)) from error
-        return replace(agent, description=skill.description, model=skill.model, system_prompt=skill.system_prompt)
+        except OSError as error:
+            raise AgentInvalid(agent.name, f"{SKILL_FILE} cannot be read: {error.strerror}") from error
+        return replace(
+            agent,
+            description=skill.description,
+            model=skill.model,
+            system_prompt=skill.system_prompt,
+            modified=modified,
+        )
 
     def _scan(self) -> dict[str, AgentDefinition]:
         return {name: self.find(name) for name in self.names()}

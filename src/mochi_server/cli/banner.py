@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.config import MochiServerSettings, environment_problems
+from mochi_server.config import MochiServerSettings, environment_problems, without_credentials
 from mochi_server.constants import API_PREFIX
 from mochi_server.container import Services
 from mochi_server.errors import MochiError
@@ -50,6 +50,9 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
     is_open = not keys and not is_loopback(start.settings.host)
     rows = [
         ("LLM" if start.test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
+        ("Sessions", _sessions_row(start.settings, test_mode=start.test_mode)),
+        ("Workers", str(start.settings.workers) if start.settings.workers > 1 else None),
+        ("Docs", f"{start.address}/docs"),
         *_directory_rows(start.settings, services, catalogue, agents),
         *(("Problem", problem) for problem in environment_problems(os.environ)),
         *(("Problem", problem) for problem in services.stores.problems),
@@ -57,7 +60,7 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
         ("API key", start.key and f"generated for this run: {start.key}"),
         ("Open", "any client that reaches this address can run every tool, without an API key" if is_open else None),
     ]
-    mode = " in test mode: a bundled LLM answers, and sessions are deleted at exit" if start.test_mode else ""
+    mode = " in test mode: a bundled LLM answers" if start.test_mode else ""
     model = models[0].name if isinstance(models, list) and models else "<model>"
     curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
     # Error texts of other servers may have several lines.
@@ -88,6 +91,12 @@ def _ollama_row(models: list[ModelInfo] | MochiError, url: str) -> str:
     return f"{url} with {_count(len(models), 'chat model')}"
 
 
+def _sessions_row(settings: MochiServerSettings, *, test_mode: bool) -> str:
+    if settings.store_url:
+        return f"in the database {without_credentials(settings.store_url)}"
+    return f"files in {settings.resolved_sessions_dir}" + (", deleted at exit" if test_mode else "")
+
+
 def _directory_rows(
     settings: MochiServerSettings,
     services: Services,
@@ -96,12 +105,14 @@ def _directory_rows(
 ) -> Iterator[tuple[str, str]]:
     tools_dir, agents_dir = settings.resolved(settings.tools_dir), settings.resolved(settings.agents_dir)
     tools = "still importing" if catalogue is None else len(catalogue.tools)
-    yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools')}"
+    is_used = settings.code_directory("tools_dir") is not None
+    yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools', is_used)}"
     mcp = services.mcp.config
     if mcp.servers:
         yield "MCP", f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools lists their problems"
     usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
-    yield "Agents", f"{usable} in {agents_dir}{_hint(agents_dir, 'agents')}"
+    is_used = settings.code_directory("agents_dir") is not None
+    yield "Agents", f"{usable} in {agents_dir}{_hint(agents_dir, 'agents', is_used)}"
     for problem in (*(catalogue.problems if catalogue else ()), *mcp.problems):
         yield "Problem", f"{tools_dir / problem.name}: {problem.message}"
     for agent in (agents or {}).values():
@@ -109,8 +120,8 @@ def _directory_rows(
             yield "Problem", f"{agents_dir / agent.name}: {agent.error_message}"
 
 
-def _hint(directory: Path, sample: str) -> str:
-    """Return advice if the directory is missing or unreadable, otherwise an empty text."""
+def _hint(directory: Path, sample: str, is_used: bool) -> str:
+    """Return advice if the directory is missing, unreadable or not used, otherwise an empty text."""
     try:
         directory.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -119,7 +130,8 @@ def _hint(directory: Path, sample: str) -> str:
         return f", which does not exist{advice}"
     except OSError as error:
         return f": {error.strerror}"
-    return ""
+    command = f"mochi-server --data-dir {shlex.quote(str(directory.parent))}"
+    return "" if is_used else f", which is not used. To use it, start with `{command}`"
 
 
 def _count(number: int, noun: str) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
+from mochi_server.util.samples import FOLDERS, MARKER, sample_folders
 
 _SUFFIXES = (".py", ".md")
-_PACKAGE = Path(__file__).parents[1]
+_MARKER_TEXT = "The presence of this file allows mochi-server to import the tools and agents beside it.\n"
 
 
 @dataclass
@@ -36,22 +36,20 @@ class Scaffold:
 
 
 def scaffold(directory: Path) -> Scaffold:
-    """Copy the sample files to ``directory``, which may not exist yet. Skip existing files. Raises ``OSError``."""
+    """Copy the sample files to ``directory``, which may not exist yet, and mark it. Skip existing files.
+
+    Raises ``OSError``.
+    """
     result = Scaffold(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    for source in samples():
+    for source in sample_folders():
         private = source.name == "chat_sessions"
         (directory / source.name).mkdir(mode=0o700 if private else 0o777, exist_ok=True)
         for file in sorted(_sample_files(source)):
             name = f"{source.name}/{file.relative_to(source).as_posix()}"
             (result.created if _copy_new(file, directory / name) else result.existing).append(name)
+    (directory / MARKER).write_text(_MARKER_TEXT, "utf-8")
     return result
-
-
-def samples() -> list[Path]:
-    """Return the sample folders: in the installed package, or at the root of a clone of the repository."""
-    root = next(root for root in (_PACKAGE / "samples", _PACKAGE.parents[1]) if (root / FOLDERS[0]).is_dir())
-    return [root / folder for folder in FOLDERS]
 
 
 def _sample_files(folder: Path) -> Iterator[Path]:

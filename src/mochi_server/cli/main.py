@@ -29,6 +29,17 @@ _FLAGS = {
 """Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
 
 
+_EPILOG = """\
+Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
+  MOCHI_API_KEYS         API keys, separated by commas; required on an address other than loopback
+  MOCHI_STORE_URL        postgresql://... stores the sessions in a database
+  MOCHI_TOOLS_DIR        directory of the tools; MOCHI_AGENTS_DIR is that of the agents
+  MOCHI_ALLOWED_ORIGINS  origins of web pages that may use the server
+
+The documentation begins at docs/index.md of the project. A running server shows its API at /docs.
+"""
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error message in one line, without the usage text, and exit with code 2."""
@@ -86,8 +97,9 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
 def _parser() -> _Parser:
     parser = _Parser(
         prog="mochi-server",
-        description="A headless chat backend for Ollama. Each setting has an environment variable MOCHI_<NAME>.",
-        epilog="Without a command, the server starts.",
+        description="A headless chat backend for Ollama. Without a command, the server starts.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)
@@ -150,9 +162,11 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
         if name in options:
             return _print_error(f"{_flag(name)} cannot be combined with test mode, which {reason}")
     import logging
+    from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from mochi_server.config import MochiServerSettings
+    from mochi_server.cli.init import scaffold
+    from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
     from mochi_stub import StubServer
 
     logging.getLogger("mochi_stub").setLevel(logging.WARNING)
@@ -163,6 +177,13 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
     ):
         values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
         values |= {"env": "test", "sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
+        settings = MochiServerSettings(**values)
+        missing: list[str] = [name for name in CODE_DIRECTORIES if settings.code_directory(name) is None]
+        if missing and not settings.resolved(settings.system_prompts_dir).is_dir():
+            missing.append("system_prompts_dir")
+        if missing:
+            scaffold(Path(sessions, "samples"))
+        values |= {name: f"{sessions}/samples/{name.removesuffix('_dir')}" for name in missing}
         return _serve(MochiServerSettings(**values), insecure=insecure, test_mode=True)
 
 

@@ -95,8 +95,10 @@ class _InvalidEntry(Exception):
     """``mcp.json`` or one of its entries is invalid."""
 
 
-def read_config(directory: Path) -> McpConfig:
-    """Read ``mcp.json`` in a tools directory. If the file is missing, the result is empty. Never raises."""
+def read_config(directory: Path | None) -> McpConfig:
+    """Read ``mcp.json`` in a tools directory. Without a directory or file, the result is empty. Never raises."""
+    if directory is None:
+        return McpConfig()
     servers: dict[str, ServerConfig] = {}
     problems = []
     try:

@@ -29,7 +29,8 @@ _MAX_NAME_LENGTH = 64
 class McpServers:
     """Manager of the MCP servers in ``mcp.json``. Tools of these servers cannot have a name in ``reserved``."""
 
-    def __init__(self, directory: Path, reserved: Iterable[str] = ()) -> None:
+    def __init__(self, directory: Path | None, reserved: Iterable[str] = ()) -> None:
+        """``directory`` contains ``mcp.json``. If it is None, there are no servers."""
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()
@@ -80,7 +81,9 @@ class McpServers:
     async def _start(self) -> None:
         self.config = config = await anyio.to_thread.run_sync(read_config, self._directory)
         self._is_open, old = True, self._servers
-        self._servers = {name: McpServer(name, server, self._directory) for name, server in config.servers.items()}
+        self._servers = {
+            name: McpServer(name, server, self._directory) for name, server in config.servers.items() if self._directory
+        }
         for problem in config.problems:
             logger.warning("MCP problem file=%s directory=%s: %s", problem.name, self._directory, problem.message)
         self._wait_until = asyncio.get_running_loop().time() + START_TIMEOUT_SECONDS

@@ -68,8 +68,9 @@ class ToolCatalogue:
 class ToolDiscoveryService:
     """Service that finds the tools of one directory and caches them."""
 
-    def __init__(self, tools_dir: str | Path) -> None:
-        self._directory = Path(tools_dir)
+    def __init__(self, tools_dir: str | Path | None) -> None:
+        """If ``tools_dir`` is None, there are no tools."""
+        self._directory = None if tools_dir is None else Path(tools_dir)
         self.cached: ToolCatalogue | None = None
         """Tools that the latest import of the directory found; None before the first import."""
         self._lock = threading.Lock()
@@ -89,7 +90,7 @@ class ToolDiscoveryService:
         return catalogue
 
     def _scan(self) -> ToolCatalogue:
-        catalogue = find_tools(self._directory)
+        catalogue = ToolCatalogue() if self._directory is None else find_tools(self._directory)
         for problem in catalogue.problems:
             logger.warning("Tool problem name=%s directory=%s: %s", problem.name, self._directory, problem.message)
         return catalogue
