@@ -32,13 +32,12 @@ Directory = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isi
 """A path as a string. ``Path`` objects are converted to strings."""
 
 
-_PREFIX = "MOCHI_"
-_TOOL_SETTINGS = ("files_root",)
-"""Names of the variables with this prefix that the sample tools read."""
-
 CodeDirectory = Literal["tools_dir", "agents_dir"]
 CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")
 """Settings of the directories from which the server imports code."""
+_PREFIX = "MOCHI_"
+_TOOL_SETTINGS = ("files_root",)
+"""Names of the variables with this prefix that the sample tools read."""
 
 
 class MochiServerSettings(BaseSettings):

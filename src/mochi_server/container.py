@@ -20,6 +20,7 @@ from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
+from mochi_server.frontends.runs import FrontendRuns
 from mochi_server.mcp.manager import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
@@ -115,6 +116,9 @@ class Services:
             on_ended=partial(record_turn, metrics),
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
+        self.frontends = FrontendRuns(
+            self.runs, self.sessions, self.confirmations, settings.tool_confirmation_timeout_seconds
+        )
         # These runs belong to conversations that are not stored.
         self.ephemeral = ephemeral = EphemeralConversations()
         toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, ephemeral.sessions)

@@ -24,6 +24,13 @@ OPEN_CORS = ((b"access-control-allow-origin", b"*"),)
 MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without content-length
 
 
+def log_request(record: JournalEntry) -> None:
+    """Log one line about a request and its response. The mode is for example `reasoning+text`."""
+    request, mode = record.request, record.fields.get("mode", "-")
+    line = "%s %s status=%d outcome=%s chunks=%d mode=%s"
+    logger.info(line, request.method, request.path, record.status, record.outcome, record.chunks, mode)
+
+
 @dataclass(frozen=True)
 class App:
     """Request handler of the stub. `replay` is called first. If it returns None, a route handles the request.
@@ -44,8 +51,7 @@ class App:
             result = (entries and entries.get()) or self._handle(request)
             await ExchangeHandler(writer, record, journal, self.speed, entries).send(result)
         finally:
-            line = "%s %s status=%d outcome=%s chunks=%d"
-            logger.info(line, request.method, request.path, record.status, record.outcome, record.chunks)
+            log_request(record)
 
     def _handle(self, request: Request) -> Result:
         try:
@@ -103,7 +109,7 @@ class ExchangeHandler:
 
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
-        fields = {"rule": reply.rule, "passed_over": reply.passed_over, **generation.noted}
+        fields = {"rule": reply.rule, "mode": reply.mode, "passed_over": reply.passed_over, **generation.noted}
         self.journal.update(self.record, **fields)
         if self.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.speed)

@@ -25,7 +25,7 @@ from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.recording.replay import replay
 from mochi_stub.replies.resolver import resolver
-from mochi_stub.reply import Reply
+from mochi_stub.reply import Scripted, as_reply
 
 loops: ModuleType
 try:
@@ -36,7 +36,7 @@ except ImportError:  # on Windows
 if TYPE_CHECKING:
     from mochi_stub.recording.recorder import Recorder
 
-Resolve = Callable[[Prompt], "Reply | str | None"]
+Resolve = Callable[[Prompt], "Scripted | None"]
 
 
 class StubServer:
@@ -188,27 +188,25 @@ class ScriptedStub(StubServer):
 
     def __init__(self) -> None:
         super().__init__(resolve=self._next, speed=0)
-        self._queue: deque[Reply | str | Resolve] = deque()
+        self._queue: deque[Scripted | Resolve] = deque()
 
     @property
     def requests(self) -> list[Exchange]:
         return self.exchanges()
 
-    def script(self, *replies: Reply | str | Resolve) -> None:
-        """Queue replies for the next requests. A reply is a text, a `Reply`, or a function that gets the prompt.
+    def script(self, *replies: Scripted | Resolve) -> None:
+        """Queue replies for the next requests. A reply is a text, a `ToolCall`, a `Reply`, or a function.
 
-        The function returns a text or a `Reply`, or None for the built-in reply. Raises TypeError for other values.
+        A function gets the prompt and returns a text, a `ToolCall`, a `Reply`, or None for the built-in reply. Raises
+        TypeError for other values.
         """
-        for reply in replies:
-            if not isinstance(reply, (Reply, str)) and not callable(reply):
-                raise TypeError(f"script() takes texts, replies and functions, not {reply!r}")
-        self._queue.extend(replies)
+        self._queue.extend([reply if callable(reply) else as_reply(reply) for reply in replies])
 
-    def _next(self, prompt: Prompt) -> Reply | str | None:
+    def _next(self, prompt: Prompt) -> Scripted | None:
         if not self._queue:
             return None
         scripted = self._queue.popleft()
-        return scripted if isinstance(scripted, (Reply, str)) else scripted(prompt)
+        return scripted(prompt) if callable(scripted) else scripted
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -348,7 +348,7 @@ def test_unknown_model_is_404_with_the_text_of_the_provider(stub: StubServer, wi
 )
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
 def test_invalid_body_is_400_in_the_form_of_the_provider(stub: StubServer, wire: str, data: bytes) -> None:
-    if wire == "completion" and b"model" in data:
+    if wire == "completion" and data.startswith(b"{") and data.endswith(b"}"):
         return  # an empty completion is valid
     answer = send_request(stub, "POST", PATHS[wire], data)
     assert answer.status == 400

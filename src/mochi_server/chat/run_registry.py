@@ -132,9 +132,11 @@ class RunRegistry:
         """Return a context manager that counts a subscriber of ``run`` while the ``with`` block runs.
 
         If no subscriber remains and the request has ``on_disconnect="cancel"``, the run is cancelled after
-        ``disconnect_grace`` seconds. A new subscriber within that time prevents the cancellation.
+        ``disconnect_grace`` seconds. A new subscriber within that time prevents the cancellation. A suspended run is
+        not cancelled, because its client will send a decision.
         """
         run.subscribers += 1
+        run.suspended = False
         if run.cancel_timer is not None:
             run.cancel_timer.cancel()
             run.cancel_timer = None
@@ -142,7 +144,8 @@ class RunRegistry:
             yield
         finally:
             run.subscribers -= 1
-            if run.subscribers == 0 and run.running and run.request.on_disconnect == "cancel":
+            cancels = run.request.on_disconnect == "cancel" and not run.suspended
+            if run.subscribers == 0 and run.running and cancels:
                 run.cancel_timer = asyncio.get_running_loop().call_later(
                     self._disconnect_grace, self._cancel_if_unsubscribed, run
                 )

@@ -92,6 +92,11 @@ class Model:
     def can(self, capability: str) -> bool:
         return capability in self.capabilities
 
+    @property
+    def shifts_context(self) -> bool:
+        """Whether the model shifts a full context. Models of the family `deepseek2` do so only on request."""
+        return self.family != "deepseek2"
+
     @cached_property
     def digest(self) -> str:
         """Digest of the manifest: 64 hexadecimal digits, by default derived from the model's name."""

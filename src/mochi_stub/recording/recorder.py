@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import yaml
 
-from mochi_stub.app import OPEN_CORS, ExchangeHandler
+from mochi_stub.app import OPEN_CORS, ExchangeHandler, log_request
 from mochi_stub.http.connection import Application, ResponseWriter
 from mochi_stub.http.http_result import Request
 from mochi_stub.journal import Journal, JournalEntry, masked_headers, masked_query, parsed_body
@@ -70,6 +70,7 @@ class Recorder:
             if request.path.startswith(STUB_ROUTES) or request.method == "OPTIONS":
                 return await stub_app(writer)
             record = journal.open(request)
+            journal.update(record, mode="recording")
             try:
                 await self._forward(writer, record, journal)
             except httpx.HTTPError as error:
@@ -82,6 +83,7 @@ class Recorder:
             finally:
                 if record.outcome == "running":
                     journal.close(record, "cancelled")
+                log_request(record)
 
         return recording
 
