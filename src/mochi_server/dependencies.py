@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from mochi_server.agents.registry import AgentRegistry
-from mochi_server.chat.approvals import ConfirmationBroker
+from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
@@ -73,6 +73,6 @@ ToolsDep = Annotated[ToolRegistry, Depends(_service("tools"))]
 AgentsDep = Annotated[AgentRegistry, Depends(_service("agents"))]
 AgentChatsDep = Annotated[SessionStore, Depends(_service("agent_chats"))]
 ExecutionDep = Annotated[ToolExecutionService, Depends(_service("execution"))]
-ConfirmationsDep = Annotated[ConfirmationBroker, Depends(_service("confirmations"))]
+ApprovalsDep = Annotated[ApprovalService, Depends(_service("approvals"))]
 SummariesDep = Annotated[SummarizationService, Depends(_service("summaries"))]
 CompareDep = Annotated[CompareService, Depends(_service("compare"))]

@@ -15,7 +15,7 @@ from mochi_server.chat.run import Run, RunState
 from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.errors import InternalError, MochiError, SessionTaken, ShuttingDown
-from mochi_server.events import Done, TurnError
+from mochi_server.events import Done, Stopped, TurnError
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
 from mochi_server.util.fair_scheduler import FairScheduler
@@ -184,7 +184,7 @@ class RunRegistry:
         try:
             try:
                 run.begin()
-                running = self._engine.run(turn, run.publish, lambda: run.stopped)
+                running = self._engine.run(turn, run.publish, lambda: run.stopped, lambda: run.abort_error is not None)
                 del turn  # so that the engine can free the bytes of its images
                 result = await running
             finally:
@@ -210,6 +210,8 @@ class RunRegistry:
         # The session lock is released before `done`, because a client may start its next turn on `done`.
         run.state = state
         self._on_ended(run)
+        if state == "stopped" and run.failure is None:
+            run.publish([Stopped(run.result.partial_id)])
         run.publish([Done(run.session_id)])
         if not self.shutdown.is_set():
             self._observer.turn_ended(run.session_id)
