@@ -79,7 +79,8 @@ class FrontendEncoder(ABC):
             events.AgentToolResult.type: self._on_result,
             events.AgentComplete.type: self._on_agent_complete,
             events.MessageComplete.type: self._on_message_complete,
-            events.TurnError.type: lambda _, __: (),  # the stream ends with the error
+            events.TurnError.type: lambda _, __: (),  # the end of the stream contains it
+            events.Stopped.type: lambda _, __: (),
             events.Done.type: lambda _, __: (),
         }
 
