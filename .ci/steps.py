@@ -27,6 +27,9 @@ PYTEST = "uv run pytest -q"
 IGNORED = "--ignore tests/benchmarks --ignore tests/soak --ignore tests/browser --ignore tests/docs/test_site.py"
 """Second-tier tests with a step of their own."""
 
+FRAMEWORKS = "-W ignore -p no:benchmark -p no:codspeed -p no:recording -p no:socket -p no:syrupy"
+"""Options of the framework tests: the pytest plugins that LangChain's tests install are not loaded."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -81,6 +84,11 @@ SIDE_BY_SIDE = [
         f"env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-3.10 uv run --locked --quiet --python {OLDEST} "
         "pytest -q -n 0 tests/unit tests/sessions tests/stub",
         (OLDEST,),
+    ),
+    Step(
+        "client frameworks",
+        "env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-frameworks uv run --locked --quiet --no-dev --group frameworks "
+        f"pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks",
     ),
     Step("types", "uv run mypy --strict"),
     Step("format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"),

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.config import MochiServerSettings, environment_problems, without_credentials
-from mochi_server.constants import API_PREFIX
+from mochi_server.constants import API_PREFIX, DEMO_MODEL
 from mochi_server.container import Services
 from mochi_server.errors import MochiError
 from mochi_server.mcp.config import FILE
@@ -61,7 +61,7 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
         ("Open", "any client that reaches this address can run every tool, without an API key" if is_open else None),
     ]
     mode = " in test mode: a bundled LLM answers" if start.test_mode else ""
-    model = models[0].name if isinstance(models, list) and models else "<model>"
+    model = DEMO_MODEL if start.test_mode else models[0].name if isinstance(models, list) and models else "<model>"
     curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
     # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]

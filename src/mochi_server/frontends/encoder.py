@@ -79,7 +79,8 @@ class FrontendEncoder(ABC):
             events.AgentToolResult.type: self._on_result,
             events.AgentComplete.type: self._on_agent_complete,
             events.MessageComplete.type: self._on_message_complete,
-            events.TurnError.type: lambda _, __: (),  # the end of the stream contains it
+            # The end of the stream contains these.
+            events.TurnError.type: lambda _, __: (),
             events.Stopped.type: lambda _, __: (),
             events.Done.type: lambda _, __: (),
         }
@@ -176,6 +177,8 @@ class FrontendEncoder(ABC):
         return "-".join(filter(None, (self.run.run_id, agent, str(payload["call_index"]))))
 
     def _begin_call(self, call_id: str, name: str, arguments: Payload) -> Iterator[bytes]:
+        if call_id in self._open_calls:  # an approved call of an agent starts
+            return
         yield from self._end_text()
         yield from self._begin_step()
         self._open_calls[call_id] = None
