@@ -16,7 +16,7 @@ ORDER = [
     {"routers", "cluster"},
     {"web", "dependencies"},
     {"container"},
-    {"models", "openai"},
+    {"models", "openai", "frontends"},
     {"agents", "mcp", "telemetry"},
     {"chat"},
     {"services"},
