@@ -65,7 +65,7 @@ CHROMIUM = (
 PREPARE = [
     Step("environment", "uv sync --locked --group docs --group browser --quiet"),
     Step("chromium", CHROMIUM, needs=("apt-get",)),
-    Step("node packages", f"for d in tests/stub/js tests/contract/ts tests/mcp/js; do (cd $d && {NPM_CI}); done", NODE),
+    Step("node packages", f"for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js; do (cd $d && {NPM_CI}); done", NODE),
 ]
 """What the other steps need. The first must end before the others begin."""
 

@@ -22,6 +22,7 @@ from mochi_server.util.net import is_loopback
 from mochi_server.web.access_control import LOCAL_ORIGINS, host_check, key_check, origin_check
 from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs
 from mochi_server.web.exception_handlers import add_handlers, any_error
+from mochi_server.web.head_requests import HeadMiddleware
 from mochi_server.web.request_limits import BodyLimitMiddleware, CheckMiddleware, head_check, json_check
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 
@@ -70,6 +71,7 @@ def create_app(
         from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
 
         middleware = [Middleware(ClusterMiddleware, guards=middleware, peers=lambda: app.state.services.stores.peers)]
+    middleware.insert(0, Middleware(HeadMiddleware))
     app: FastAPI = _App(
         title="mochi-server",
         version=__version__,
@@ -128,7 +130,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_origin_regex=LOCAL_ORIGINS,
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["*"],
-            expose_headers=[HEADER, TOTAL_HEADER],
+            expose_headers=[HEADER, TOTAL_HEADER, "Retry-After"],
         ),
         Middleware(CheckMiddleware, check=keys),
         Middleware(CheckMiddleware, check=json_check),

@@ -26,6 +26,8 @@ from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
 from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.openai.completions import Completions, EphemeralConversations, TurnBackend
+from mochi_server.openai.embeddings import Embeddings
+from mochi_server.openai.responses_state import ResponseItems
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.import_export import ImportExportService
@@ -132,6 +134,8 @@ class Services:
             ephemeral=TurnBackend(ephemeral.sessions, self.ephemeral_runs, ephemeral.agent_chats, ephemeral_agents),
             on_not_started=ephemeral.turn_ended,
         )
+        self.embeddings = Embeddings(client, windows)
+        self.response_items = ResponseItems()
         self.transfers = ImportExportService(
             self.store, max_sessions=settings.max_import_sessions, shutdown=self.runs.shutdown
         )

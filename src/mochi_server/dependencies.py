@@ -13,6 +13,8 @@ from mochi_server.container import Services
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.client import OllamaClient
 from mochi_server.openai.completions import Completions
+from mochi_server.openai.embeddings import Embeddings
+from mochi_server.openai.responses_state import ResponseItems
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.sessions import SessionService
@@ -62,6 +64,8 @@ SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
 TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]
 PromptsDep = Annotated[SystemPromptService, Depends(_service("prompts"))]
 CompletionsDep = Annotated[Completions, Depends(_service("completions"))]
+EmbeddingsDep = Annotated[Embeddings, Depends(_service("embeddings"))]
+ResponseItemsDep = Annotated[ResponseItems, Depends(_service("response_items"))]
 RunsDep = Annotated[RunRegistry, Depends(_service("runs"))]
 ToolsDep = Annotated[ToolRegistry, Depends(_service("tools"))]
 AgentsDep = Annotated[AgentRegistry, Depends(_service("agents"))]

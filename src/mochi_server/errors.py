@@ -20,6 +20,11 @@ class MochiError(Exception):
         self.message = message
         self.details = details
 
+    @property
+    def retry_after(self) -> int | None:
+        """Time in seconds after which the client can repeat the request, or None if it is unknown."""
+        return self.details.get("retry_after")
+
     def body(self) -> bytes:
         """Return the response body as JSON."""
         envelope = {"error": {"code": self.code, "message": self.message, "details": self.details}}
@@ -129,6 +134,18 @@ class OllamaError(MochiError):
     """Ollama returned an error. ``message`` is Ollama's error text and ``upstream_status`` its HTTP status, if any."""
 
     code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
+    upstream_text: str = ""
+    """Error text as Ollama sent it. No response contains it, because it may be internal text of a model runner."""
+
+
+class OllamaBusy(OllamaError):
+    """Ollama refused a request because it has too many. ``upstream_status`` is 429 or 503."""
+
+    code, status, cause = "OLLAMA_BUSY", 503, "Ollama has too many requests."
+
+    def __init__(self, reason: str, upstream_status: int = 503, retry_after: int = 2) -> None:
+        text = f"Ollama is busy: {reason.rstrip('.')}. Send the request again in {retry_after} seconds."
+        super().__init__(text, upstream_status=upstream_status, retry_after=retry_after)
 
 
 class ToolNotFound(MochiError):
@@ -136,6 +153,15 @@ class ToolNotFound(MochiError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no tool named {name!r}. GET /api/v1/tools lists the tools.", tool_name=name)
+
+
+class ToolNotCalled(MochiError):
+    code, status, cause = "TOOL_NOT_CALLED", 502, "The model called no tool, although the request requires a call."
+
+    def __init__(self, model: str, *, is_cut: bool = False) -> None:
+        hint = "Raise the token limit of the answer." if is_cut else 'Use another model, or `tool_choice: "auto"`.'
+        text = f"Model {model!r} called no tool, although `tool_choice` requires a call. {hint}"
+        super().__init__(text, model=model)
 
 
 class ToolExecutionFailed(MochiError):
@@ -336,3 +362,9 @@ class InternalError(MochiError):
 
     def __init__(self) -> None:
         super().__init__("An unexpected error occurred in the server. See its log.")
+
+
+def all_errors() -> list[type[MochiError]]:
+    """Return the error classes with a code of their own, in the order of this module."""
+    classes = [value for value in globals().values() if isinstance(value, type) and issubclass(value, MochiError)]
+    return [error for error in classes if "code" in vars(error)]

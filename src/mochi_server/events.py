@@ -27,6 +27,14 @@ class ThinkingDelta:
     type: ClassVar[str] = "thinking_delta"
 
 
+@dataclass
+class TokenLogprobs:
+    """Log probabilities of the tokens of the next ``content_delta``, if a request to ``/v1`` sets ``logprobs``."""
+
+    logprobs: list[dict[str, Any]]
+    type: ClassVar[str] = "logprobs"
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
     """A tool call that needs no approval starts."""
@@ -215,17 +223,21 @@ class TurnWarning:
 
 @dataclass(frozen=True, slots=True)
 class TurnError:
-    """The turn failed. The answer up to this point is stored. ``done`` still follows."""
+    """The turn failed. The answer up to this point is stored. ``done`` still follows.
+
+    ``retry_after`` is the time in seconds after which the client can repeat the request, if Ollama is busy.
+    """
 
     code: str
     message: str
     details: dict[str, Any] = field(default_factory=dict)
+    retry_after: int | None = None
     type: ClassVar[str] = "error"
 
     @classmethod
     def of(cls, error: MochiError) -> "TurnError":
         """Return the event for an error that ended a turn."""
-        return cls(error.code, error.message, error.details)
+        return cls(error.code, error.message, error.details, error.retry_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +248,7 @@ class Done:
     type: ClassVar[str] = "done"
 
 
-_TextEvent = ContentDelta | ThinkingDelta
+_TextEvent = ContentDelta | ThinkingDelta | TokenLogprobs
 _ToolEvent = ToolCalled | ToolConfirmationRequired | ToolResult | ToolContinuationStart
 _AgentEvent = AgentStart | AgentPlanning | AgentExecution | AgentToolCalled | AgentToolResult | AgentComplete
 _TurnEvent = MessageComplete | Status | Snapshot | ContextCompacted | TurnWarning | TurnError | Done

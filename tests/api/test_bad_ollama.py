@@ -1,5 +1,6 @@
 """Ollama that is down or misbehaves: the specified error, no lost messages, and a working next turn."""
 
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from tests.support.api import error_of, text_of
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.server import RunningServer
 
+INTERNAL = re.compile(r"[{}<>]|\w+Error\b|aiohttp|payload|map\[|llama-server", re.IGNORECASE)
+"""Text of an HTTP library or of a model runner. Error messages do not contain it."""
 PIECES = [f"piece {n} " for n in range(10)]
 
 
@@ -38,6 +41,18 @@ MISBEHAVIOURS = {
     "ends after its head": (sends(stream_head()), "", "ended before it was done"),
     "ends in mid-line": (sends(stream_head(), line("Hi "), line("there")[:20]), "Hi ", "not JSON"),
     "ends without done": (sends(stream_head(), line("Hi "), line("there")), "Hi there", "before it was done"),
+    "sends an error of its model runner": (
+        sends(stream_head(), line("Hi"), b'{"error":"llama-server chat error: map[code:500 message:kaput]"}\n'),
+        "Hi",
+        "kaput",
+    ),
+    "answers 400 with JSON of its model runner": (
+        sends(
+            whole(b'{"error":"{\\"error\\":{\\"code\\":400,\\"message\\":\\"bad image\\"}}"}', status="400 Bad Request")
+        ),
+        "",
+        "bad image",
+    ),
     "sends a number for a line": (sends(stream_head(), line("Hi"), b"42\n"), "Hi", "not JSON"),
     "sends an error object": (sends(stream_head(), line("Hi"), b'{"error":{"message":"odd"}}\n'), "Hi", "odd"),
     "sends tool calls that are none": (
@@ -88,6 +103,7 @@ def test_stream_ends_with_error_and_keeps_partial_text(
     assert [event.type for event in events[-2:]] == ["error", "done"]
     assert events[-2].data["code"] == "OLLAMA_ERROR"
     assert reason in events[-2].data["message"]
+    assert not INTERNAL.search(events[-2].data["message"])
     assert text_of(events) == said
     stored = [(m["role"], m["content"], m.get("interrupted")) for m in api.messages(session_id)]
     assert stored == [("user", "Hello!", None)] + ([("assistant", said, True)] if said else [])
@@ -105,6 +121,7 @@ def test_collected_turn_gets_502(
 
     assert error_of(response) == (502, "OLLAMA_ERROR")
     assert reason in response.json()["error"]["message"]
+    assert not INTERNAL.search(response.json()["error"]["message"])
     assert len(api.messages(session_id)) == (2 if said else 1)
 
 

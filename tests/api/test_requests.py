@@ -23,8 +23,8 @@ def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: Run
     assert error_of(httpx.get(server.url + "/nothing")) == (404, "NOT_FOUND")
     response = api.http.put("/sessions")
     assert error_of(response) == (405, "METHOD_NOT_ALLOWED")
-    assert response.headers["allow"] == "GET, POST"
-    assert api.http.post("/sessions/0123456789").headers["allow"] == "DELETE, GET, PATCH"
+    assert response.headers["allow"] == "GET, HEAD, POST"
+    assert api.http.post("/sessions/0123456789").headers["allow"] == "DELETE, GET, HEAD, PATCH"
 
 
 @pytest.mark.parametrize(

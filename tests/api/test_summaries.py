@@ -343,6 +343,27 @@ def test_failed_summary_does_not_affect_chat(tmp_path: Path) -> None:
         assert len(api.messages(session_id)) == 6
 
 
+def test_busy_ollama_does_not_end_background_summaries(tmp_path: Path) -> None:
+    busy = True
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        if prompt.format is None:
+            return Reply.of("Fine.")
+        return Reply([Failure("busy", 503)]) if busy else Reply.of('{"summary": "Done.", "topics": []}')
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
+        assert summaries(stub, 2, outcome="failed")
+        busy = False
+        api.send_message(session_id, "Hello again!")
+        assert summary_of(api, session_id)["summary"] == "Done."
+
+
 def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub: StubServer) -> None:
     settings: dict[str, Any] = {"summary_unsupported_models": "mochi", "summarization_interval_seconds": 0.01}
     with RunningServer(tmp_path, stub.url, **settings) as server:

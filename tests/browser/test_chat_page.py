@@ -8,6 +8,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed: 
 
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
+from mochi_stub import StubServer
 from tests.browser.scene import WHY, Scene
 from tests.support.instructions import instruct, words
 from tests.support.process import Command
@@ -220,3 +221,17 @@ def test_unreachable_server_is_reported(context: BrowserContext, origin: str) ->
     page.goto(f"{origin}/chat.html?server=http://127.0.0.1:9")
     expect(page.get_by_role("status")).to_have_text("No server at http://127.0.0.1:9.")
     page.close()
+
+
+def test_key_field_is_sent_with_each_request(
+    context: BrowserContext, origin: str, stub: StubServer, tmp_path: Path
+) -> None:
+    with RunningServer(tmp_path, stub.url, api_keys=("the-key",)) as server:
+        page = context.new_page()
+        sent: list[str | None] = []
+        page.on("request", lambda request: sent.append(request.headers.get("authorization")))
+        page.goto(f"{origin}/chat.html?server={server.url}")
+        page.get_by_label("API key").fill("the-key")
+        page.get_by_role("button", name="Connect").click()
+        expect(page.locator("#model option")).to_have_count(3)
+    assert set(sent) - {None} == {"Bearer the-key"}

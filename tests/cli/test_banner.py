@@ -35,11 +35,16 @@ def test_greeting_without_problems(tmp_path: Path, level: str) -> None:
         ) as command,
     ):
         said = greeting(command)
-    assert [line.split()[0] for line in said if line] == ["mochi-server", "Ollama", "Tools", "Agents", "Create", "curl"]
+    assert [line.split()[0] for line in said if line] == [
+        *["mochi-server", "Ollama", "Sessions", "Docs", "Tools", "Agents"],
+        *["Create", "curl"],
+    ]
     assert said[0].startswith("mochi-server is at http://127.0.0.1:")
     assert said[1].startswith(f"  Ollama   {stub.url} with ")
     assert said[1].endswith(" chat models")
-    assert said[2:4] == ["  Tools    11 in tools", "  Agents   2 in agents"]
+    assert said[2] == "  Sessions files in chat_sessions"
+    assert said[3].endswith("/docs")
+    assert said[4:6] == ["  Tools    11 in tools", "  Agents   2 in agents"]
 
 
 def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
@@ -52,9 +57,10 @@ def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
     with Command("mochi_server", *arguments, cwd=tmp_path) as command:
         said = greeting(command)
         assert command.end() == 0
-    assert said[1:-4] == [
+    assert [line for line in said[1:-4] if not line.startswith("  Docs")] == [
         "  Ollama   Cannot reach Ollama at http://127.0.0.1:9: Connection refused. "
         "Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+        "  Sessions files in chat_sessions",
         "  Tools    0 in tools",
         "  Agents   0 in agents",
         "  Problem  tools/__init__.py: SyntaxError: '(' was never closed (line 1)",
@@ -71,7 +77,7 @@ def test_unreachable_ollama_is_one_log_line(tmp_path: Path) -> None:
     logged = [line for line in command.output if "WARNING" in line]
     assert len(logged) == 1
     assert "Cannot reach Ollama at http://127.0.0.1:9" in logged[0]
-    assert said[2] == "  Tools    0 in tools, which does not exist. `mochi-server init` creates it with samples"
+    assert "  Tools    0 in tools, which does not exist. `mochi-server init` creates it with samples" in said
 
 
 def test_greeting_reports_missing_models_and_second_process(tmp_path: Path) -> None:
@@ -98,7 +104,8 @@ def test_greeting_reports_another_server_in_place_of_ollama(tmp_path: Path) -> N
 def test_greeting_names_test_mode_and_open_address(tmp_path: Path) -> None:
     with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path) as command:
         said = greeting(command)
-    assert said[0].endswith("in test mode: a bundled LLM answers, and sessions are deleted at exit")
+    assert said[0].endswith("in test mode: a bundled LLM answers")
+    assert said[2].endswith("deleted at exit")
     assert said[1].startswith("  LLM ")
     open_address = ["--host", "0.0.0.0", "--port", "0", "--insecure", "--test-mode"]  # noqa: S104 - under test
     with Command("mochi_server", *open_address, cwd=tmp_path) as command:
@@ -152,7 +159,7 @@ def test_unreadable_directory_does_not_stop_startup(tmp_path: Path) -> None:
     with Command("mochi_server", "--test-mode", "--port", "0", "--data-dir", "d" * 300, cwd=tmp_path) as command:
         said = greeting(command)
         assert command.end() == 0
-    assert said[2].endswith("/tools: File name too long")
-    assert said[3].endswith("/agents: File name too long")
-    assert said[4].endswith("/tools/__init__.py: it cannot be read: File name too long")
+    assert said[4].endswith("/tools: File name too long")
+    assert said[5].endswith("/agents: File name too long")
+    assert said[6].endswith("/tools/__init__.py: it cannot be read: File name too long")
     assert "Traceback" not in "".join(command.output)

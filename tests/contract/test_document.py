@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import orjson
 import pytest
 
-from mochi_server.errors import MochiError
+from mochi_server.errors import all_errors
 from mochi_server.events import ChatEvent
 from mochi_server.services.compare import CompareEvent
 from mochi_server.sessions.types import Message
@@ -137,7 +137,7 @@ def test_tags_are_in_order_and_used(document: Document) -> None:
 
 
 def test_every_error_has_an_example() -> None:
-    errors = MochiError.__subclasses__()
+    errors = all_errors()
     bodies = [orjson.loads(sample(error).body()) for error in errors]
     assert [body["error"]["code"] for body in bodies] == [error.code for error in errors]
 

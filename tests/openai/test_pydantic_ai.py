@@ -27,29 +27,31 @@ def resolve(prompt: Prompt) -> Reply:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_five_turns_with_tools(tmp_path: Path, stream: bool) -> None:
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_five_turns_with_tools(tmp_path: Path, api: str, stream: bool) -> None:
     from openai import AsyncOpenAI
 
     with StubServer(resolve=resolve, speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session = api.create_session("mochi")["session_id"]
+        mochi = server.api()
+        session = mochi.create_session("mochi")["session_id"]
         client = AsyncOpenAI(
             base_url=f"{server.url}/v1", api_key="any", max_retries=0, default_headers={"X-Mochi-Session": session}
         )
         async with client:
-            outputs = await five_turns(client, stream=stream)
-        messages = api.messages(session)
+            outputs = await five_turns(client, api, stream=stream)
+        messages = mochi.messages(session)
     assert outputs == [f"I have seen {turn}." for turn in range(5)]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"] * 5
     assert [message["content"] for message in messages[3::4]] == outputs
 
 
-async def five_turns(client: AsyncOpenAI, *, stream: bool) -> list[str]:
+async def five_turns(client: AsyncOpenAI, api: str, *, stream: bool) -> list[str]:
     from pydantic_ai import Agent
-    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    agent = Agent(OpenAIChatModel("mochi", provider=OpenAIProvider(openai_client=client)), instructions="Be brief.")
+    model = OpenAIChatModel if api == "chat" else OpenAIResponsesModel
+    agent = Agent(model("mochi", provider=OpenAIProvider(openai_client=client)), instructions="Be brief.")
 
     @agent.tool_plain
     def look(at: int) -> str:

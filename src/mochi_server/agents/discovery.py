@@ -74,11 +74,20 @@ class AgentDiscoveryService:
 
     def refresh(self, agent: AgentDefinition) -> AgentDefinition:
         """Read the ``SKILL.md`` of ``agent`` again and return the updated agent. Raises ``AgentInvalid``."""
+        directory = self._directory / agent.name
         try:
-            skill = read_skill(self._directory / agent.name)
+            skill, modified = read_skill(directory), int((directory / SKILL_FILE).stat().st_mtime)
         except SkillError as error:
             raise AgentInvalid(agent.name, str(error)) from error
-        return replace(agent, description=skill.description, model=skill.model, system_prompt=skill.system_prompt)
+        except OSError as error:
+            raise AgentInvalid(agent.name, f"{SKILL_FILE} cannot be read: {error.strerror}") from error
+        return replace(
+            agent,
+            description=skill.description,
+            model=skill.model,
+            system_prompt=skill.system_prompt,
+            modified=modified,
+        )
 
     def _scan(self) -> dict[str, AgentDefinition]:
         return {name: self.find(name) for name in self.names()}

@@ -10,6 +10,7 @@ import anyio
 
 from mochi_server import errors
 from mochi_server.chat.flush_schedule import FlushSchedule
+from mochi_server.chat.forced_call import ForcedCallLoop
 from mochi_server.chat.idempotency import resolve_idempotent
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.prompt_messages import last_user_index
@@ -121,7 +122,9 @@ class ChatEngine:
             publish(warnings)
         if turn.request.images:
             await writer.wait_until_stored()  # the prompt is built from the stored images
-        await ToolLoop(model, writer, turn.toolbox, self.limits, publish).run()
+        loop = ForcedCallLoop if turn.request.must_call else ToolLoop
+        parallel_calls = turn.request.parallel_calls
+        await loop(model, writer, turn.toolbox, self.limits, publish, parallel_calls=parallel_calls).run()
         await model.window.save(self.store)
         publish([_result(writer, model).completed()])
 

@@ -68,6 +68,8 @@ class ModelCall:
         self._session_id = session.session_id
         self._history = history
         self._think = generation.think if generation.think is not None else defaults.think
+        self._default_think = None if generation.thinks_by_default else False
+        self._logprobs = generation.logprobs
         options = {**(defaults.options or {}), **(generation.options or {})}
         # Imported sessions may have options that would reload the model.
         self._options = {name: value for name, value in options.items() if name not in RELOADING_OPTIONS}
@@ -96,11 +98,19 @@ class ModelCall:
         ]
 
     async def send(
-        self, history: History, tools: list[dict[str, Any]], turn_start: int, on_lines: OnLines, *, answer_id: str
+        self,
+        history: History,
+        tools: list[dict[str, Any]],
+        turn_start: int,
+        on_lines: OnLines,
+        *,
+        answer_id: str,
+        format: dict[str, Any] | None = None,
     ) -> None:
         """Send a history to the model and pass the lines of its answer to ``on_lines``.
 
         ``turn_start`` is the index of the user message to answer. ``answer_id`` is the message ID of the new answer.
+        ``format`` is a JSON schema that overrides the format of the turn.
 
         Raises:
             ContextOverflow: The prompt is too long even after the server has shortened it.
@@ -117,7 +127,7 @@ class ModelCall:
             self.window.record_trim(history, prompt.trim_limit)
             self._publish_compaction(prompt)
             try:
-                return await self._attempt(prompt, tools, on_lines, answer_id)
+                return await self._attempt(prompt, tools, on_lines, answer_id, format)
             except _PromptRefused as refusal:
                 must_shorten = not self.window.adapt(refusal.error, prompt.size_with(tools))
         raise ContextOverflow(self.window.size, self.window.estimate(prompt.size_with(tools)))
@@ -141,7 +151,14 @@ class ModelCall:
         self._on_compacted()
         return self._checkpoint
 
-    async def _attempt(self, prompt: Prompt, tools: list[dict[str, Any]], on_lines: OnLines, answer_id: str) -> None:
+    async def _attempt(
+        self,
+        prompt: Prompt,
+        tools: list[dict[str, Any]],
+        on_lines: OnLines,
+        answer_id: str,
+        format: dict[str, Any] | None,
+    ) -> None:
         """Send a prompt once. Raise ``_PromptRefused`` if Ollama refuses it and another attempt may succeed."""
         size = prompt.size_with(tools)
         limit = self.window.answer_limit(size, self._options.get("num_predict"))
@@ -154,11 +171,12 @@ class ModelCall:
             self.name,
             messages,
             tools=tools,
-            think=(self._think or False) if self._model.can("thinking") else None,
+            think=self._think_value(),
             context_window=self.window.size,
             options=self._options | ({} if limit is None else {"num_predict": limit}),
-            format=self._format,
+            format=self._format if format is None else format,
             keep_alive=self._keep_alive,
+            logprobs=self._logprobs,
         )
         tokens = 0
         with (
@@ -184,6 +202,11 @@ class ModelCall:
                     raise
                 raise _PromptRefused(error) from error
         self._client.slots.record(Exchange(self._session_id, payload, prompt.history, answer_id, tokens), number)
+
+    def _think_value(self) -> bool | str | None:
+        if not self._model.can("thinking"):
+            return None
+        return self._default_think if self._think is None else self._think
 
     async def _state_of(self, request: TrackedRequest) -> str:
         """Return the status of a waiting request: ``queued``, ``loading_model`` or ``processing_prompt``.

@@ -7,7 +7,7 @@ import orjson
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import OllamaError
-from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
+from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta, TokenLogprobs
 from mochi_server.ollama.transport import Line
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall
@@ -47,6 +47,21 @@ class ResponseBuilder:
     def has_text(self) -> bool:
         return bool(self._content.tell() or self._thinking.tell())
 
+    @property
+    def content(self) -> str:
+        return self._content.getvalue()
+
+    @property
+    def done_reason(self) -> object:
+        return self._last.get("done_reason")
+
+    def replace_text_by_call(self, function: dict[str, Any]) -> None:
+        """Replace the text and the calls of the answer by a call. ``function`` has its name and its arguments."""
+        self._content = StringIO()
+        self.tool_calls.clear()
+        self._defects.clear()
+        self._add_call({"function": function}, 0)
+
     def feed(self, lines: list[Line]) -> None:
         """Add response lines from Ollama, and publish one event for each piece of text.
 
@@ -58,6 +73,8 @@ class ResponseBuilder:
             for line in lines:
                 message = line.get("message")
                 if type(message) is dict:
+                    if isinstance(logprobs := line.get("logprobs"), list) and not message.get("thinking"):
+                        events.append(TokenLogprobs(logprobs))
                     self._add_message(message, events)
         finally:
             if events:

@@ -38,6 +38,13 @@ class RunCache:
         runs = self._runs.get(session_id)
         return None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
 
+    def with_key(self, session_id: str, key: str) -> Run | None:
+        return self._keys.get((session_id, key))
+
+    def release_key(self, session_id: str, key: str) -> None:
+        if (run := self._keys.pop((session_id, key), None)) is not None:
+            run.key = None
+
     def retain(self, run: Run) -> None:
         """Retain an ended run until it expires or the memory limit is reached."""
         run.task = None  # the task refers to all data of the turn

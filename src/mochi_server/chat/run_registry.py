@@ -104,6 +104,14 @@ class RunRegistry:
             await self._store.load(session_id)
         return run
 
+    def with_key(self, session_id: str, key: str) -> Run | None:
+        """Return the cached run with an idempotency key, or None."""
+        return self._cache.with_key(session_id, key)
+
+    def release_key(self, session_id: str, key: str) -> None:
+        """Allow another run with an idempotency key."""
+        self._cache.release_key(session_id, key)
+
     async def stop(self, session_id: str) -> Run | None:
         """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
         run = await self.find(session_id)

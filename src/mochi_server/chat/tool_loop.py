@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.response_builder import ResponseBuilder
@@ -38,6 +39,8 @@ class ToolLoop:
     limits: ToolLoopLimits
     publish: Publish
     may_announce: bool = False
+    parallel_calls: bool = True
+    """Whether an answer may call several tools. Otherwise all calls except the first are dropped."""
     _previous_call: ToolInvocation | None = None
     _identical_calls: int = 0
 
@@ -77,20 +80,27 @@ class ToolLoop:
 
     async def _call_model(self, reminders: Sequence[Message], *, offers_tools: bool = True) -> list[ToolInvocation]:
         """Call the model once, store its message and return the tool calls to run."""
-        answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
-        self.writer.set_answer(answer)
-        schemas = self.toolbox.schemas() if offers_tools else []
-        messages = self.writer.messages.extended(reminders)
-        await self.model.send(messages, schemas, self.writer.turn_start, answer.feed, answer_id=answer.message_id)
+        answer = await self._request(reminders, self.toolbox.schemas() if offers_tools else [])
         if not offers_tools:
             answer.tool_calls.clear()
-        elif answer.skipped_calls:
+        elif answer.skipped_calls and self.parallel_calls:
             self.publish([_skipped_calls_warning(answer.skipped_calls, self.limits.calls_per_round)])
         # The calls are registered before they are stored, because every stored call needs a result.
         calls = answer.calls(len(self.writer.outcomes))
         self.writer.expect_results(calls)
         await self.writer.add(answer.message(), last=not answer.tool_calls)
         return calls
+
+    async def _request(
+        self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
+    ) -> ResponseBuilder:
+        """Request an answer of the model, publish its text and return it. ``format`` overrides the turn's format."""
+        max_calls = self.limits.calls_per_round if self.parallel_calls else 1
+        answer = ResponseBuilder(self.model.name, self._receive, max_calls)
+        self.writer.set_answer(answer)
+        messages, start = self.writer.messages.extended(reminders), self.writer.turn_start
+        await self.model.send(messages, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
+        return answer
 
     def _receive(self, events: list[ChatEvent]) -> None:
         self.writer.schedule_flush()

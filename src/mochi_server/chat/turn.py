@@ -25,6 +25,10 @@ class GenerationOptions:
     options: dict[str, Any] | None = None
     format: str | dict[str, Any] | None = None
     keep_alive: str | float | None = None
+    thinks_by_default: bool = False
+    """Whether Ollama decides about thinking if ``think`` is not set. Otherwise the model does not think by default."""
+    logprobs: int | None = None
+    """Number of alternatives for each token. If it is set, Ollama returns the log probabilities of the tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,10 @@ class TurnRequest:
     """Names of the tools that the client runs."""
     wrap_toolbox: Callable[[Toolbox], Toolbox] = lambda toolbox: toolbox
     """Function that adds the client's tools to the session's toolbox."""
+    must_call: bool = False
+    """Whether the first answer must call a tool."""
+    parallel_calls: bool = True
+    """Whether an answer may call several tools. Otherwise the server drops all calls except the first."""
     revision: str | None = None
     """Expected revision. If the session has a different revision, the request fails with ``SessionConflict``."""
     key: str | None = None

@@ -98,7 +98,7 @@ class TurnWriter:
             await asyncio.shield(self._initial_write)
             self._initial_write = None
 
-    def set_answer(self, answer: ResponseBuilder) -> None:
+    def set_answer(self, answer: ResponseBuilder | None) -> None:
         self._answer = answer
 
     def schedule_flush(self) -> None:

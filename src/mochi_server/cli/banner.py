@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.config import MochiServerSettings
+from mochi_server.config import MochiServerSettings, without_credentials
 from mochi_server.constants import API_PREFIX
 from mochi_server.container import Services
 from mochi_server.errors import MochiError
@@ -49,13 +49,16 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
     is_open = not keys and not is_loopback(start.settings.host)
     rows = [
         ("LLM" if start.test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
+        ("Sessions", _sessions_row(start.settings, test_mode=start.test_mode)),
+        ("Workers", str(start.settings.workers) if start.settings.workers > 1 else None),
+        ("Docs", f"{start.address}/docs"),
         *_directory_rows(start.settings, services, catalogue, agents),
         *(("Problem", problem) for problem in services.stores.problems),
         ("Problem", stores and stores.message),
         ("API key", start.key and f"generated for this run: {start.key}"),
         ("Open", "any client that reaches this address can run every tool, without an API key" if is_open else None),
     ]
-    mode = " in test mode: a bundled LLM answers, and sessions are deleted at exit" if start.test_mode else ""
+    mode = " in test mode: a bundled LLM answers" if start.test_mode else ""
     model = models[0].name if isinstance(models, list) and models else "<model>"
     curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
     # Error texts of other servers may have several lines.
@@ -84,6 +87,12 @@ def _ollama_row(models: list[ModelInfo] | MochiError, url: str) -> str:
     if not models:
         return f"{url} has no chat model. Install one with `ollama pull qwen3`"
     return f"{url} with {_count(len(models), 'chat model')}"
+
+
+def _sessions_row(settings: MochiServerSettings, *, test_mode: bool) -> str:
+    if settings.store_url:
+        return f"in the database {without_credentials(settings.store_url)}"
+    return f"files in {settings.resolved_sessions_dir}" + (", deleted at exit" if test_mode else "")
 
 
 def _directory_rows(

@@ -28,6 +28,17 @@ _FLAGS = {
 """Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
 
 
+_EPILOG = """\
+Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
+  MOCHI_API_KEYS         API keys, separated by commas; required on an address other than loopback
+  MOCHI_STORE_URL        postgresql://... stores the sessions in a database
+  MOCHI_TOOLS_DIR        directory of the tools; MOCHI_AGENTS_DIR is that of the agents
+  MOCHI_ALLOWED_ORIGINS  origins of web pages that may use the server
+
+The documentation begins at docs/index.md of the project. A running server shows its API at /docs.
+"""
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error message in one line, without the usage text, and exit with code 2."""
@@ -72,8 +83,9 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mochi-server",
-        description="A headless chat backend for Ollama. Each setting has an environment variable MOCHI_<NAME>.",
-        epilog="Without a command, the server starts.",
+        description="A headless chat backend for Ollama. Without a command, the server starts.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", parser_class=_Parser)

@@ -5,38 +5,40 @@ Unknown fields are ignored. A known but unsupported field is rejected if it woul
 
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from mochi_server.chat.images import read_images
 from mochi_server.chat.turn import GenerationOptions
-from mochi_server.constants import MAX_IMAGES
+from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
 from mochi_server.errors import SessionNotFound, ValidationFailed
-from mochi_server.models.common import Body
-from mochi_server.models.openai_messages import AnyMessage, ImagePart, Items, UserMessage
+from mochi_server.models.common import Body, KeepAlive, ThinkLevel
+from mochi_server.models.openai_messages import AnyMessage, ImagePart, Items, Unsupported, UserMessage, allow
 from mochi_server.openai.errors import invalid_parameter
-from mochi_server.openai.request_mapping import CompletionInput
+from mochi_server.openai.request_mapping import CompletionInput, ToolChoice
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 
-_THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max"}
+_THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
 """Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""
+_UNCHANGED_OPTIONS = {
+    *("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k", "min_p", "repeat_penalty")
+}
+"""Fields that have the same name in OpenAI's API and in Ollama's options."""
+_MAX_TOP_LOGPROBS = 20
 
 
-def _allow(*values: Any) -> AfterValidator:
-    """Return a validator that accepts only ``values`` and null."""
-    allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
-
-    def check(value: Any) -> Any:
-        if value is not None and value not in values:
-            raise ValueError(f"{allowed}: this server supports no other value")
-        return value
-
-    return AfterValidator(check)
+def _token_limit(value: int) -> int:
+    if value < 1 and value != NO_LIMIT:
+        raise ValueError(f"must be at least 1, or {NO_LIMIT} for no limit")
+    return value
 
 
-_Unsupported = Annotated[Any, _allow(), Field(description="Not supported.")]
+_OfOllama = Annotated[Any, allow(reason="this server sets the context window; other options have fields of their own")]
+TokenLimit = Annotated[int, AfterValidator(_token_limit)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
+NO_LIMIT = -1
+"""Value of `max_tokens` for an answer that ends only when it is complete or the context window is full."""
 
 
 class MochiHeaders(BaseModel):
@@ -52,6 +54,12 @@ class MochiHeaders(BaseModel):
         None,
         alias="X-Mochi-Tool-Policy",
         description="Without a session: policy of the tool calls. Calls that need approval are denied.",
+    )
+    key: str | None = Field(
+        None,
+        alias="Idempotency-Key",
+        pattern=KEY_PATTERN,
+        description="In a session: a repeated request with the same key returns the existing answer.",
     )
 
 
@@ -117,13 +125,45 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
+class ReasoningOptions(Body):
+    """Level of reasoning of a model that can think."""
+
+    effort: Effort | None = None
+
+
 class Metadata(Body):
-    """``session_id`` is the session of the turn. Other keys are ignored."""
+    """``session_id`` is the session of the turn. Other keys have no effect."""
+
+    model_config = ConfigDict(extra="allow")
 
     session_id: str | None = None
 
 
-class CompletionRequest(Body):
+class SamplingFields(Body):
+    """Fields that control the sampling of an answer, and the session. Several kinds of requests have these fields."""
+
+    metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
+    temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
+    top_p: float | None = Field(None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates.")
+    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for frequent tokens.")
+    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that already occurred.")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer.")
+    stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
+    top_k: int | None = Field(None, ge=0, description="Number of candidates for the next token. Not in OpenAI's API.")
+    min_p: float | None = Field(None, ge=0, le=1, description="Minimum probability of candidates. Not in OpenAI's API.")
+    repeat_penalty: float | None = Field(None, ge=0, description="Penalty for repetitions. Not in OpenAI's API.")
+    keep_alive: KeepAlive | None = Field(
+        None, description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."
+    )
+    options: _OfOllama = Field(None, description="Not supported. Use the fields of this request.")
+    num_ctx: _OfOllama = Field(None, description="Not supported. The server sets the context window.")
+
+    def shared_fields(self) -> dict[str, Any]:
+        """Return the fields of this class that are set."""
+        return self.model_dump(include=set(SamplingFields.model_fields), exclude_none=True)
+
+
+class CompletionRequest(SamplingFields):
     """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
     model_config = ConfigDict(
@@ -134,40 +174,45 @@ class CompletionRequest(Body):
     messages: Items[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
     stream: bool | None = Field(None, description="Stream the answer in chunks.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
-    metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
     tools: Items[ClientTool] | None = Field(None, description="Tools that the client runs.")
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
-        None, description="`required` is not enforced; it works like `auto`."
+        None, description="`required` and the name of a tool are enforced for the first answer of the turn."
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="If `false`, each answer calls one tool at most. The server drops further calls."
     )
     response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = Field(
         None, description="Text, any JSON object, or JSON that matches a schema."
     )
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
-        None, description="Level of reasoning of a model that can think."
+    reasoning_effort: Effort | None = Field(None, description="Level of reasoning of a model that can think.")
+    reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
+    think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")
+    max_tokens: TokenLimit | None = Field(
+        None, description="Maximum tokens of the answer, with reasoning. -1 sets no limit."
     )
-    max_tokens: int | None = Field(None, ge=1, description="Maximum tokens of the answer, with reasoning.")
-    max_completion_tokens: int | None = Field(None, ge=1, description="Overrides `max_tokens`.")
-    temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
-    top_p: float | None = Field(None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates.")
-    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for frequent tokens.")
-    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that already occurred.")
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer.")
-    stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
-    n: Annotated[int | None, _allow(1)] = Field(None, description="Only 1 is supported.")
-    logprobs: Annotated[bool | None, _allow(False)] = Field(None, description="Only `false` is supported.")
-    top_logprobs: Annotated[int | None, _allow(0)] = Field(None, description="Only 0 is supported.")
-    logit_bias: Annotated[dict[str, Any] | None, _allow({})] = Field(None, description="Only `{}` is supported.")
-    modalities: Annotated[list[str] | None, _allow(["text"])] = Field(None, description="Only `text` is supported.")
-    audio: _Unsupported = None
-    functions: _Unsupported = Field(None, description="Not supported. Use `tools`.")
-    function_call: _Unsupported = None
-    web_search_options: _Unsupported = None
+    max_completion_tokens: TokenLimit | None = Field(None, description="Overrides `max_tokens`.")
+    logprobs: bool | None = Field(None, description="Return the log probabilities of the tokens of the answer.")
+    top_logprobs: int | None = Field(
+        None, ge=0, le=_MAX_TOP_LOGPROBS, description="Number of alternatives for each token. It requires `logprobs`."
+    )
+    n: Annotated[int | None, allow(1, reason="Ollama gives one answer to a request")] = Field(
+        None, description="Only 1 is supported, because Ollama gives one answer to a request."
+    )
+    format: Annotated[Any, allow(reason="use `response_format`")] = Field(
+        None, description="Not supported. Use `response_format`."
+    )
+    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
+    modalities: Annotated[list[str] | None, allow(["text"])] = Field(None, description="Only `text` is supported.")
+    audio: Unsupported = None
+    functions: Unsupported = Field(None, description="Not supported. Use `tools`.")
+    function_call: Unsupported = None
+    web_search_options: Unsupported = None
 
     async def to_input(self, headers: MochiHeaders) -> CompletionInput:
         """Return the input of the completion.
 
         Raises:
-            ValidationFailed: The images or ``tool_choice`` are invalid.
+            ValidationFailed: The images or ``top_logprobs`` are invalid.
             SessionNotFound: The session ID is empty.
         """
         session_id = self.metadata.session_id if headers.session is None and self.metadata else headers.session
@@ -180,15 +225,19 @@ class CompletionRequest(Body):
             messages=[message.to_stored(names) for message in self.messages],
             images=await self._images(),
             generation=GenerationOptions(
-                think=_THINK.get(self.reasoning_effort, self.reasoning_effort),
+                think=self._think(),
                 options=self._options() or None,
                 format=self._format(),
+                keep_alive=self.keep_alive,
+                thinks_by_default=True,
+                logprobs=self._logprobs(),
             ),
-            client_tools=self._client_tools(),
-            may_call=self.tool_choice != "none",
+            client_tools=[tool.schema_for_ollama() for tool in self.tools or ()],
+            tool_choice=self._tool_choice(),
             tools=tools,
             policy=headers.policy,
             session_id=session_id,
+            key=headers.key,
         )
 
     async def _images(self) -> dict[int, tuple[Image, ...]]:
@@ -196,7 +245,7 @@ class CompletionRequest(Body):
         for index, message in enumerate(self.messages):
             param = f"messages[{index}].content"
             parts = message.content if isinstance(message, UserMessage) else ()
-            urls = [part.image_url.url for part in parts if isinstance(part, ImagePart)]
+            urls = [part.url for part in parts if isinstance(part, ImagePart)]
             if not urls:
                 continue
             if len(urls) > MAX_IMAGES:
@@ -207,9 +256,17 @@ class CompletionRequest(Body):
                 raise invalid_parameter(param, error.message) from error
         return images
 
+    def _think(self) -> bool | str | None:
+        effort = (self.reasoning and self.reasoning.effort) or self.reasoning_effort
+        return self.think if effort is None else _THINK.get(effort, effort)
+
+    def _logprobs(self) -> int | None:
+        if self.top_logprobs and not self.logprobs:
+            raise invalid_parameter("top_logprobs", "requires `logprobs: true`")
+        return (self.top_logprobs or 0) if self.logprobs else None
+
     def _options(self) -> dict[str, Any]:
-        unchanged = {"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"}
-        options = self.model_dump(include=unchanged, exclude_none=True)
+        options = self.model_dump(include=_UNCHANGED_OPTIONS, exclude_none=True)
         if limit := self.max_completion_tokens or self.max_tokens:
             options["num_predict"] = limit
         if stop := [self.stop] if isinstance(self.stop, str) else self.stop:
@@ -221,11 +278,11 @@ class CompletionRequest(Body):
             return self.response_format.json_schema.json_schema or "json"
         return "json" if self.response_format and self.response_format.type == "json_object" else None
 
-    def _client_tools(self) -> list[dict[str, Any]]:
-        tools = self.tools or []
-        if isinstance(self.tool_choice, NamedTool):
-            name = self.tool_choice.function.name
-            tools = [tool for tool in tools if tool.function.name == name]
-            if not tools:
-                raise invalid_parameter("tool_choice", f"the tool {name!r} is not in `tools`")
-        return [tool.schema_for_ollama() for tool in tools]
+    def _tool_choice(self) -> ToolChoice:
+        name = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
+        return ToolChoice(
+            may_call=self.tool_choice != "none",
+            must_call=self.tool_choice == "required" or name is not None,
+            name=name,
+            is_single=self.parallel_tool_calls is False,
+        )

@@ -1,21 +1,34 @@
 """Message schemas of OpenAI's API and their conversion to stored messages."""
 
 import re
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.models.common import Body, Text
-from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid_parameter
+from mochi_server.openai.errors import AS_OBJECT, AS_PARTS, AS_TEXT, invalid_parameter
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall
 from mochi_server.util.clock import new_id, now
 
 _Item = TypeVar("_Item")
 Items = Annotated[list[_Item], Field(fail_fast=True)]
-_DATA_URL = re.compile(r"data:image/[\w.+-]+;base64,", re.IGNORECASE)
+_DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
+
+
+def allow(*values: Any, reason: str = "this server supports no other value") -> AfterValidator:
+    """Return a validator that accepts only ``values`` and null. ``reason`` explains why."""
+    allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
+
+    def check(value: Any) -> Any:
+        if value is not None and value not in values:
+            raise ValueError(f"{allowed}: {reason}")
+        return value
+
+    return AfterValidator(check)
 
 
 def _image(url: str) -> str:
@@ -31,34 +44,59 @@ class TextPart(Body):
     text: Text
 
 
+Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
+DataUrl = Annotated[str, AfterValidator(_image), Field(json_schema_extra={"pattern": "^data:"})]
+
+
 class ImageUrl(Body):
     """An image as a data URL."""
 
-    url: Annotated[str, AfterValidator(_image), Field(json_schema_extra={"pattern": "^data:image/"})]
+    url: DataUrl
+
+
+def union_tag(content: object) -> str:
+    return AS_PARTS if isinstance(content, list) else AS_TEXT
+
+
+def _image_tag(image: object) -> str:
+    return AS_TEXT if isinstance(image, str) else AS_OBJECT
 
 
 class ImagePart(Body):
     """An image, for models with `vision`."""
 
     type: Literal["image_url"]
-    image_url: ImageUrl
+    image_url: Annotated[
+        Annotated[DataUrl, Tag(AS_TEXT)] | Annotated[ImageUrl, Tag(AS_OBJECT)], Discriminator(_image_tag)
+    ]
+
+    @property
+    def url(self) -> str:
+        return self.image_url if isinstance(self.image_url, str) else self.image_url.url
 
 
-def _union_tag(content: object) -> str:
-    return AS_PARTS if isinstance(content, list) else AS_TEXT
+class RefusalPart(Body):
+    """Text with which a model refused to answer."""
+
+    type: Literal["refusal"]
+    refusal: Text
 
 
-_ByTag = Discriminator(_union_tag)
+_ByTag = Discriminator(union_tag)
 _PlainText = Annotated[Text, Tag(AS_TEXT)]
 TextContent = Annotated[_PlainText | Annotated[Items[TextPart], Tag(AS_PARTS)], _ByTag]
 _AnyPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 Content = Annotated[_PlainText | Annotated[Items[_AnyPart], Tag(AS_PARTS)], _ByTag]
 
+_AnswerPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+AnswerContent = Annotated[_PlainText | Annotated[Items[_AnswerPart], Tag(AS_PARTS)], _ByTag]
 
-def _text(content: "str | list[TextPart] | list[TextPart | ImagePart] | None") -> str:
+
+def _text(content: str | Sequence[TextPart | ImagePart | RefusalPart] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    return "\n".join(part.text for part in content if isinstance(part, TextPart))
+    texts = [p.refusal if isinstance(p, RefusalPart) else p.text for p in content if not isinstance(p, ImagePart)]
+    return "\n".join(texts)
 
 
 class SystemMessage(Body):
@@ -100,10 +138,12 @@ class AssistantMessage(Body):
     """A message of the model."""
 
     role: Literal["assistant"]
-    content: TextContent | None = None
+    content: AnswerContent | None = None
     reasoning_content: Text | None = None
     reasoning: Text | None = None
     tool_calls: Items[Call] | None = None
+    function_call: Unsupported = Field(None, description="Not supported. Use `tool_calls`.")
+    audio: Unsupported = None
 
     def to_stored(self, names: dict[str, str]) -> Message:
         message = _message(role="assistant", content=_text(self.content))

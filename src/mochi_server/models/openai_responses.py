@@ -8,7 +8,7 @@ from mochi_server.models.chat import ToolCallExecuted
 
 
 class OpenAIModel(BaseModel):
-    """A possible value of ``model`` in a request. ``created`` is always 0, because Ollama does not report it."""
+    """A possible value of ``model`` in a request. ``created`` is the time of its last change, in seconds since 1970."""
 
     id: str
     object: Literal["model"] = "model"
@@ -49,12 +49,19 @@ class CompletionMessage(BaseModel):
     tool_calls: list[CalledTool] | None = None
 
 
+class ChoiceLogprobs(BaseModel):
+    """Log probabilities of the tokens of the answer, if the request sets ``logprobs``."""
+
+    content: list[dict[str, Any]]
+    refusal: None
+
+
 class Choice(BaseModel):
     """The answer of a completion. A completion has exactly one choice."""
 
     index: int
     message: CompletionMessage
-    logprobs: None
+    logprobs: ChoiceLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls"]
 
 

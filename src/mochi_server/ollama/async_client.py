@@ -43,6 +43,7 @@ class AsyncOllamaClient:
     ) -> None:
         """Create a client. Timeouts are in seconds; ``on_response`` receives the last JSON line of each answer."""
         self.endpoint = parse_endpoint(host)
+        self._stall_timeout = stall_timeout
         self._transport = Transport(
             self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout, on_response=on_response
         )
@@ -143,6 +144,20 @@ class AsyncOllamaClient:
         number = self.slots.begin(payload["model"])
         await self._transport.post("/api/chat", payload, on_lines)
         return number
+
+    async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Post ``payload`` to ``/api/embed`` and return the response.
+
+        Raises:
+            ModelNotFound: Ollama does not have the model.
+            OllamaUnreachable: Ollama cannot be reached.
+            OllamaError: Ollama rejected the request, or sent no response within ``stall_timeout``.
+        """
+        self._windows = None  # the request may load a model
+        body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
+        if not isinstance(body, dict):
+            raise OllamaError("Ollama sent embeddings that are not a JSON object.")
+        return body
 
     async def chat_stream(
         self,

@@ -1,18 +1,22 @@
 """Translation of HTTP library errors to ``MochiError``. Errors are matched by class name, without library imports."""
 
+import logging
 import os
 import re
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import mktime_tz, parsedate_tz
 from http import HTTPStatus
+from math import ceil
 from urllib.parse import urlsplit
 
 import orjson
 from pydantic import ValidationError
 
-from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
+from mochi_server.errors import MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
 
 _CONNECT_ERRORS = {
     "aiohttp.ClientConnectorError",
@@ -23,7 +27,20 @@ _CONNECT_ERRORS = {
 }
 _TIMEOUTS = {"aiohttp.ServerTimeoutError", "httpx.TimeoutException", "builtins.TimeoutError", "asyncio.TimeoutError"}
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
+_BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_RETRY_SECONDS = 2
+"""Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After`."""
 _EXCERPT_LENGTH = 200
+_NO_MESSAGE = "Ollama reported an error without a message. See its log."
+_RUNNER_STOPPED = "Ollama's model runner stopped during the request. See the log of Ollama."
+
+_GO_REQUEST = re.compile(r'\bPost "https?://')
+"""Text of a failed request from Ollama to its model runner. The text contains an internal address."""
+_GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)
+"""Error object of a model runner, in the format in which Go prints maps."""
+_JSON_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -41,24 +58,44 @@ def translate(error: Exception, host: str) -> MochiError:
     """Return ``OllamaUnreachable`` for a failed connection attempt and ``OllamaError`` for any other error."""
     names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
     if names & _CONNECT_ERRORS:
-        return OllamaUnreachable(host, _reason(error))
+        return OllamaUnreachable(host, _connect_reason(error))
     if names & _TIMEOUTS:
         return OllamaError(f"Ollama at {host} sent no data before the timeout.")
     if isinstance(error, orjson.JSONDecodeError):
         return OllamaError("Ollama sent a response that is not JSON.")
-    return OllamaError(f"The connection to Ollama broke: {_reason(error)}")
+    logger.warning("Connection to Ollama broke host=%s error=%s: %s", host, type(error).__name__, error)
+    reason = _system_reason(error)
+    text = f"The connection to Ollama broke{f': {reason}' if reason else ' before the answer was complete'}."
+    return OllamaError(f"{text} Send the request again. If it fails again, see the log of Ollama.")
 
 
-def refusal_error(status: int, body: bytes, model: str | None = None) -> MochiError:
-    """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
-    text = error_text(body)
+def refusal_error(status: int, body: bytes, model: str | None = None, retry_after: str | None = None) -> MochiError:
+    """Return the error for a response with status 400 or higher. Its message is Ollama's own message.
+
+    ``retry_after`` is the header `Retry-After` of the response.
+    """
+    received = error_text(body)
     # An HTML page is from a proxy, or from a server that is not Ollama.
-    if not text or re.match(r"<(!doctype|html|head)\b", text, re.IGNORECASE):
-        title = re.search(r"<title>\s*(.*?)\s*</title>", text, re.DOTALL | re.IGNORECASE)
-        text = f"Ollama answered with status {status}{f' and a page: {title[1]}' if title else ''}."
+    if not received or received.startswith("<"):
+        title = re.search(r"<(title|h1)>\s*([^<>]*?)\s*</\1>", received, re.IGNORECASE)
+        text = f"Ollama answered with status {status}{f' and a page: {title[2]}' if title else ''}."
+    else:
+        text = _readable(received) or f"Ollama answered with status {status} and no message."
+    if status in _BUSY:
+        return OllamaBusy(text, status, _retry_seconds(retry_after))
     if status == HTTPStatus.NOT_FOUND and model is not None and "not found" in text:
         return ModelNotFound(model)
-    return OllamaError(text, upstream_status=status)
+    error = OllamaError(text, upstream_status=status)
+    error.upstream_text = received
+    return error
+
+
+def reported_error(line: bytes) -> OllamaError:
+    """Return the error that a line of a stream reports."""
+    received = error_text(line)
+    error = OllamaError(_readable(received) or _NO_MESSAGE)
+    error.upstream_text = received
+    return error
 
 
 def redirect_error(status: int, location: str) -> OllamaError:
@@ -77,25 +114,28 @@ def redirect_error(status: int, location: str) -> OllamaError:
 
 def is_context_refusal(error: OllamaError) -> bool:
     """Return whether Ollama rejected a prompt because it exceeds the context window."""
-    text = error.message.lower()
+    text = _received(error).lower()
+    if isinstance(error, OllamaBusy) or "deadline" in text:  # "context deadline exceeded" is a timeout of Go
+        return False
     return "context" in text and ("exceed" in text or "longer" in text or "too long" in text)
 
 
 def is_out_of_memory(error: OllamaError) -> bool:
     """Return whether Ollama could not load a model for lack of memory."""
-    text = error.message.lower()
+    text = _received(error).lower()
     return any(words in text for words in _OUT_OF_MEMORY)
 
 
 def refused_tokens(error: OllamaError) -> int | None:
     """Return the token count of a rejected prompt, or None if the error contains no count."""
-    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", error.message)
+    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", _received(error))
     return int(match[1] or match[2]) if match else None
 
 
 def invalid_json_error(line: bytes) -> OllamaError:
-    """Return the error for an invalid line of a stream."""
-    return OllamaError(f"Ollama sent a line that is not JSON: {_excerpt(line)}")
+    """Return the error for an invalid line of a stream. The log contains the beginning of the line."""
+    logger.warning("Ollama sent a line that is not JSON: %s", _excerpt(line))
+    return OllamaError("Ollama sent a line that is not JSON. The log of this server shows the line.")
 
 
 def error_text(body: bytes) -> str:
@@ -110,12 +150,51 @@ def error_text(body: bytes) -> str:
     return error if isinstance(error, str) else _excerpt(body.strip())
 
 
+def _received(error: OllamaError) -> str:
+    return error.upstream_text or error.message
+
+
+def _readable(text: str) -> str:
+    """Return an error text of Ollama without internal text of the model runner, or "" if no message remains."""
+    if _GO_REQUEST.search(text):
+        return _RUNNER_STOPPED
+    if match := _GO_MAP.search(text):
+        text = match[1]
+    elif match := _JSON_OBJECT.search(text):
+        text = _message_in(match[0]) or ("" if match.start() == 0 else text)
+    return text.replace("llama-server", "model runner").strip()
+
+
+def _message_in(json: str) -> str:
+    """Return the message of an error object in JSON, or "" if it has none."""
+    try:
+        value = orjson.loads(json)
+    except orjson.JSONDecodeError:
+        return ""
+    while isinstance(value, dict):
+        value = value.get("error") or value.get("message") or value.get("detail")
+    return value if isinstance(value, str) else ""
+
+
+def _retry_seconds(header: str | None) -> int:
+    """Return the delay in a `Retry-After` header, which is a number of seconds or a date, in seconds."""
+    if header is not None and re.fullmatch(r"[0-9]{1,9}", header.strip()):
+        return int(header)
+    date = parsedate_tz(header) if header else None
+    return max(ceil(mktime_tz(date) - time.time()), 0) if date else _RETRY_SECONDS
+
+
 def _excerpt(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
     return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
 
 
-def _reason(error: Exception) -> str:
+def _connect_reason(error: Exception) -> str:
+    return _system_reason(error) or "the connection failed or timed out"
+
+
+def _system_reason(error: Exception) -> str:
+    """Return the reason that the operating system or TLS reports, or "" if the error has no such reason."""
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
     if isinstance(cause, ssl.SSLError):  # aiohttp wraps the error in another message
         reason = getattr(cause, "verify_message", None) or (cause.reason or "it failed").replace("_", " ").lower()
@@ -123,4 +202,4 @@ def _reason(error: Exception) -> str:
     if isinstance(cause, socket.gaierror):  # its error numbers are not valid for os.strerror
         return str(cause.strerror or cause)
     number = getattr(error, "errno", None)
-    return (os.strerror(number) if number else str(error)) or type(error).__name__
+    return os.strerror(number) if number else ""

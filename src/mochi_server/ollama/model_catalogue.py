@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from mochi_server.errors import ModelNotFound, OllamaError
@@ -95,7 +96,19 @@ def _read_tag(entry: Mapping[str, Any]) -> ModelInfo:
         capabilities=_strings(entry.get("capabilities")),
         context_length=_positive(details.get("context_length")),
         remote_host=entry.get("remote_host") or None,
+        modified=_timestamp(entry.get("modified_at")),
     )
+
+
+def _timestamp(value: object) -> int:
+    """Return a time in seconds since 1970, or 0 if it is invalid. Ollama sends RFC 3339 with nanoseconds."""
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)", str(value))
+    if match is None:
+        return 0
+    try:
+        return int(datetime.fromisoformat(match[1] + match[2].replace("Z", "+00:00")).timestamp())
+    except ValueError:
+        return 0
 
 
 def _name(entry: Mapping[str, Any]) -> str:

@@ -50,9 +50,12 @@ def chat_payload(
     options: Mapping[str, Any] | None = None,
     format: str | Mapping[str, Any] | None = None,
     keep_alive: str | float | None = None,
+    logprobs: int | None = None,
     stream: bool = True,
 ) -> dict[str, Any]:
     """Return a body for ``/api/chat``. ``context_window`` (``num_ctx``) is in tokens; None values are not sent.
+
+    ``logprobs`` is the number of alternatives for each token.
 
     ``truncate: false`` makes Ollama reject a prompt that is too long instead of truncating it silently.
     """
@@ -64,6 +67,8 @@ def chat_payload(
     payload |= {name: value for name, value in optional.items() if value is not None}
     if options:
         payload["options"] = options
+    if logprobs is not None:
+        payload |= {"logprobs": True, "top_logprobs": logprobs}
     return payload
 
 

@@ -17,10 +17,10 @@ import orjson
 
 from mochi_server.errors import MochiError, OllamaError
 from mochi_server.ollama.errors import (
-    error_text,
     invalid_json_error,
     redirect_error,
     refusal_error,
+    reported_error,
     translate,
     translating_errors,
 )
@@ -79,7 +79,7 @@ class LineReader:
                 self.failure = invalid_json_error(line)
                 break
             if type(value) is not dict or value.get("error"):
-                self.failure = OllamaError(error_text(line)) if isinstance(value, dict) else invalid_json_error(line)
+                self.failure = reported_error(line) if isinstance(value, dict) else invalid_json_error(line)
                 break
             parsed.append(value)
             if value.get("done") is True:
@@ -150,7 +150,7 @@ class Transport:
                 _refuse_redirect(response)
                 body = await response.read()
                 if response.status >= HTTPStatus.BAD_REQUEST:
-                    raise refusal_error(response.status, body, (payload or {}).get("model"))
+                    raise _refusal(response, body, payload or {})
                 return orjson.loads(body)
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
@@ -211,7 +211,7 @@ class Transport:
     ) -> None:
         _refuse_redirect(response)
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise refusal_error(response.status, await response.content.read(64 * 1024), payload.get("model"))
+            raise _refusal(response, await response.content.read(64 * 1024), payload)
         while not reader.done:
             data = await response.content.readany()
             if len(data) <= _CHUNK_BYTES:
@@ -254,6 +254,10 @@ class Transport:
                 auto_decompress=True,
             )
         return self._session
+
+
+def _refusal(response: aiohttp.ClientResponse, body: bytes, payload: Mapping[str, Any]) -> MochiError:
+    return refusal_error(response.status, body, payload.get("model"), response.headers.get("Retry-After"))
 
 
 def _refuse_redirect(response: aiohttp.ClientResponse) -> None:

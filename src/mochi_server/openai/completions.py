@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.task import AgentTask
+from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.turn import TurnRequest, TurnResult
@@ -17,7 +18,13 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.openai.errors import invalid_parameter
-from mochi_server.openai.request_mapping import CompletionInput, to_session_turn_request, to_turn_request
+from mochi_server.openai.request_mapping import (
+    CompletionInput,
+    to_keyed_turn_request,
+    to_session_turn_request,
+    to_turn_request,
+)
+from mochi_server.openai.responses_state import check_previous_response
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import OWNER, ChatSession
@@ -63,10 +70,14 @@ class TurnBackend:
 
 @dataclass(frozen=True)
 class CompletionRun:
-    """Run that answers a request, and the registry that contains the run."""
+    """Run that answers a request, and the registry that contains the run.
+
+    ``position`` is the number of messages in the stored conversation before the turn.
+    """
 
     runs: RunRegistry
     run: Run
+    position: int = 0
 
 
 @dataclass(eq=False)
@@ -82,15 +93,18 @@ class Completions:
     on_not_started: Callable[[str], None]
     """Function that receives the ID of an unstored conversation whose turn did not start."""
 
-    async def models(self) -> list[str]:
-        """Return the names of the chat models and of the valid agents."""
-        agents = [f"{PREFIX}{name}" for name, agent in (await self.agents.agents()).items() if agent.valid]
-        return [model.name for model in await self.client.list_models()] + agents
+    async def models(self) -> dict[str, int]:
+        """Return the chat models and the valid agents: by name, the time of their last change in seconds since 1970."""
+        agents = {f"{PREFIX}{name}": a.modified for name, a in (await self.agents.agents()).items() if a.valid}
+        return {model.name: model.modified for model in await self.client.list_models()} | agents
 
-    async def check_model(self, name: str) -> None:
-        """Raise ``ModelNotFound``, ``AgentNotFound`` or ``AgentInvalid`` unless ``name`` is a valid model or agent."""
-        if await self._agent(name) is None:
-            await self.client.find_model(name)
+    async def modified(self, name: str) -> int:
+        """Return the time of the last change of a model or an agent, in seconds since 1970.
+
+        Raises:
+            ModelNotFound, AgentNotFound, AgentInvalid: ``name`` is not the name of a valid model or agent.
+        """
+        return (await self._agent(name) or await self.client.find_model(name)).modified
 
     async def start(self, request: CompletionInput) -> CompletionRun:
         """Start the turn that answers a request. Raise ``MochiError`` if the turn cannot start."""
@@ -113,6 +127,9 @@ class Completions:
         if request.policy is not None:
             raise invalid_parameter("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
         session = await self.stored.store.load(session_id)
+        if request.key is not None and (repeated := self._repeated(session, request, request.key)) is not None:
+            return repeated
+        _check_position(request, session)
         run = await self.stored.runs.find(session_id)
         if run is not None and run.running:
             raise errors.SessionBusy(session_id, run.run_id)
@@ -122,17 +139,35 @@ class Completions:
             _check_capabilities(request, model, turn.images)
         if qualified_name(request.model) != qualified_name(session.model):
             await self.sessions.patch(session_id, {"model": request.model})
-        return CompletionRun(self.stored.runs, await self.stored.runs.start(session_id, turn))
+        run = await self.stored.runs.start(session_id, turn, key=request.key)
+        return CompletionRun(self.stored.runs, run, len(session.history))
+
+    def _repeated(self, session: ChatSession, request: CompletionInput, key: str) -> CompletionRun | None:
+        """Return the run that a request with the same idempotency key started, unless the run failed.
+
+        Raise ``IdempotencyKeyReused`` if that request was different.
+        """
+        run = self.stored.runs.with_key(session.session_id, key)
+        if run is None or run.state in ("failed", "cancelled"):
+            self.stored.runs.release_key(session.session_id, key)
+            return None
+        if not run.request.is_same_request(to_keyed_turn_request(request)):
+            raise errors.IdempotencyKeyReused(key, run.run_id)
+        position = (last_user_index(session.history) or 0) - len(run.request.results)
+        return CompletionRun(self.stored.runs, run, max(position, 0))
 
     async def _with_agent(self, request: CompletionInput, agent: AgentDefinition) -> CompletionRun:
         backend = self.ephemeral if request.session_id is None else self.stored
         instruction, model = _instruction(request), await self._fallback_model(agent)
-        session = ChatSession.create(SessionCreationOptions(model))
+        session, position = ChatSession.create(SessionCreationOptions(model)), 0
         if request.session_id is None:
             await backend.agent_chats.create(_agent_session(agent, request, session.session_id))
         else:
-            if (await backend.agent_chats.load(request.session_id)).metadata.extra.get(OWNER) != agent.name:
+            chat = await backend.agent_chats.load(request.session_id)
+            if chat.metadata.extra.get(OWNER) != agent.name:
                 raise errors.SessionNotFound(request.session_id)
+            _check_position(request, chat)
+            position = len(chat.history)
             async with backend.agent_chats.hold(request.session_id, run_id=new_id()):
                 pass  # raises errors.SessionBusy
         policy, session_id = request.policy or _DEFAULT_POLICY, request.session_id or session.session_id
@@ -143,7 +178,7 @@ class Completions:
             return TurnResult(stored=result.messages, failure=result.failure)
 
         turn = TurnRequest(interactive=False, continues=True, responder=respond)
-        return await self._start_unstored(session, turn)
+        return replace(await self._start_unstored(session, turn), position=position)
 
     async def _start_unstored(
         self, session: ChatSession, turn: TurnRequest, messages: Sequence[Message] = (), images: Sequence[Image] = ()
@@ -182,9 +217,15 @@ class Completions:
         return next((model.name for model in models if model.can("tools")), models[0].name)
 
 
+def _check_position(request: CompletionInput, session: ChatSession) -> None:
+    """Raise ``ValidationFailed`` if the request follows a response that is not the session's latest."""
+    if request.previous_response is not None:
+        check_previous_response(session, request.previous_response)
+
+
 def _check_capabilities(request: CompletionInput, model: ModelInfo, images: Collection[object]) -> None:
     """Raise ``ValidationFailed`` if the request has tools or images that the model does not support."""
-    if request.may_call and (request.client_tools or request.tools) and not model.can("tools"):
+    if request.tool_choice.may_call and (request.client_tools or request.tools) and not model.can("tools"):
         raise invalid_parameter("tools", f"model {model.name!r} does not support tools; use another model")
     if images and not model.can("vision"):
         raise invalid_parameter("messages", f"model {model.name!r} does not support images; use another model")
@@ -194,6 +235,10 @@ def _instruction(request: CompletionInput) -> str:
     """Return the text of the last message. Raise ``ValidationFailed`` for requests that agents do not support."""
     if request.client_tools or request.tools is not None:
         raise invalid_parameter("tools", "agents use their own tools only; leave out this field")
+    if request.tool_choice.must_call:
+        raise invalid_parameter("tool_choice", "agents use their own tools only; leave out this field")
+    if request.generation.logprobs is not None:
+        raise invalid_parameter("logprobs", "agents do not return log probabilities; leave out this field")
     if request.images:
         raise invalid_parameter("messages", "agents do not support images; leave them out")
     last = request.messages[-1]

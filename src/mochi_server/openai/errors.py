@@ -2,10 +2,14 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
-from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, Unauthorized, ValidationFailed
+from pydantic import ValidationError
+
+from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, OllamaBusy, Unauthorized, ValidationFailed
 
 _CODES = {
     Unauthorized.code: "invalid_api_key",
@@ -15,7 +19,7 @@ _CODES = {
 """Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case."""
 
 _KINDS = {"missing": "missing_required_parameter"}
-AS_TEXT, AS_PARTS = "as text", "as parts"
+AS_TEXT, AS_PARTS, AS_OBJECT = "as text", "as parts", "as an object"
 _UNION_MEMBERS = {"system", "developer", "user", "assistant", "tool", "str", "bool"}
 """Names of union members that pydantic adds to the path of an invalid field."""
 
@@ -25,8 +29,28 @@ def invalid_parameter(param: str, message: str) -> ValidationFailed:
     return ValidationFailed(f"{param}: {message}", errors=[{"loc": ["body", param], "msg": message, "type": "value"}])
 
 
+@contextmanager
+def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
+    """Convert validation errors in a ``with`` block to errors about other request fields.
+
+    ``names`` maps the field of an error to the field of the request that the client sent.
+    """
+    try:
+        yield
+    except (ValidationFailed, ValidationError) as error:
+        problems = error.errors() if isinstance(error, ValidationError) else error.details.get("errors")
+        if not problems:
+            raise
+        first = problems[0]
+        location = [step for step in first["loc"] if step != "body"]
+        param = names.get(str(location[0]), str(location[0])) if location else ""
+        raise invalid_parameter(param, str(first["msg"]).removeprefix("Value error, ")) from error
+
+
 def openai_status(error: MochiError) -> int:
-    """Return the HTTP status for an error. OpenAI's API uses 400 instead of 422."""
+    """Return the HTTP status for an error. OpenAI's API uses 400 instead of 422, and Ollama's 429 is retained."""
+    if isinstance(error, OllamaBusy):
+        return int(error.details["upstream_status"])
     return 400 if error.status == 422 else error.status
 
 
@@ -37,8 +61,13 @@ def openai_error(error: MochiError) -> dict[str, Any]:
         message, code, param = _first_problem(error)
     elif "model" in error.details or isinstance(error, AgentNotFound):
         param = "model"
-    kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return {"error": {"message": message, "type": _type(openai_status(error)), "param": param, "code": code}}
+
+
+def _type(status: int) -> str:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return "rate_limit_error"
+    return "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
 
 
 def openai_body(error: MochiError) -> bytes:

@@ -11,8 +11,25 @@ from mochi_server.openai.errors import invalid_parameter
 from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
-from mochi_server.tools.toolbox import ClientToolbox, ClosedToolbox, JoinedToolbox, Toolbox
+from mochi_server.tools.toolbox import ClientToolbox, ClosedToolbox, JoinedToolbox, SingleToolbox, Toolbox
 from mochi_server.util.clock import new_id, now
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Choice of the tools that the model may call."""
+
+    may_call: bool = True
+    must_call: bool = False
+    """Whether the first answer must call a tool."""
+    name: str | None = None
+    """Name of the only tool to offer, or None to offer all tools."""
+    is_single: bool = False
+    """Whether each answer may call only one tool."""
+
+    def permits(self, name: str) -> bool:
+        """Return whether the model may call the tool ``name``."""
+        return self.may_call and self.name in (None, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +43,15 @@ class CompletionInput:
     generation: GenerationOptions = field(default_factory=GenerationOptions)
     client_tools: Sequence[dict[str, Any]] = ()
     """Tools that the client runs, in Ollama's format."""
-    may_call: bool = True
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
     tools: Sequence[str] | None = None
     """Names of server tools."""
     policy: ToolExecutionPolicy | None = None
     session_id: str | None = None
+    key: str | None = None
+    """Idempotency key. It has no effect without a session."""
+    previous_response: str | None = None
+    """ID of the response that the request follows, from the Responses API."""
 
     @property
     def messages_with_images(self) -> list[Message]:
@@ -51,11 +72,17 @@ class CompletionInput:
 
 def to_turn_request(request: CompletionInput) -> TurnRequest:
     """Convert a completion request without a session to a turn request."""
-    # Not a closure over the request, which would stay in memory with the turn.
-    wrap = partial(_wrap_client_tools, request.client_tools, request.may_call)
-    names = frozenset(tool["function"]["name"] for tool in request.client_tools) if request.may_call else frozenset()
+    choice = request.tool_choice
+    names = frozenset(tool["function"]["name"] for tool in request.client_tools)
     return TurnRequest(
-        generation=request.generation, interactive=False, continues=True, client_tools=names, wrap_toolbox=wrap
+        generation=request.generation,
+        interactive=False,
+        continues=True,
+        client_tools=frozenset(name for name in names if choice.permits(name)),
+        # Not a closure over the request, which would stay in memory with the turn.
+        wrap_toolbox=partial(_wrap_client_tools, request.client_tools, choice),
+        must_call=choice.must_call,
+        parallel_calls=not choice.is_single,
     )
 
 
@@ -73,31 +100,52 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
         tools=request.tools,
         revision=session.revision,
     )
-    first = len(request.messages) - len(request.new_messages)
-    position = next(
-        (i for i in reversed(range(first, len(request.messages))) if request.messages[i]["role"] == "user"), None
-    )
+    position = _user_message_index(request)
     if position is None:
         if not turn.results and (not session.history or session.history[-1]["role"] != "tool"):
             problem = "the last message must be a user message or the result of a pending tool call"
             raise invalid_parameter("messages", problem)
         return turn
-    message, images = request.messages_with_images[position], request.images.get(position, ())
-    if not message["content"].strip():
-        raise invalid_parameter("messages", "the user's message must not be blank")
-    if _is_unanswered(session, message):
+    if request.key is None and _is_unanswered(session, request.messages_with_images[position]):
         return turn if session.history[-1]["role"] == "tool" else replace(turn, continues=False)
-    return replace(turn, message=message["content"], images=images, continues=False)
+    return _with_user_message(turn, request, position)
 
 
-def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], may_call: bool, own: Toolbox) -> Toolbox:
-    """Return the toolbox of a turn: the client tools and the server tools (``own``).
+def to_keyed_turn_request(request: CompletionInput) -> TurnRequest:
+    """Convert a completion request with an idempotency key to a turn request that identifies the request."""
+    turn, position = to_turn_request(request), _user_message_index(request)
+    return turn if position is None else _with_user_message(turn, request, position)
 
-    Client tools take precedence over server tools with the same name. If ``may_call`` is false, the toolbox is empty.
+
+def _user_message_index(request: CompletionInput) -> int | None:
+    """Return the index of the user message that follows the last assistant message, or None."""
+    first = len(request.messages) - len(request.new_messages)
+    indexes = reversed(range(first, len(request.messages)))
+    return next((index for index in indexes if request.messages[index]["role"] == "user"), None)
+
+
+def _with_user_message(turn: TurnRequest, request: CompletionInput, position: int) -> TurnRequest:
+    content = request.messages[position]["content"]
+    if not content.strip():
+        raise invalid_parameter("messages", "the user's message must not be blank")
+    return replace(turn, message=content, images=request.images.get(position, ()), continues=False)
+
+
+def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], choice: ToolChoice, own: Toolbox) -> Toolbox:
+    """Return the toolbox of a turn: the client tools and the server tools (``own``), limited by ``choice``.
+
+    Client tools take precedence over server tools with the same name. Raise ``ValidationFailed`` if ``choice`` requires
+    a tool that does not exist.
     """
-    if not may_call:
+    if not choice.may_call:
         return ClosedToolbox()
-    return JoinedToolbox(ClientToolbox(client_tools), own) if client_tools else own
+    toolbox = JoinedToolbox(ClientToolbox(client_tools), own) if client_tools else own
+    if choice.name is not None:
+        toolbox = SingleToolbox(toolbox, choice.name)
+    if choice.must_call and not toolbox.schemas():
+        missing = f"there is no tool {choice.name!r}" if choice.name is not None else "the request has no tools"
+        raise invalid_parameter("tool_choice", f"{missing}; add one to `tools`")
+    return toolbox
 
 
 def _is_unanswered(session: ChatSession, message: Message) -> bool:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import orjson
 
@@ -12,9 +12,11 @@ from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.openai.errors import openai_error
-from mochi_server.sessions.session import last_answer
 
 DONE = b"[DONE]"
+
+Chunk = bytes | tuple[bytes, bytes]
+"""Data of a server-sent event, or the name and the data of a named event."""
 
 Kind = Literal["content", "reasoning"]
 Piece = tuple[Kind, str]
@@ -24,6 +26,22 @@ _NEXT_ROUNDS = {events.ToolContinuationStart.type, events.AgentStart.type, event
 _SNAPSHOT_FIELDS: dict[Kind, str] = {"reasoning": "thinking", "content": "content"}
 _NOTICES = {events.TurnWarning.type: "warning", events.ContextCompacted.type: "context_compacted"}
 _NO_SOURCE = ""
+
+
+class StreamEncoder(Protocol):
+    """Encoder of a run as chunks of a stream."""
+
+    def opening(self) -> Iterator[Chunk]:
+        """Yield the chunks that start the stream."""
+        ...
+
+    def encode(self, batch: Batch) -> Iterator[Chunk]:
+        """Yield the chunks for a batch of events."""
+        ...
+
+    def closing(self, run: Run) -> Iterator[Chunk]:
+        """Yield the last chunks. Call this after the run has ended."""
+        ...
 
 
 @dataclass
@@ -37,6 +55,7 @@ class DeltaReader:
     agent_answers: bool = False
     notices: list[dict[str, Any]] = field(default_factory=list)
     """Warnings and compactions. The server sends them at the end of the response."""
+    _logprobs: list[dict[str, Any]] = field(default_factory=list)
     _emitted_characters: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
     """Number of characters of the model's text emitted so far, by kind. A snapshot event begins with this text."""
     _sources: dict[Kind, str] = field(default_factory=dict)
@@ -61,8 +80,15 @@ class DeltaReader:
                 for kind, name_in_snapshot in _SNAPSHOT_FIELDS.items():
                     new = snapshot[name_in_snapshot][self._emitted_characters[kind] :]
                     yield from self._emit_new(kind, self._sources.get(kind, _NO_SOURCE), new)
+            elif event == events.TokenLogprobs.type:
+                self._logprobs += orjson.loads(payload)["logprobs"]
             elif event in _NOTICES:
                 self.notices.append({"type": _NOTICES[event], **orjson.loads(payload)})
+
+    def take_logprobs(self) -> dict[str, Any] | None:
+        """Return the log probabilities since the last call in OpenAI's format, or None if there are none."""
+        tokens, self._logprobs = self._logprobs, []
+        return {"content": [_logprob(token) for token in tokens], "refusal": None} if tokens else None
 
     def _emit_new(self, kind: Kind, source: str, text: str) -> Iterator[Piece]:
         self._emitted_characters[kind] += len(text)
@@ -83,7 +109,7 @@ class ChunkEncoder:
     """Encoder of a run as OpenAI's JSON chunks. If ``include_usage`` is true, a last chunk has the token counts."""
 
     def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
-        self._head = _head(run, model, "chat.completion.chunk") | ({"usage": None} if include_usage else {})
+        self._head = response_head(run, model, "chat.completion.chunk") | ({"usage": None} if include_usage else {})
         self._reader = DeltaReader(agent_answers=run.request.responder is not None)
         self._include_usage = include_usage
 
@@ -94,28 +120,31 @@ class ChunkEncoder:
     def encode(self, batch: Batch) -> Iterator[bytes]:
         """Yield the chunks for a batch of events."""
         for kind, text in self._reader.pieces(batch):
-            yield self._chunk(_delta(kind, text))
+            yield self._chunk(_delta(kind, text), logprobs=self._reader.take_logprobs())
 
     def closing(self, run: Run) -> Iterator[bytes]:
         """Yield the last chunks. Call this after the run has ended."""
         if run.failure is not None:
             yield orjson.dumps(openai_error(run.failure), default=str)
         else:
-            for index, call in enumerate(_tool_calls(run.result)):
+            for index, call in enumerate(tool_calls(run.result)):
                 yield self._chunk({"tool_calls": [{"index": index, **call}]})
-            yield self._chunk({}, _finish_reason(run.result), mochi=_extra_fields(run.result, self._reader))
+            yield self._chunk({}, finish_reason(run.result), mochi=extra_fields(run.result, self._reader))
             if self._include_usage:
-                yield orjson.dumps(self._head | {"choices": [], "usage": _usage(run.result)})
+                yield orjson.dumps(self._head | {"choices": [], "usage": usage(run.result)})
         yield DONE
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
-        choices = [{"index": 0, "delta": delta, "finish_reason": finish}]
-        return orjson.dumps(self._head | {"choices": choices} | more)
+    def _chunk(
+        self, delta: dict[str, Any], finish: str | None = None, logprobs: dict[str, Any] | None = None, **more: Any
+    ) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        if logprobs is not None:
+            choice["logprobs"] = logprobs
+        return orjson.dumps(self._head | {"choices": [choice]} | more)
 
 
-async def encode_completion(run: Run, model: str) -> bytes:
-    """Wait until a run has ended, and return the completion as JSON. If the run failed, raise its error."""
-    head, reader = _head(run, model, "chat.completion"), DeltaReader(agent_answers=run.request.responder is not None)
+async def collect_text(run: Run, reader: DeltaReader) -> dict[Kind, str]:
+    """Wait until a run has ended, and return its content and its reasoning. If the run failed, raise its error."""
     pieces: dict[Kind, list[str]] = {"content": [], "reasoning": []}
 
     async def receive(batch: Batch | None) -> None:
@@ -125,23 +154,30 @@ async def encode_completion(run: Run, model: str) -> bytes:
     await run.forward(receive)
     if run.failure is not None:
         raise run.failure
+    return {kind: "".join(texts) for kind, texts in pieces.items()}
+
+
+async def encode_completion(run: Run, model: str) -> bytes:
+    """Wait until a run has ended, and return the completion as JSON. If the run failed, raise its error."""
+    reader = DeltaReader(agent_answers=run.request.responder is not None)
+    text = await collect_text(run, reader)
     choice = {
         "index": 0,
-        "message": _message(run.result, "".join(pieces["content"]), "".join(pieces["reasoning"])),
-        "logprobs": None,
-        "finish_reason": _finish_reason(run.result),
+        "message": _message(run.result, text["content"], text["reasoning"]),
+        "logprobs": reader.take_logprobs(),
+        "finish_reason": finish_reason(run.result),
     }
-    ending = {"choices": [choice], "usage": _usage(run.result), "mochi": _extra_fields(run.result, reader)}
-    return orjson.dumps(head | ending)
+    ending = {"choices": [choice], "usage": usage(run.result), "mochi": extra_fields(run.result, reader)}
+    return orjson.dumps(response_head(run, model, "chat.completion") | ending)
 
 
-def _head(run: Run, model: str, kind: str) -> dict[str, Any]:
+def response_head(run: Run, model: str, kind: str, prefix: str = "chatcmpl") -> dict[str, Any]:
     """Return the fields that every response has. ``model`` is the model name in the request."""
-    return {"id": f"chatcmpl-{run.run_id}", "object": kind, "created": int(time.time()), "model": model}
+    return {"id": f"{prefix}-{run.run_id}", "object": kind, "created": int(time.time()), "model": model}
 
 
 def _message(turn: TurnResult, content: str, reasoning: str) -> dict[str, Any]:
-    calls = _tool_calls(turn)
+    calls = tool_calls(turn)
     message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
     if reasoning:
         message |= _delta("reasoning", reasoning)
@@ -153,15 +189,21 @@ def _delta(kind: Kind, text: str) -> dict[str, str]:
     return {"content": text} if kind == "content" else {"reasoning_content": text, "reasoning": text}
 
 
-def _finish_reason(turn: TurnResult) -> str:
+def _logprob(token: dict[str, Any]) -> dict[str, Any]:
+    """Return the log probability of a token in OpenAI's format, which has fields that Ollama omits."""
+    alternatives = token.get("top_logprobs") or []
+    return {"bytes": None} | token | {"top_logprobs": [{"bytes": None} | alternative for alternative in alternatives]}
+
+
+def finish_reason(turn: TurnResult) -> str:
     """Return OpenAI's ``finish_reason`` for a turn."""
     if turn.handed_back:
         return "tool_calls"
-    answer = last_answer(turn.stored)
+    answer = turn.answer
     return "length" if answer is not None and answer.get("done_reason") == "length" else "stop"
 
 
-def _tool_calls(turn: TurnResult) -> list[dict[str, Any]]:
+def tool_calls(turn: TurnResult) -> list[dict[str, Any]]:
     """Return the tool calls that the client must run."""
     return [
         {
@@ -173,15 +215,15 @@ def _tool_calls(turn: TurnResult) -> list[dict[str, Any]]:
     ]
 
 
-def _usage(turn: TurnResult) -> dict[str, int]:
+def usage(turn: TurnResult) -> dict[str, int]:
     """Return Ollama's token counts, summed over all requests of the turn."""
-    answers = [message for message in turn.stored if message["role"] == "assistant"]
+    answers = [message for message in (turn.stored or turn.repeated) if message["role"] == "assistant"]
     prompt = sum(answer.get("prompt_eval_count", 0) for answer in answers)
     completion = sum(answer.get("eval_count", 0) for answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def _extra_fields(turn: TurnResult, reader: DeltaReader) -> dict[str, Any]:
+def extra_fields(turn: TurnResult, reader: DeltaReader) -> dict[str, Any]:
     """Return this server's additional response fields. Clients of OpenAI's API ignore unknown fields."""
     executed = [outcome.executed() for outcome in turn.outcomes]
     return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": reader.notices}

@@ -1,13 +1,24 @@
 """Routes under `/v1`, for clients of OpenAI's API."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
 from mochi_server.constants import OPENAI_PREFIX
-from mochi_server.dependencies import CompletionsDep
-from mochi_server.models.openai import CompletionRequest, HeadersParam
+from mochi_server.dependencies import CompletionsDep, EmbeddingsDep, ResponseItemsDep
+from mochi_server.models.openai import CompletionRequest, HeadersParam, StreamOptions
+from mochi_server.models.openai_embeddings import EmbeddingList, EmbeddingRequest
 from mochi_server.models.openai_responses import Completion, OpenAIModel, OpenAIModelList
-from mochi_server.openai.response_encoding import ChunkEncoder, encode_completion
+from mochi_server.models.openai_text import TEXT_PARAMETERS, TextCompletion, TextCompletionRequest
+from mochi_server.models.responses_api import RESPONSE_PARAMETERS, ModelResponse, ResponseRequest
+from mochi_server.openai.completions import CompletionRun
+from mochi_server.openai.errors import renaming_parameters
+from mochi_server.openai.response_encoding import ChunkEncoder, StreamEncoder, encode_completion
+from mochi_server.openai.responses_encoding import ResponseEncoder
+from mochi_server.openai.responses_state import response_id
+from mochi_server.openai.text_encoding import TextChunkEncoder, encode_text_completion
 from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
 from mochi_server.web.exception_handlers import (
     MODEL_ERRORS,
@@ -17,7 +28,7 @@ from mochi_server.web.exception_handlers import (
     any_error,
     responses,
 )
-from mochi_server.web.sse import RunResponse
+from mochi_server.web.sse import ChunksResponse
 
 _CHUNKS = {
     "type": "object",
@@ -28,9 +39,19 @@ _CHUNKS = {
 _COMPLETION: Responses = {
     200: {"description": "The completion, as JSON or in chunks.", "content": {"text/event-stream": {"schema": _CHUNKS}}}
 }
+_EVENTS = {
+    "type": "object",
+    "description": "`event` is the type of the event, and `data` is the event as JSON.",
+    "required": ["event", "data"],
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+}
+_RESPONSE: Responses = {
+    200: {"description": "The response, as JSON or as events.", "content": {"text/event-stream": {"schema": _EVENTS}}}
+}
 _ERRORS = (
     *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS),
     *(errors.SessionNotFound, errors.ToolNotFound, errors.SessionBusy, errors.SessionConflict),
+    *(errors.IdempotencyKeyReused, errors.ToolNotCalled),
     *(*STORAGE_ERRORS, errors.ShuttingDown),
 )
 
@@ -42,14 +63,14 @@ router = APIRouter(
 @router.get("/models", responses=responses(*OLLAMA_ERRORS, prefix=OPENAI_PREFIX))
 async def list_openai_models(completions: CompletionsDep) -> OpenAIModelList:
     """List the chat models, and the agents as `agent:NAME`."""
-    return OpenAIModelList(data=[OpenAIModel(id=name) for name in await completions.models()])
+    models = await completions.models()
+    return OpenAIModelList(data=[OpenAIModel(id=name, created=modified) for name, modified in models.items()])
 
 
 @router.get("/models/{model_name:path}", responses=responses(*MODEL_ERRORS, errors.AgentInvalid, prefix=OPENAI_PREFIX))
 async def get_openai_model(model_name: str, completions: CompletionsDep) -> OpenAIModel:
     """Get a model or an agent. An unknown name returns 404."""
-    await completions.check_model(model_name)
-    return OpenAIModel(id=model_name)
+    return OpenAIModel(id=model_name, created=await completions.modified(model_name))
 
 
 @router.post(
@@ -60,10 +81,74 @@ async def create_chat_completion(
 ) -> Response:
     """Answer a conversation, as a whole or as a stream. If the request names no session, nothing is stored."""
     completion = await until_disconnect(request, completions.start(await body.to_input(headers)))
-    if body.stream and completion.run.model_failure is None:
-        include_usage = bool(body.stream_options and body.stream_options.include_usage)
-        chunks = ChunkEncoder(completion.run, body.model, include_usage=include_usage)
-        return RunResponse(completion.runs, completion.run, chunks=chunks)
+    chunks = ChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
+    return await _respond(
+        request, completion, body.stream, chunks, partial(encode_completion, completion.run, body.model)
+    )
+
+
+@router.post(
+    "/completions", response_model=TextCompletion, responses=_COMPLETION | responses(*_ERRORS, prefix=OPENAI_PREFIX)
+)
+async def create_completion(
+    request: Request, body: TextCompletionRequest, completions: CompletionsDep, headers: HeadersParam
+) -> Response:
+    """Answer a prompt with text, as a whole or as a stream. The model receives the prompt as a user message."""
+    completion_input = await body.to_input(headers)
+    with renaming_parameters(TEXT_PARAMETERS):
+        completion = await until_disconnect(request, completions.start(completion_input))
+    chunks = TextChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
+    return await _respond(
+        request, completion, body.stream, chunks, partial(encode_text_completion, completion.run, body.model)
+    )
+
+
+@router.post(
+    "/responses", response_model=ModelResponse, responses=_RESPONSE | responses(*_ERRORS, prefix=OPENAI_PREFIX)
+)
+async def create_response(
+    request: Request,
+    body: ResponseRequest,
+    completions: CompletionsDep,
+    items: ResponseItemsDep,
+    headers: HeadersParam,
+) -> Response:
+    """Answer the items of a conversation, as a whole or as a stream of events."""
+    completion_input = await body.to_input(headers, items)
+    with renaming_parameters(RESPONSE_PARAMETERS):
+        completion = await until_disconnect(request, completions.start(completion_input))
+    session_id = completion_input.session_id
+    fields = body.echo() | {"id": response_id(session_id, completion.position), "store": session_id is not None}
+    refers = session_id is None and body.store is not False
+    encoder = ResponseEncoder(completion.run, fields, items.add if refers else lambda _: None)
+    return await _respond(request, completion, body.stream, encoder, partial(encoder.collect, completion.run))
+
+
+@router.post(
+    "/embeddings",
+    response_model=EmbeddingList,
+    responses=responses(errors.ValidationFailed, *MODEL_ERRORS, prefix=OPENAI_PREFIX),
+)
+async def create_embeddings(request: Request, body: EmbeddingRequest, embeddings: EmbeddingsDep) -> Response:
+    """Embed texts as vectors. Ollama computes the vectors."""
+    creating = embeddings.create(body.model, body.texts, body.dimensions, body.encoding_format or "float")
+    return Response(await until_disconnect(request, creating), media_type="application/json")
+
+
+def _includes_usage(options: StreamOptions | None) -> bool:
+    return bool(options and options.include_usage)
+
+
+async def _respond(
+    request: Request,
+    completion: CompletionRun,
+    stream: bool | None,
+    chunks: StreamEncoder,
+    whole: Callable[[], Awaitable[bytes]],
+) -> Response:
+    """Return the chunks of a run as a stream if ``stream`` is true, else the result of ``whole``."""
+    if stream:
+        return ChunksResponse(completion.runs, completion.run, chunks)
     with completion.runs.subscribed(completion.run):
-        answer = await until_disconnect(request, encode_completion(completion.run, body.model))
+        answer = await until_disconnect(request, whole())
     return Response(answer, media_type="application/json")

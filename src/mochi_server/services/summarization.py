@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from mochi_server.errors import MochiError, NothingToSummarize, OllamaError, SessionConflict
+from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.payloads import chat_payload, merge_chunks, qualified_name, read_response
 from mochi_server.ollama.slot_prompts import Exchange
@@ -147,7 +147,7 @@ class SummarizationService:
             model = self.models.choose(session.metadata)
             if model is not None and model not in state.failed and is_due(session, state.covered):
                 await self._update_summary(session, model, state, revision=session.revision, may_load=False)
-        except (SessionConflict, _ModelNotLoaded):
+        except (SessionConflict, _ModelNotLoaded, OllamaBusy):
             pass  # the next turn of the session schedules a summary
         except MochiError as error:
             # The error message is not logged, because it may quote the conversation.

@@ -119,6 +119,21 @@ class JoinedToolbox:
         return await next(matching, self._toolboxes[-1]).run(call, publish)
 
 
+class SingleToolbox:
+    """Toolbox that offers only the tool ``name`` of another toolbox."""
+
+    def __init__(self, toolbox: Toolbox, name: str) -> None:
+        self._toolbox = toolbox
+        self._name = name
+
+    def schemas(self) -> list[dict[str, Any]]:
+        return [schema for schema in self._toolbox.schemas() if schema["function"]["name"] == self._name]
+
+    async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
+        toolbox = self._toolbox if call.name == self._name else ClosedToolbox()
+        return await toolbox.run(call, publish)
+
+
 class ClientToolbox:
     """Toolbox of tools that the client runs. Calls are returned to the client. ``schemas`` are in Ollama's format."""
 

@@ -4,7 +4,10 @@ Middleware that reads only the request head is a plain function that returns an 
 memory for as long as a stream is open.
 """
 
-from starlette.types import Scope, Send
+from collections.abc import Mapping
+
+from starlette.responses import Response
+from starlette.types import Message, Scope, Send
 
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.errors import MochiError, Unauthorized
@@ -27,12 +30,20 @@ def format_error(error: MochiError, path: str) -> tuple[int, bytes]:
     return error.status, error.body()
 
 
-async def send_error(error: MochiError, scope: Scope, send: Send) -> None:
-    """Send an error as a complete response."""
+def error_response(error: MochiError, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the response for an error, and record the error in the scope of the request. ``headers`` are added."""
     scope[ERROR] = error.code
     status, body = format_error(error, scope["path"])
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if isinstance(error, Unauthorized):
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    own = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
+    if error.retry_after is not None:
+        own["Retry-After"] = str(error.retry_after)
+    return Response(body, status, {**own, **(headers or {})}, media_type="application/json")
+
+
+async def send_error(error: MochiError, scope: Scope, send: Send) -> None:
+    """Send an error as a complete response."""
+    await error_response(error, scope)(scope, _no_body, send)
+
+
+async def _no_body() -> Message:
+    return {"type": "http.disconnect"}

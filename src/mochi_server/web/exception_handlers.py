@@ -17,12 +17,12 @@ from mochi_server.errors import MochiError, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import REFERENCE
 from mochi_server.models.openai_responses import OpenAIErrorEnvelope
-from mochi_server.web.asgi import ERROR, format_error
+from mochi_server.web.asgi import error_response, format_error
 from mochi_server.web.disconnect import ClientDisconnected
 
 Responses = dict[int | str, dict[str, Any]]
 
-OLLAMA_ERRORS = (errors.OllamaUnreachable, errors.OllamaError)
+OLLAMA_ERRORS = (errors.OllamaUnreachable, errors.OllamaError, errors.OllamaBusy)
 MODEL_ERRORS = (errors.ModelNotFound, *OLLAMA_ERRORS)
 STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy)
 
@@ -81,10 +81,8 @@ async def _on_client_disconnected(_: Request, __: Exception) -> Response:
 
 async def _on_error(request: Request, exception: Exception) -> Response:
     error = _to_mochi_error(request, exception)
-    request.scope[ERROR] = error.code
-    status, body = format_error(error, request.scope["path"])
     headers = {"Allow": ", ".join(_methods(request))} if isinstance(error, errors.MethodNotAllowed) else None
-    return Response(body, status, headers, media_type="application/json")
+    return error_response(error, request.scope, headers)
 
 
 def _to_mochi_error(request: Request, error: Exception) -> MochiError:
@@ -102,7 +100,8 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
 def _methods(request: Request) -> list[str]:
     """Return the HTTP methods of all routes that match the path of the request."""
     routes, scope = request.app.routes, request.scope
-    return [name for name in _METHODS if any(r.matches({**scope, "method": name})[0] is Match.FULL for r in routes)]
+    names = {n for n in _METHODS if any(r.matches({**scope, "method": n})[0] is Match.FULL for r in routes)}
+    return sorted(names | ({"HEAD"} if "GET" in names else set()))  # see `HeadMiddleware`
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:

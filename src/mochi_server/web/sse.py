@@ -2,8 +2,10 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,9 +20,10 @@ from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.events import REFERENCE, EventUnion
-from mochi_server.openai.response_encoding import ChunkEncoder
+from mochi_server.openai.response_encoding import Chunk, StreamEncoder
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
+from mochi_server.web.asgi import send_error
 from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
 from mochi_server.web.last_event_id import Position
 
@@ -58,8 +61,11 @@ class _EventStream(Response):
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnected):
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await self.send_start(send)
             await until_disconnect(receive, self.send_events(send))
+
+    async def send_start(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
     async def send_events(self, send: Send) -> None:
         """Send the events. The start of the response has already been sent."""
@@ -67,39 +73,87 @@ class _EventStream(Response):
 
 
 class RunResponse(_EventStream):
-    """Stream of a run's events after event number ``after``. If ``chunks`` is set, the stream is in OpenAI's format."""
+    """Stream of a run's events after event number ``after``."""
 
-    def __init__(self, runs: RunRegistry, run: Run, after: int = 0, chunks: ChunkEncoder | None = None) -> None:
+    def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
         super().__init__(runs)
         self._run = run
         self._after = after
-        self._chunks = chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._runs.subscribed(self._run):
             await super().__call__(scope, receive, send)
 
     async def send_events(self, send: Send) -> None:
-        chunks, prefix = self._chunks, b"id: %s:" % self._run.run_id.encode()
-        if chunks is not None:
-            await send(_body(_data(chunks.opening())))
+        prefix = b"id: %s:" % self._run.run_id.encode()
 
         async def receive(batch: Batch | None) -> None:
             if batch is None:
-                body = _PING
-            elif chunks is None:
-                frames = []
-                for number, line in enumerate(batch.lines, batch.first):
-                    kind, payload = line.split(b" ", 1)
-                    frames.append(b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, number, kind, payload))
-                body = b"".join(frames)
-            else:
-                body = _data(chunks.encode(batch))
-            if body:
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+                return await send(_body(_PING))
+            frames = []
+            for number, line in enumerate(batch.lines, batch.first):
+                kind, payload = line.split(b" ", 1)
+                frames.append(b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, number, kind, payload))
+            return await send(_body(b"".join(frames)))
 
         await self._run.forward(receive, self._after, idle=PING_SECONDS)
-        await send(_body(b"" if chunks is None else _data(chunks.closing(self._run)), more=False))
+        await send(_body(b"", more=False))
+
+
+class ChunksResponse(_EventStream):
+    """Stream of a run in a format of OpenAI's API.
+
+    The response starts with the first chunk, or after ``start_seconds``. If the run fails earlier, the response is an
+    error with its HTTP status, so that clients send the request again.
+    """
+
+    def __init__(
+        self, runs: RunRegistry, run: Run, chunks: StreamEncoder, *, start_seconds: float = PING_SECONDS
+    ) -> None:
+        super().__init__(runs)
+        self._run = run
+        self._chunks = chunks
+        self._opening: bytes | None = _data(chunks.opening())
+        """Chunks that start the stream, until the response starts."""
+        self._start_seconds = start_seconds
+        self._last_sent = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._runs.subscribed(self._run), suppress(ClientDisconnected):
+            await until_disconnect(receive, self.send_events(send))
+            if self._opening is not None and self._run.failure is not None:
+                await send_error(self._run.failure, scope, send)
+            else:
+                await self._send(send, _data(self._chunks.closing(self._run)), more=False)
+
+    async def send_events(self, send: Send) -> None:
+        forwarding = asyncio.ensure_future(self._run.forward(partial(self._receive, send), idle=PING_SECONDS))
+        try:
+            await asyncio.wait([forwarding], timeout=self._start_seconds)
+            if self._opening is not None and not forwarding.done():
+                await self._send(send, b"")
+            await forwarding
+        finally:
+            forwarding.cancel()
+
+    async def _receive(self, send: Send, batch: Batch | None) -> None:
+        data = b"" if batch is None else _data(self._chunks.encode(batch))
+        if not data and self._opening is None and (batch is None or self._is_silent()):
+            data = _PING
+        if data:
+            await self._send(send, data)
+
+    def _is_silent(self) -> bool:
+        """Return whether a ping is due. Some events have no chunks."""
+        return time.monotonic() - self._last_sent >= PING_SECONDS
+
+    async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
+        self._last_sent = time.monotonic()
+        if (opening := self._opening) is not None:
+            self._opening = None
+            await self.send_start(send)
+            data = opening + data
+        await send(_body(data, more=more))
 
 
 class WaitingResponse(_EventStream):
@@ -195,5 +249,9 @@ def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
     )
 
 
-def _data(chunks: Iterable[bytes]) -> bytes:
-    return b"".join([b"data: %s\n\n" % chunk for chunk in chunks])
+def _data(chunks: Iterable[Chunk]) -> bytes:
+    return b"".join([_chunk_frame(chunk) for chunk in chunks])
+
+
+def _chunk_frame(chunk: Chunk) -> bytes:
+    return b"data: %s\n\n" % chunk if isinstance(chunk, bytes) else b"event: %s\ndata: %s\n\n" % chunk

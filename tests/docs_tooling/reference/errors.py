@@ -22,8 +22,11 @@ Look up an error code that your client received. Every error response has the sa
 - `message` says what happened and what to do. It is meant for users, and its text may change.
 - `details` has the same facts as data, for example the name of the tool.
 
-In a stream, the payload of an [`error`](events.md#error) event has the same three fields. The routes under `/v1` return
-[errors in OpenAI's format](../how-to/openai-clients.md) instead.
+If Ollama is busy ([`OLLAMA_BUSY`](#ollama_busy)), the header `Retry-After` has the time in seconds after which your
+client can repeat the request.
+
+In a stream, the payload of an [`error`](events.md#error) event has the same three fields, and the time of `Retry-After`
+in `retry_after`. The routes under `/v1` return [errors in OpenAI's format](../how-to/openai-clients.md) instead.
 
 No route returns [`TOOL_EXECUTION_FAILED`](#tool_execution_failed) and
 [`TOOL_EXECUTION_DENIED`](#tool_execution_denied). They describe a failed [tool call](../glossary.md#tool-call), in the
@@ -39,7 +42,7 @@ def errors_page() -> str:
 
 def codes() -> list[str]:
     """Return every code once, sorted."""
-    return sorted({error.code for error in errors.MochiError.__subclasses__()})
+    return sorted({error.code for error in errors.all_errors()})
 
 
 def _section(code: str) -> str:
@@ -48,6 +51,6 @@ def _section(code: str) -> str:
 
 def _ways(code: str) -> Iterator[str]:
     """Describe each class with this code."""
-    for error in errors.MochiError.__subclasses__():
+    for error in errors.all_errors():
         if error.code == code:
             yield f"- HTTP {int(error.status)}: {error.cause} Class: `{error.__name__}`"

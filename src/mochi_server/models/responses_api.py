@@ -1,0 +1,225 @@
+"""Request and response schemas of OpenAI's Responses API (`/v1/responses`)."""
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from mochi_server.models.common import Body, Text
+from mochi_server.models.openai import (
+    CompletionRequest,
+    MochiHeaders,
+    NamedFunction,
+    ReasoningOptions,
+    SamplingFields,
+    TokenLimit,
+)
+from mochi_server.models.openai_messages import Items, allow, union_tag
+from mochi_server.models.openai_responses import Besides
+from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
+from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid_parameter, renaming_parameters
+from mochi_server.openai.request_mapping import CompletionInput
+from mochi_server.openai.responses_state import ResponseItems
+
+RESPONSE_PARAMETERS = {
+    "messages": "input",
+    "response_format": "text.format",
+    "max_completion_tokens": "max_output_tokens",
+}
+"""Names of the fields of a chat completion in the Responses API."""
+
+_NO_SESSION = "responses are not stored; name a session in the header X-Mochi-Session, or send the whole conversation"
+_UNKNOWN_ITEM = "is not in the server's memory; send the item itself, or set `store` to false in the client"
+_LOGPROBS = "message.output_text.logprobs"
+
+
+def _without_logprobs(include: list[str] | None) -> list[str] | None:
+    if include and _LOGPROBS in include:
+        raise ValueError(f"`{_LOGPROBS}` is not supported; leave it out")
+    return include
+
+
+_Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
+
+
+class ResponseFunction(Body):
+    """A function of the client that the model may call. ``parameters`` is a JSON schema."""
+
+    type: Literal["function"]
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class NamedResponseFunction(NamedFunction):
+    """The function that the model should call. No other function is offered."""
+
+    type: Literal["function"]
+
+
+class PlainText(Body):
+    """Format of the answer: plain text, or any JSON object."""
+
+    type: Literal["text", "json_object"]
+
+
+class SchemaText(Body):
+    """Format of the answer: JSON that matches a schema."""
+
+    type: Literal["json_schema"]
+    name: str = "answer"
+    json_schema: dict[str, Any] = Field(alias="schema")
+
+
+class TextOptions(Body):
+    """Options for the text of the answer."""
+
+    format: Annotated[PlainText | SchemaText, Field(discriminator="type")] | None = None
+
+
+class ResponseRequest(SamplingFields):
+    """Input to answer. A null field counts as absent. Unknown fields are ignored."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]})
+
+    model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
+    input: Annotated[
+        Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[InputItem], Field(min_length=1), Tag(AS_PARTS)],
+        Discriminator(union_tag),
+    ] = Field(description="A message of the user, or the items of the conversation; in a session, its new items.")
+    instructions: Text | None = Field(None, description="System message of this request.")
+    previous_response_id: str | None = Field(None, description="Only in a session: the ID of its latest response.")
+    stream: bool | None = Field(None, description="Stream the response as events.")
+    store: bool | None = Field(
+        None, description="If `false`, later requests cannot refer to the output items of the response by ID."
+    )
+    tools: Items[ResponseFunction] | None = Field(None, description="Functions that the client runs.")
+    tool_choice: Literal["none", "auto", "required"] | NamedResponseFunction | None = Field(
+        None, description="Whether the model may or must call a tool, or the function to call."
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="If `false`, each answer calls one tool at most. The server drops further calls."
+    )
+    text: TextOptions | None = Field(None, description="`format`: text, any JSON object, or JSON that fits a schema.")
+    reasoning: ReasoningOptions | None = Field(
+        None, description="`effort`: level of reasoning of a model that can think."
+    )
+    max_output_tokens: TokenLimit | None = Field(None, description="Maximum tokens of the answer, with reasoning.")
+    include: Annotated[list[str] | None, AfterValidator(_without_logprobs)] = Field(
+        None, description=f"Has no effect. `{_LOGPROBS}` is not supported."
+    )
+    top_logprobs: Annotated[int | None, allow(0)] = Field(None, description="Only 0 is supported.")
+    background: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
+    conversation: _Unsupported = Field(None, description="Not supported. Use a session.")
+    prompt: _Unsupported = None
+    max_tool_calls: _Unsupported = None
+
+    async def to_input(self, headers: MochiHeaders, items: ResponseItems) -> CompletionInput:
+        """Return the input of the turn. ``items`` has the items that the request refers to by ID.
+
+        Raises:
+            ValidationFailed: The request is invalid, or refers to an unknown item or response.
+            SessionNotFound: The session ID is empty.
+        """
+        fields = {
+            "model": self.model,
+            "messages": self._messages(items, is_session=self._names_session(headers)),
+            "tools": [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in self.tools or ()],
+            "tool_choice": self._tool_choice(),
+            "response_format": self._response_format(),
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
+            "max_completion_tokens": self.max_output_tokens,
+        }
+        with renaming_parameters(RESPONSE_PARAMETERS):
+            request = CompletionRequest.model_validate({**self.shared_fields(), **fields})
+            completion = await request.to_input(headers)
+        if self.previous_response_id is None:
+            return completion
+        if completion.session_id is None:
+            raise invalid_parameter("previous_response_id", _NO_SESSION)
+        return replace(completion, previous_response=self.previous_response_id)
+
+    def echo(self) -> dict[str, Any]:
+        """Return the fields of the request that the response repeats."""
+        unset = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+        repeated = {
+            *("model", "instructions", "previous_response_id", "tools", "tool_choice", "parallel_tool_calls"),
+            *("temperature", "top_p", "max_output_tokens"),
+        }
+        fields = self.model_dump(include=repeated, by_alias=True)
+        fields |= {name: value for name, value in unset.items() if fields[name] is None}
+        text_format = self.text and self.text.format
+        return fields | {
+            "metadata": self.metadata.model_dump(exclude_none=True) if self.metadata else {},
+            "text": {"format": text_format.model_dump(by_alias=True) if text_format else {"type": "text"}},
+            "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
+        }
+
+    def _names_session(self, headers: MochiHeaders) -> bool:
+        return headers.session is not None or bool(self.metadata and self.metadata.session_id is not None)
+
+    def _messages(self, items: ResponseItems, *, is_session: bool) -> ChatMessages:
+        def resolve(index: int, item_id: str) -> dict[str, Any] | None:
+            item = items.get(item_id)
+            if item is None and not is_session:  # a session has the item
+                raise invalid_parameter(f"input[{index}].id", f"the item {item_id!r} {_UNKNOWN_ITEM}")
+            return item
+
+        messages = [{"role": "system", "content": self.instructions}] if self.instructions else []
+        if isinstance(self.input, str):
+            return [*messages, {"role": "user", "content": self.input}]
+        return messages + to_chat_messages(self.input, resolve)
+
+    def _tool_choice(self) -> Any:
+        if isinstance(self.tool_choice, NamedResponseFunction):
+            return {"type": "function", "function": {"name": self.tool_choice.name}}
+        return self.tool_choice
+
+    def _response_format(self) -> dict[str, Any] | None:
+        text_format = self.text.format if self.text else None
+        if isinstance(text_format, SchemaText):
+            schema = {"name": text_format.name, "schema": text_format.json_schema}
+            return {"type": "json_schema", "json_schema": schema}
+        return text_format.model_dump() if text_format else None
+
+
+class InputTokensDetails(BaseModel):
+    """Always 0, because Ollama does not count cached tokens."""
+
+    cached_tokens: int
+
+
+class OutputTokensDetails(BaseModel):
+    """Always 0, because Ollama does not count the tokens of reasoning separately."""
+
+    reasoning_tokens: int
+
+
+class ResponseUsage(BaseModel):
+    """Ollama's token counts, summed over all requests of the turn."""
+
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+class ModelResponse(BaseModel):
+    """A response. ``output`` has items of the types `reasoning`, `message` and `function_call`.
+
+    The response also repeats the fields of the request that influenced it.
+    """
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    error: dict[str, Any] | None
+    incomplete_details: dict[str, Any] | None
+    model: str
+    output: list[dict[str, Any]]
+    usage: ResponseUsage | None
+    store: bool
+    mochi: Besides | None = None

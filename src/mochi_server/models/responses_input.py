@@ -1,0 +1,153 @@
+"""Input items of OpenAI's Responses API and their conversion to chat messages."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, TypeAdapter
+
+from mochi_server.models.common import Body, Text
+from mochi_server.models.openai_messages import Items, RefusalPart, union_tag
+from mochi_server.openai.errors import AS_PARTS, AS_TEXT
+
+ChatMessages = list[dict[str, Any]]
+"""Messages in the format of chat completions."""
+
+
+class InputText(Body):
+    """Text of an item."""
+
+    type: Literal["input_text", "output_text", "text"]
+    text: Text
+
+    def to_chat(self) -> dict[str, Any]:
+        return {"type": "text", "text": self.text}
+
+
+class InputImage(Body):
+    """An image as a data URL, for models with `vision`."""
+
+    type: Literal["input_image"]
+    image_url: str
+
+    def to_chat(self) -> dict[str, Any]:
+        return {"type": "image_url", "image_url": {"url": self.image_url}}
+
+
+_Part = Annotated[InputText | RefusalPart | InputImage, Field(discriminator="type")]
+_Content = Annotated[Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[_Part], Tag(AS_PARTS)], Discriminator(union_tag)]
+
+
+def _to_chat(content: "str | list[InputText | RefusalPart | InputImage]") -> Any:
+    if isinstance(content, str):
+        return content
+    return [part.model_dump() if isinstance(part, RefusalPart) else part.to_chat() for part in content]
+
+
+class InputMessage(Body):
+    """A message."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: _Content
+
+    def add_to(self, messages: ChatMessages) -> None:
+        content = _to_chat(self.content)
+        if self.role == "assistant":
+            _assistant_message(messages, "content")["content"] = content
+        else:
+            messages.append({"role": self.role, "content": content})
+
+
+class FunctionCall(Body):
+    """A tool call of the model. ``arguments`` is JSON text."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+    def add_to(self, messages: ChatMessages) -> None:
+        function = {"name": self.name, "arguments": self.arguments}
+        calls = _assistant_message(messages).setdefault("tool_calls", [])
+        calls.append({"id": self.call_id, "type": "function", "function": function})
+
+
+class FunctionCallOutput(Body):
+    """The result of a tool call."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: _Content
+
+    def add_to(self, messages: ChatMessages) -> None:
+        messages.append({"role": "tool", "tool_call_id": self.call_id, "content": _to_chat(self.output)})
+
+
+class ReasoningText(Body):
+    """Reasoning of the model."""
+
+    text: Text
+
+
+class ReasoningItem(Body):
+    """Reasoning of the model before its answer."""
+
+    type: Literal["reasoning"]
+    summary: Items[ReasoningText] = Field(default_factory=list)
+    content: Items[ReasoningText] | None = None
+
+    def add_to(self, messages: ChatMessages) -> None:
+        message = _assistant_message(messages, "content", "tool_calls", "reasoning")
+        message["reasoning"] = "\n".join(part.text for part in self.content or self.summary)
+
+
+class ItemReference(Body):
+    """The ID of an item that the server sent in an earlier response."""
+
+    type: Literal["item_reference"] | None = None
+    id: str
+
+
+def _item_type(item: Any) -> Any:
+    if not isinstance(item, dict):
+        return getattr(item, "type", None)
+    return item.get("type") or ("message" if "role" in item else "item_reference")
+
+
+FullItem = InputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
+InputItem = Annotated[
+    Annotated[InputMessage, Tag("message")]
+    | Annotated[FunctionCall, Tag("function_call")]
+    | Annotated[FunctionCallOutput, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")]
+    | Annotated[ItemReference, Tag("item_reference")],
+    Discriminator(_item_type),
+]
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(InputItem)
+
+
+def to_chat_messages(
+    items: "list[FullItem | ItemReference]", resolve: Callable[[int, str], dict[str, Any] | None]
+) -> ChatMessages:
+    """Convert items to chat messages. Consecutive items of the model become one message.
+
+    ``resolve`` returns the item for the index and the ID of a reference. If it returns None, the reference becomes an
+    empty message of the model.
+    """
+    messages: ChatMessages = []
+    for index, item in enumerate(items):
+        if not isinstance(item, ItemReference):
+            item.add_to(messages)
+        elif (referenced := resolve(index, item.id)) is not None:
+            _ADAPTER.validate_python(referenced).add_to(messages)
+        else:
+            _assistant_message(messages)
+    return messages
+
+
+def _assistant_message(messages: ChatMessages, *unset: str) -> dict[str, Any]:
+    """Return the last message if it is the model's and has none of the fields ``unset``, else a new message."""
+    last = messages[-1] if messages else None
+    if last is None or last["role"] != "assistant" or any(last.get(name) for name in (*unset,)):
+        messages.append({"role": "assistant"})
+    return messages[-1]

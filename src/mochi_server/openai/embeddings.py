@@ -1,0 +1,86 @@
+"""Embeddings of OpenAI's API, computed by Ollama."""
+
+import sys
+from array import array
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from mochi_server.errors import ModelNotFound, OllamaError
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.errors import is_context_refusal
+from mochi_server.openai.errors import invalid_parameter
+from mochi_server.services.context_window import WindowRegistry
+
+EncodingFormat = Literal["float", "base64"]
+
+_BATCH_SIZE = 64
+"""Texts per request to Ollama. Parsing a large response in one step would block other requests."""
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Service that computes embeddings."""
+
+    client: AsyncOllamaClient
+    windows: WindowRegistry
+
+    async def create(
+        self, model: str, texts: Sequence[str], dimensions: int | None, encoding_format: EncodingFormat
+    ) -> bytes:
+        """Return the embeddings of ``texts`` as a JSON response in OpenAI's format.
+
+        Raises:
+            ValidationFailed: A text does not fit into the context window of the model.
+            ModelNotFound: Ollama does not have the model.
+            OllamaUnreachable: Ollama cannot be reached.
+            OllamaError: Ollama rejected the request.
+        """
+        data: list[orjson.Fragment] = []
+        tokens = 0
+        options = await self._options(model, texts)
+        encode = _to_base64 if encoding_format == "base64" else list
+        for start in range(0, len(texts), _BATCH_SIZE):
+            batch = texts[start : start + _BATCH_SIZE]
+            body = await self._embed({"model": model, "input": batch, "dimensions": dimensions, "options": options})
+            vectors = body.get("embeddings")
+            if not isinstance(vectors, list) or len(vectors) != len(batch):
+                raise OllamaError(f"Ollama did not send one embedding for each of the {len(batch)} texts.")
+            # Encoded at once, because encoded vectors need less memory.
+            for index, vector in enumerate(vectors, start):
+                item = {"object": "embedding", "index": index, "embedding": encode(vector)}
+                data.append(orjson.Fragment(orjson.dumps(item)))
+            tokens += body.get("prompt_eval_count") or 0
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
+
+    async def _options(self, model: str, texts: Sequence[str]) -> dict[str, Any] | None:
+        """Return the options that keep a chat model loaded as it is. For other models, return None."""
+        try:
+            info = await self.client.find_model(model)
+        except ModelNotFound:  # Ollama also has models that only compute embeddings
+            return None
+        window = await self.windows.borrow(info, self.windows.estimate(info, max(map(len, texts))))
+        return {"num_ctx": window} if window else None
+
+    async def _embed(self, payload: dict[str, Any]) -> Any:
+        """Request embeddings. ``truncate: false`` makes Ollama reject a text that is too long."""
+        payload = {name: value for name, value in payload.items() if value is not None} | {"truncate": False}
+        try:
+            return await self.client.embed(payload)
+        except OllamaError as error:
+            if is_context_refusal(error):
+                problem = "a text is longer than the context window of the model; split it"
+                raise invalid_parameter("input", problem) from error
+            raise
+
+
+def _to_base64(vector: Sequence[float]) -> str:
+    """Return a vector as base64 of 32-bit floats, in the byte order of OpenAI's API (little-endian)."""
+    numbers = array("f", vector)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return b64encode(numbers).decode()

@@ -1,0 +1,191 @@
+"""Encoding of a run for OpenAI's Responses API: as events of a stream, or as a complete response."""
+
+import time
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from secrets import token_hex
+from typing import Any
+
+import orjson
+
+from mochi_server.chat.event_log import Batch
+from mochi_server.chat.run import Run
+from mochi_server.errors import ContextOverflow, MochiError
+from mochi_server.openai.errors import openai_status
+from mochi_server.openai.response_encoding import DeltaReader, Kind, extra_fields, finish_reason, tool_calls, usage
+
+Event = tuple[bytes, bytes]
+Item = dict[str, Any]
+
+
+class ResponseEncoder:
+    """Encoder of a run as events of the Responses API.
+
+    ``fields`` are the fields of the response that are known before the run: its ID and the repeated fields of the
+    request. ``on_items`` receives the output items of a response that has not failed.
+    """
+
+    def __init__(self, run: Run, fields: dict[str, Any], on_items: Callable[[list[Item]], None]) -> None:
+        self._response = _new_response(fields)
+        self._reader = DeltaReader(agent_answers=run.request.responder is not None)
+        self._on_items = on_items
+        self._output: list[Item] = self._response["output"]
+        self._open: _OpenItem | None = None
+        self._sequence_number = -1
+
+    def opening(self) -> Iterator[Event]:
+        """Yield the events that start the stream."""
+        yield self._event("response.created", response=self._response)
+        yield self._event("response.in_progress", response=self._response)
+
+    def encode(self, batch: Batch) -> Iterator[Event]:
+        """Yield the events for a batch of the run's events."""
+        for kind, text in self._reader.pieces(batch):
+            if self._open is None or self._open.kind != kind:
+                yield from self._close_item()
+                self._open = _OpenItem(kind, len(self._output))
+                yield self._item_event("added", self._open.item)
+                yield self._part_event("added", "")
+            self._open.texts.append(text)
+            yield self._text_event("delta", delta=text)
+
+    def closing(self, run: Run) -> Iterator[Event]:
+        """Yield the last events. Call this after the run has ended."""
+        ending = _ending(run)
+        status = ending["status"]
+        yield from self._close_item("completed" if status == "completed" else "incomplete")
+        if status != "failed":
+            for call in tool_calls(run.result):
+                yield from self._call(call)
+            ending["mochi"] = extra_fields(run.result, self._reader)
+            self._on_items(self._output)
+        self._response |= ending
+        yield self._event(f"response.{status}", response=self._response)
+
+    async def collect(self, run: Run) -> bytes:
+        """Wait until the run has ended, and return the response as JSON. If the run failed, raise its error."""
+
+        async def receive(batch: Batch | None) -> None:
+            for _ in self.encode(batch) if batch is not None else ():
+                pass
+
+        await run.forward(receive)
+        if run.failure is not None:
+            raise run.failure
+        for _ in self.closing(run):
+            pass
+        return orjson.dumps(self._response)
+
+    def _event(self, event_type: str, **fields: Any) -> Event:
+        self._sequence_number += 1
+        event = {"type": event_type, "sequence_number": self._sequence_number, **fields}
+        return event_type.encode(), orjson.dumps(event, default=str)
+
+    def _close_item(self, status: str = "completed") -> Iterator[Event]:
+        """Yield the events that end the open item, if there is one."""
+        if self._open is None:
+            return
+        text = "".join(self._open.texts)
+        yield self._text_event("done", text=text)
+        yield self._part_event("done", text)
+        item = self._open.complete(text, status)
+        yield self._item_event("done", item)
+        self._output.append(item)
+        self._open = None
+
+    def _call(self, call: dict[str, Any]) -> Iterator[Event]:
+        function = call["function"]
+        item = {
+            "id": f"fc_{token_hex(12)}",
+            "type": "function_call",
+            "status": "completed",
+            "call_id": call["id"],
+            "name": function["name"],
+            "arguments": function["arguments"],
+        }
+        target = {"item_id": item["id"], "output_index": len(self._output)}
+        yield self._item_event("added", item | {"status": "in_progress", "arguments": ""})
+        yield self._event("response.function_call_arguments.delta", **target, delta=item["arguments"])
+        done = {"name": item["name"], "arguments": item["arguments"]}
+        yield self._event("response.function_call_arguments.done", **target, **done)
+        yield self._item_event("done", item)
+        self._output.append(item)
+
+    def _item_event(self, name: str, item: Item) -> Event:
+        return self._event(f"response.output_item.{name}", output_index=len(self._output), item=item)
+
+    def _part_event(self, name: str, text: str) -> Event:
+        assert self._open is not None  # noqa: S101 - called for an open item only
+        return self._event(f"response.{self._open.part_name}.{name}", **self._open.target, part=self._open.part(text))
+
+    def _text_event(self, name: str, **fields: str) -> Event:
+        assert self._open is not None  # noqa: S101 - called for an open item only
+        more: dict[str, Any] = {"logprobs": []} if self._open.kind == "content" else {}
+        return self._event(f"response.{self._open.text_name}.{name}", **self._open.target, **fields, **more)
+
+
+class _OpenItem:
+    """Output item whose text is being streamed: a message or reasoning."""
+
+    def __init__(self, kind: Kind, index: int) -> None:
+        self.kind = kind
+        self.texts: list[str] = []
+        is_message = kind == "content"
+        self.part_name = "content_part" if is_message else "reasoning_summary_part"
+        self.text_name = "output_text" if is_message else "reasoning_summary_text"
+        item_id = f"{'msg' if is_message else 'rs'}_{token_hex(12)}"
+        self.target = {"item_id": item_id, "output_index": index, "content_index" if is_message else "summary_index": 0}
+        self.item: Item = {"id": item_id, "type": "reasoning", "summary": []}
+        if is_message:
+            message = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
+            self.item = {"id": item_id, **message}
+
+    def part(self, text: str) -> dict[str, Any]:
+        if self.kind == "reasoning":
+            return {"type": "summary_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+    def complete(self, text: str, status: str) -> Item:
+        if self.kind == "reasoning":
+            return self.item | {"summary": [self.part(text)]}
+        return self.item | {"status": status, "content": [self.part(text)]}
+
+
+def _new_response(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        "output": [],
+        "usage": None,
+        "background": False,
+        "service_tier": "default",
+        "truncation": "disabled",
+        **fields,
+    }
+
+
+def _ending(run: Run) -> dict[str, Any]:
+    """Return the fields of a response that are known when its run has ended."""
+    if run.failure is not None:
+        return {"status": "failed", "error": _error(run.failure)}
+    counts, is_cut = usage(run.result), finish_reason(run.result) == "length"
+    return {
+        "status": "incomplete" if is_cut else "completed",
+        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+        "usage": {
+            "input_tokens": counts["prompt_tokens"],
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": counts["completion_tokens"],
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": counts["total_tokens"],
+        },
+    }
+
+
+def _error(error: MochiError) -> dict[str, str]:
+    """Return an error of a response. OpenAI's API defines only few codes."""
+    code = "rate_limit_exceeded" if openai_status(error) == HTTPStatus.TOO_MANY_REQUESTS else "server_error"
+    return {"code": "invalid_prompt" if isinstance(error, ContextOverflow) else code, "message": error.message}

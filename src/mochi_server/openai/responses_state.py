@@ -1,0 +1,64 @@
+"""State of OpenAI's Responses API: the IDs of responses, and the output items that clients refer to by ID."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from secrets import token_hex
+from typing import Any
+
+import orjson
+
+from mochi_server.openai.errors import invalid_parameter
+from mochi_server.sessions.session import ChatSession
+
+_MAX_BYTES = 32 * 1024 * 1024
+
+
+def response_id(session_id: str | None, position: int) -> str:
+    """Return a new response ID. In a session, the ID contains the index of the first message of the turn."""
+    return f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{position}_{token_hex(6)}"
+
+
+def check_previous_response(session: ChatSession, previous: str) -> None:
+    """Raise ``ValidationFailed`` unless ``previous`` is the ID of the session's latest response."""
+    problem = f"{previous!r} is not the latest response of the session {session.session_id!r}"
+    kind, session_id, position, *_ = [*previous.split("_"), "", "", ""]
+    if (kind, session_id) != ("resp", session.session_id) or not position.isdecimal():
+        raise invalid_parameter("previous_response_id", problem)
+    if not _is_one_turn(session, int(position)):
+        raise invalid_parameter("previous_response_id", f"{problem}; a session continues only at its end")
+
+
+def _is_one_turn(session: ChatSession, start: int) -> bool:
+    """Return whether the messages from index ``start`` on belong to one turn."""
+    is_answered, handed_back = False, set[str]()
+    for message in session.history[start:]:
+        if message["role"] == "assistant":
+            is_answered = True
+            handed_back.update(message.get("handed_back") or ())
+        elif (message["role"] == "user" and is_answered) or message.get("tool_call_id") in handed_back:
+            return False
+    return True
+
+
+class ResponseItems:
+    """Output items of recent responses. If the items exceed ``max_bytes``, the oldest are dropped.
+
+    Some clients send the ID of an item instead of the item, as the AI SDK does by default.
+    """
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._size = 0
+        self._items: OrderedDict[str, bytes] = OrderedDict()
+
+    def add(self, items: Iterable[dict[str, Any]]) -> None:
+        for item in items:
+            self._items[item["id"]] = encoded = orjson.dumps(item)
+            self._size += len(encoded)
+        while self._size > self._max_bytes:
+            self._size -= len(self._items.popitem(last=False)[1])
+
+    def get(self, item_id: str) -> dict[str, Any] | None:
+        """Return an item, or None if it is unknown."""
+        encoded = self._items.get(item_id)
+        return None if encoded is None else orjson.loads(encoded)

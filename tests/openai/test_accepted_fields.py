@@ -1,0 +1,168 @@
+"""Fields and values that Ollama's own `/v1` accepts, and fields that change the meaning of a request."""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from mochi_stub import Model, StubServer
+from tests.openai.conversation import Conversation, client_of, message_of
+from tests.support.instructions import instruct, words
+from tests.support.server import RunningServer
+
+if TYPE_CHECKING:
+    import openai
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
+THINKING: dict[str, tuple[dict[str, Any], Any]] = {
+    "nothing": ({}, None),
+    "reasoning_effort": ({"reasoning_effort": "low"}, "low"),
+    "no effort": ({"reasoning_effort": "none"}, False),
+    "minimal": ({"reasoning_effort": "minimal"}, "low"),
+    "ultra": ({"reasoning_effort": "ultra"}, "max"),
+    "reasoning": ({"reasoning": {"effort": "high"}, "reasoning_effort": "low"}, "high"),
+    "empty reasoning": ({"reasoning": {}, "reasoning_effort": "low"}, "low"),
+    "think": ({"think": True}, True),
+    "do not think": ({"think": False}, False),
+    "think level": ({"think": "medium"}, "medium"),
+    "both": ({"think": True, "reasoning_effort": "none"}, False),
+}
+
+
+@pytest.mark.parametrize(("asks", "sent"), THINKING.values(), ids=THINKING)
+def test_thinking_is_that_of_the_request(conversation: Conversation, asks: dict[str, Any], sent: Any) -> None:
+    conversation.send_message("Hello!", extra_body=asks)
+    assert conversation.sent[-1].get("think") == sent
+
+
+def test_model_thinks_by_default(conversation: Conversation) -> None:
+    answer: Any = message_of(conversation.send_message(instruct(words(2), reasoning=3)))
+    assert answer.reasoning
+
+
+def test_model_that_cannot_think_answers(tmp_path: Path) -> None:
+    models = [Model("plain", capabilities=("completion",))]
+    with (
+        StubServer(models=models, speed=0) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        client_of(server) as client,
+    ):
+        conversation = Conversation(client, stub, asks={"model": "plain"})
+        conversation.send_message("Hello!", reasoning_effort="high")
+        conversation.send_message("Hello!")
+        assert ["think" in sent for sent in conversation.sent] == [False, False]
+
+
+def test_session_decides_about_thinking_if_the_request_does_not(
+    conversation: Conversation, server: RunningServer
+) -> None:
+    api = server.api()
+    for stored, sent in ((None, None), (False, False), ("low", "low")):
+        session_id = api.create_session("mochi", think=stored)["session_id"]
+        conversation.send_message("Hello!", extra_headers={"X-Mochi-Session": session_id})
+        assert conversation.sent[-1].get("think") == sent
+        api.send_message(session_id, "Hello!")
+        assert conversation.sent[-1]["think"] == (sent or False)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [f"data:image/png;base64,{PNG}", f"data:;base64,{PNG}", {"url": f"data:;base64,{PNG}"}],
+    ids=["text", "no type", "object"],
+)
+def test_images_are_accepted_in_all_forms(conversation: Conversation, image: Any) -> None:
+    conversation.send_message([{"type": "image_url", "image_url": image}], model="echo")
+    assert conversation.sent[-1]["messages"][0]["images"] == [PNG]
+
+
+def test_refusals_of_earlier_answers_are_text(conversation: Conversation) -> None:
+    refusal = {"type": "refusal", "refusal": "I cannot do that."}
+    conversation.messages = [{"role": "assistant", "content": [{"type": "text", "text": "Sorry."}, refusal]}]
+    conversation.send_message("Why?")
+    assert conversation.sent[-1]["messages"][0]["content"] == "Sorry.\nI cannot do that."
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_answer_can_have_no_token_limit(conversation: Conversation, field: str) -> None:
+    answer = conversation.send_message("Hello!", **{field: -1})
+    assert answer.choices[0].finish_reason == "stop"
+    assert conversation.refused(**{field: -2}).param == field
+
+
+def test_options_of_other_servers_are_sent_to_ollama(conversation: Conversation) -> None:
+    options = {"top_k": 20, "min_p": 0.1, "repeat_penalty": 1.1}
+    conversation.send_message("Hello!", extra_body={**options, "keep_alive": "5m"})
+    assert options.items() <= conversation.sent[-1]["options"].items()
+    assert conversation.sent[-1]["keep_alive"] == "5m"
+
+
+@pytest.mark.parametrize(
+    ("asks", "param"),
+    [
+        ({"options": {"num_ctx": 1}}, "options"),
+        ({"num_ctx": 8192}, "num_ctx"),
+        ({"format": "json"}, "format"),
+        ({"think": "very"}, "think"),
+        ({"reasoning": {"effort": "wat"}}, "reasoning.effort"),
+        ({"reasoning_effort": "wat"}, "reasoning_effort"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"n": 2}, "n"),
+        ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages[0].function_call"),
+        ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
+        ({"logit_bias": {"1": 2}}, "logit_bias"),
+        ({"model": "agent:helper", "logprobs": True}, "logprobs"),
+    ],
+    ids=str,
+)
+def test_unsupported_fields_are_refused_by_name(conversation: Conversation, asks: dict[str, Any], param: str) -> None:
+    model = asks.pop("model", "mochi")
+    refusal = conversation.refused(model=model, extra_body=asks)
+    assert (refusal.status_code, refusal.param) == (400, param)
+    assert param in refusal.message
+
+
+def test_several_answers_are_refused_with_the_reason(conversation: Conversation) -> None:
+    assert "Ollama gives one answer to a request" in conversation.refused(n=3).message
+
+
+@pytest.mark.parametrize("top", [None, 2])
+def test_log_probabilities_are_those_of_ollama(conversation: Conversation, top: int | None) -> None:
+    whole = conversation.send_message("Hello!", logprobs=True, **({} if top is None else {"top_logprobs": top}))
+    assert (conversation.sent[-1]["logprobs"], conversation.sent[-1]["top_logprobs"]) == (True, top or 0)
+    assert whole.choices[0].logprobs
+    tokens = whole.choices[0].logprobs.content or []
+    assert "".join(token.token for token in tokens) == message_of(whole).content
+    assert all(token.logprob <= 0 and len(token.top_logprobs) == (top or 0) for token in tokens)
+    assert all(math.isfinite(token.logprob) for token in tokens)
+
+
+def test_streamed_log_probabilities_are_beside_their_text(client: openai.OpenAI) -> None:
+    request: Any = {"model": "mochi", "messages": [{"role": "user", "content": instruct(words(9), reasoning=3)}]}
+    chunks = list(client.chat.completions.create(stream=True, logprobs=True, **request))
+    told = [chunk.choices[0] for chunk in chunks if chunk.choices[0].delta.content]
+    assert len(told) > 1
+    for choice in told:
+        assert choice.logprobs
+        assert "".join(token.token for token in choice.logprobs.content or ()) == choice.delta.content
+
+
+def test_answers_have_no_log_probabilities_by_default(conversation: Conversation) -> None:
+    assert conversation.send_message("Hello!").choices[0].logprobs is None
+    assert "logprobs" not in conversation.sent[-1]
+
+
+def test_models_and_agents_have_a_creation_time(server: RunningServer, client: openai.OpenAI, data_dir: Path) -> None:
+    tags = httpx.get(f"{server.settings.ollama_host}/api/tags").json()["models"]
+    created = {model.id: model.created for model in client.models.list()}
+    assert all(0 < created[tag["name"]] <= time.time() for tag in tags if tag["name"] in created)
+    assert len(created) > 2
+    assert client.models.retrieve("mochi").created == created["mochi:latest"]
+    skill = data_dir / "agents" / "helper" / "SKILL.md"
+    assert created["agent:helper"] == int(skill.stat().st_mtime)

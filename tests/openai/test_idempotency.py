@@ -1,0 +1,137 @@
+"""Idempotency keys of requests in a session: a repeated request gets the existing answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Failure, Reply
+from tests.openai.conversation import LOOK
+from tests.support.api import Api
+from tests.support.holding import GatedStub
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.waiting import until
+
+
+class Requests:
+    """Requests to one session with the same idempotency key."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self.url = f"{server.url}/v1/chat/completions"
+        self.api: Api = server.api()
+        self.session_id = self.api.create_session("mochi")["session_id"]
+        self.headers = {"X-Mochi-Session": self.session_id, "Idempotency-Key": "key-1"}
+
+    def send(self, text: Any, **fields: Any) -> httpx.Response:
+        messages = [{"role": "user", "content": text}] if isinstance(text, str) else text
+        body = {"model": "mochi", "messages": messages, **fields}
+        return httpx.post(self.url, json=body, headers=self.headers, timeout=10)
+
+    def stored(self) -> list[str]:
+        return [message["content"] for message in self.api.messages(self.session_id)]
+
+
+@pytest.fixture
+def requests(server: RunningServer) -> Requests:
+    return Requests(server)
+
+
+def test_repeated_request_gets_the_same_answer(requests: Requests) -> None:
+    first = requests.send("Hello!").json()
+    second = requests.send("Hello!").json()
+    assert [first[name] for name in ("id", "choices", "usage")] == [second[name] for name in ("id", "choices", "usage")]
+    assert len(requests.stored()) == 2
+    streamed = requests.send("Hello!", stream=True).text
+    assert first["id"] in streamed
+    assert len(requests.stored()) == 2
+
+
+def test_repeated_request_after_a_restart_gets_the_stored_answer(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url) as server:
+        requests = Requests(server)
+        first = requests.send("Hello!").json()
+    with RunningServer(tmp_path, stub.url) as server:
+        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.api()
+        second = requests.send("Hello!").json()
+        assert [first["choices"], first["usage"]] == [second["choices"], second["usage"]]
+        assert len(requests.stored()) == 2
+
+
+def test_key_with_another_message_is_refused(requests: Requests) -> None:
+    requests.send("Hello!")
+    response = requests.send("Goodbye!")
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
+    assert len(requests.stored()) == 2
+
+
+def test_repeated_tool_result_gets_the_same_answer(requests: Requests) -> None:
+    text = instruct(calls("look"), words(2))
+    call = requests.send(text, tools=[LOOK]).json()["choices"][0]["message"]["tool_calls"][0]
+    requests.headers["Idempotency-Key"] = "key-2"
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "seen"}]
+    first, second = (requests.send(results, tools=[LOOK]).json() for _ in range(2))
+    assert first["choices"] == second["choices"]
+    assert len(requests.stored()) == 4
+
+
+@pytest.mark.parametrize("key", ["", "two words", "x" * 256])
+def test_malformed_key_is_refused(requests: Requests, key: str) -> None:
+    requests.headers["Idempotency-Key"] = key
+    error = requests.send("Hello!").json()["error"]
+    assert (error["param"], error["type"]) == ("Idempotency-Key", "invalid_request_error")
+
+
+def test_without_a_session_the_key_has_no_effect(requests: Requests) -> None:
+    del requests.headers["X-Mochi-Session"]
+    assert requests.send("Hello!").json()["id"] != requests.send("Hello!").json()["id"]
+
+
+def test_repeated_request_during_the_turn_gets_its_answer(holding: GatedStub, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as server:
+        requests = Requests(server)
+        answers: list[Any] = []
+        threads = [
+            threading.Thread(target=lambda: answers.append(requests.send("hold").json()["choices"])) for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        runs = server.app.state.services.runs
+        until(lambda: any(run.subscribers == 3 for run in runs.running()))
+        holding.gate.open()
+        for thread in threads:
+            thread.join()
+        assert answers == [answers[0]] * 3
+        assert requests.stored() == ["hold", "one two three four"]
+
+
+class FailingModel:
+    def __init__(self) -> None:
+        self.fails = True
+
+    def resolve(self, _: Prompt) -> Reply:
+        return Reply([Failure("kaput")]) if self.fails else Reply.of("Fine.")
+
+
+@pytest.fixture
+def failing() -> Iterator[tuple[FailingModel, StubServer]]:
+    model = FailingModel()
+    with StubServer(speed=0, resolve=model.resolve) as stub:
+        yield model, stub
+
+
+def test_failed_request_is_tried_again(failing: tuple[FailingModel, StubServer], tmp_path: Path) -> None:
+    model, stub = failing
+    with RunningServer(tmp_path, stub.url) as server:
+        requests = Requests(server)
+        assert requests.send("Hello!").status_code == 502
+        model.fails = False
+        assert requests.send("Hello!").status_code == 200
+        assert requests.stored() == ["Hello!", "Fine."]

@@ -1,0 +1,349 @@
+"""Responses API with the official client."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from mochi_stub import Cut, Reply, StubServer, Text
+from tests.openai.conversation import client_of
+from tests.support.agents import delegate
+from tests.support.api import Api
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+
+if TYPE_CHECKING:
+    import openai
+    from openai.types.responses import Response
+
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+LOOK: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+
+
+def respond(client: openai.OpenAI, stream: bool = False, **request: Any) -> Response:
+    """Return the response to a request. A streamed response is what the client builds from the events."""
+    request = {"model": "mochi", **request}
+    if not stream:
+        response: Response = client.responses.create(**request)
+        return response
+    with client.responses.stream(**request) as events:
+        return events.get_final_response()
+
+
+def refused(client: openai.OpenAI, **request: Any) -> openai.APIStatusError:
+    import openai
+
+    with pytest.raises(openai.APIStatusError) as caught:
+        respond(client, **{"input": "Hello!", **request})
+    return caught.value
+
+
+def sent(stub: StubServer) -> Any:
+    """Return the latest chat request to Ollama."""
+    return [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+
+
+def contents(api: Api, session: str) -> list[tuple[str, str]]:
+    return [(message["role"], message["content"]) for message in api.messages(session)]
+
+
+@STREAMED
+def test_response_has_text_and_token_counts(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
+    response = respond(client, stream, input="Hello!", instructions="Be kind.", metadata={"a": "b"})
+    assert response.status == "completed"
+    assert response.output_text.endswith("Hello!")
+    assert [item.type for item in response.output] == ["message"]
+    assert (response.model, response.instructions, response.metadata) == ("mochi", "Be kind.", {"a": "b"})
+    assert response.store is False  # type: ignore[attr-defined]  # newer than the types
+    assert response.usage
+    assert response.usage.input_tokens > 0
+    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
+    body = sent(stub)
+    assert [message["role"] for message in body["messages"]] == ["system", "user"]
+    assert body["options"]["num_ctx"] >= 8192
+
+
+def test_stream_has_all_events_in_order(server: RunningServer) -> None:
+    text = instruct(words(2), calls("look", at="sky"), reasoning=2)
+    body = {"model": "mochi", "input": text, "tools": [LOOK], "stream": True, "reasoning": {"effort": "low"}}
+    with httpx.stream("POST", f"{server.url}/v1/responses", json=body, timeout=10) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        frames = [frame.split("\n") for frame in "".join(response.iter_text()).split("\n\n") if frame]
+    events = [json.loads(data.removeprefix("data: ")) for _, data in frames]
+    assert [name.removeprefix("event: ") for name, _ in frames] == [event["type"] for event in events]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    types = [event["type"].removeprefix("response.") for event in events]
+    assert list(dict.fromkeys(types)) == [
+        *("created", "in_progress", "output_item.added"),
+        *("reasoning_summary_part.added", "reasoning_summary_text.delta"),
+        *("reasoning_summary_text.done", "reasoning_summary_part.done", "output_item.done"),
+        *("content_part.added", "output_text.delta", "output_text.done", "content_part.done"),
+        *("function_call_arguments.delta", "function_call_arguments.done", "completed"),
+    ]
+    final = events[-1]["response"]
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert [item["type"] for item in done] == ["reasoning", "message", "function_call"]
+    assert final["output"] == done
+    assert final["id"] == events[0]["response"]["id"]
+    assert final["mochi"]["context_window"]["current_window"] >= 8192
+
+
+@STREAMED
+def test_tool_round_trip(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
+    """The client sends the whole conversation, including the output items of the first response."""
+    question: Any = {"role": "user", "content": instruct(calls("look", at="sky"), words(3))}
+    first = respond(client, stream, input=[question], tools=[LOOK])
+    (call,) = first.output
+    assert call.type == "function_call"
+    assert (call.name, json.loads(call.arguments)) == ("look", {"at": "sky"})
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
+    second = respond(client, stream, input=[question, call.model_dump(exclude_none=True), output], tools=[LOOK])
+    assert (second.status, [item.type for item in second.output]) == ("completed", ["message"])
+    _, asked, result = sent(stub)["messages"]
+    assert asked["tool_calls"][0]["function"] == {"index": 0, "name": "look", "arguments": {"at": "sky"}}
+    assert result == {"role": "tool", "content": "blue", "tool_name": "look", "tool_call_id": call.call_id}
+
+
+@STREAMED
+def test_items_can_be_sent_by_id(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
+    """The AI SDK does this unless `store` is false."""
+    text = instruct(words(2), calls("look"), reasoning=2)
+    first = respond(client, stream, input=text, tools=[LOOK], reasoning={"effort": "low"})
+    references: Any = [{"type": "item_reference", "id": item.id} for item in first.output]
+    call: Any = first.output[-1]
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
+    respond(client, stream, input=[{"role": "user", "content": text}, *references, output], tools=[LOOK])
+    _, answer, result = sent(stub)["messages"]
+    assert answer["content"] == first.output_text != ""
+    assert answer["tool_calls"][0]["id"] == result["tool_call_id"] == call.call_id
+
+
+def test_items_of_an_unstored_response_are_unknown(client: openai.OpenAI) -> None:
+    response = respond(client, input="Hello!", store=False)
+    reference = {"type": "item_reference", "id": response.output[0].id}
+    refusal = refused(client, input=[reference, {"role": "user", "content": "And now?"}])
+    assert (refusal.status_code, refusal.param) == (400, "input[0].id")
+    assert "store" in refusal.message
+
+
+def test_conversation_is_converted_to_messages(client: openai.OpenAI, stub: StubServer) -> None:
+    items: Any = [
+        {"role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi."}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "A greeting."}]},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "Hello.", "annotations": []}]},
+        {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+        {"type": "function_call", "call_id": "call_2", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "blue"},
+        {"type": "function_call_output", "call_id": "call_2", "output": [{"type": "input_text", "text": "red"}]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": "Bye."},
+    ]
+    respond(client, input=items, instructions="Be kind.")
+    messages = sent(stub)["messages"]
+    assert [(message["role"], message["content"]) for message in messages] == [
+        *(("system", "Be kind."), ("system", "Be brief."), ("user", "Hi."), ("assistant", "Hello.")),
+        *(("tool", "blue"), ("tool", "red"), ("assistant", "No."), ("assistant", "Yes."), ("user", "Bye.")),
+    ]
+    assert [call["id"] for call in messages[3]["tool_calls"]] == ["call_1", "call_2"]
+
+
+def test_options_are_sent_to_ollama(client: openai.OpenAI, stub: StubServer) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    response = respond(
+        client,
+        input="Hello!",
+        temperature=0.5,
+        top_p=0.9,
+        max_output_tokens=20,
+        reasoning={"effort": "high", "summary": "auto"},
+        text={"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}, "verbosity": "low"},
+        include=["reasoning.encrypted_content"],
+        parallel_tool_calls=False,
+        truncation="auto",
+        extra_body={"unheard_of": 1},
+    )
+    body = sent(stub)
+    assert body["options"].pop("num_ctx") >= 8192
+    assert body["options"] == {"temperature": 0.5, "top_p": 0.9, "num_predict": 20}
+    assert (body["think"], body["format"]) == ("high", schema)
+    assert (response.temperature, response.max_output_tokens) == (0.5, 20)
+
+
+@STREAMED
+def test_answer_at_limit_is_incomplete(client: openai.OpenAI, stream: bool) -> None:
+    asks: Any = {"model": "mochi", "input": "Hello!", "max_output_tokens": 5}
+    response: Any = client.responses.create(**asks)
+    if stream:
+        *_, last = client.responses.create(**asks, stream=True)
+        assert last.type == "response.incomplete"
+        response = last.response
+    assert response.status == "incomplete"
+    assert response.incomplete_details
+    assert response.incomplete_details.reason == "max_output_tokens"
+    assert response.output[-1].status == "incomplete"
+
+
+@STREAMED
+def test_session_continues_with_previous_response(
+    client: openai.OpenAI, server: RunningServer, stub: StubServer, stream: bool
+) -> None:
+    api = server.api()
+    session = str(api.create_session("mochi")["session_id"])
+    headers = {"X-Mochi-Session": session}
+    first = respond(client, stream, input=instruct(calls("look"), words(2)), tools=[LOOK], extra_headers=headers)
+    (call,) = first.output
+    assert call.type == "function_call"
+    output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "blue"}]
+    asks: Any = {"tools": [LOOK], "extra_headers": headers}
+    second = respond(client, stream, input=output, previous_response_id=first.id, **asks)
+    third = respond(client, stream, input="And now?", previous_response_id=second.id, instructions="Be kind.", **asks)
+    assert third.previous_response_id == second.id
+    assert [role for role, _ in contents(api, session)] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    assert [message["role"] for message in sent(stub)["messages"]][:2] == ["system", "user"]
+    for old in (first.id, second.id, "resp_unknown", "resp_0123456789_0_abc"):
+        refusal = refused(client, previous_response_id=old, **asks)
+        assert (refusal.status_code, refusal.param) == (400, "previous_response_id")
+    assert len(api.messages(session)) == 6
+
+
+def test_session_continues_after_tools_of_server_and_client(client: openai.OpenAI, server: RunningServer) -> None:
+    session = str(server.api().create_session("mochi")["session_id"])
+    asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session, "X-Mochi-Tools": "add"}}
+    first = respond(client, input=instruct(calls("look", "add", a=1, b=2), words(2)), **asks)
+    call: Any = first.output[-1]
+    output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "blue"}]
+    second = respond(client, input=output, previous_response_id=first.id, **asks)
+    assert second.output_text
+    assert refused(client, previous_response_id=first.id, **asks).param == "previous_response_id"
+
+
+def test_references_to_items_of_a_session_need_no_memory(
+    client: openai.OpenAI, server: RunningServer, stub: StubServer
+) -> None:
+    api = server.api()
+    session = str(api.create_session("mochi")["session_id"])
+    asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session}}
+    question: Any = {"role": "user", "content": instruct(calls("look"), words(2))}
+    call: Any = respond(client, input=[question], **asks).output[0]
+    reference: Any = {"type": "item_reference", "id": call.id}
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
+    respond(client, input=[question, reference, output], **asks)
+    assert [role for role, _ in contents(api, session)] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_previous_response_without_session_is_refused(client: openai.OpenAI) -> None:
+    response = respond(client, input="Hello!")
+    refusal = refused(client, previous_response_id=response.id)
+    assert (refusal.status_code, refusal.param) == (400, "previous_response_id")
+    assert "X-Mochi-Session" in refusal.message
+
+
+@STREAMED
+def test_agent_answers(client: openai.OpenAI, server: RunningServer, stream: bool) -> None:
+    response = respond(client, stream, model="agent:helper", input=instruct(words(2), words(3), label="A"))
+    assert [item.type for item in response.output] == ["reasoning", "message"]
+    assert response.output_text
+
+
+def test_conversation_with_an_agent_continues(client: openai.OpenAI, server: RunningServer) -> None:
+    api = server.api()
+    session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    api.send_message(session, instruct(delegate(), words(2)))
+    chat = str(api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"])
+    asks: Any = {"model": "agent:helper", "extra_headers": {"X-Mochi-Session": chat}}
+    first = respond(client, input=instruct(words(2), words(3), label="A"), **asks)
+    second = respond(client, input="And now?", previous_response_id=first.id, **asks)
+    assert second.output_text
+    assert refused(client, previous_response_id=first.id, **asks).param == "previous_response_id"
+
+
+def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
+    text = instruct(calls("add", a=1, b=2), words(2))
+    response: Any = respond(client, input=text, extra_headers={"X-Mochi-Tools": "add"})
+    assert [call["result"] for call in response.mochi["tool_calls_executed"]] == ["3.0"]
+    assert [item.type for item in response.output] == ["message"]
+
+
+@pytest.mark.parametrize(
+    ("asks", "status", "param"),
+    [
+        ({"background": True}, 400, "background"),
+        ({"conversation": "conv_1"}, 400, "conversation"),
+        ({"prompt": {"id": "pmpt_1"}}, 400, "prompt"),
+        ({"top_logprobs": 3}, 400, "top_logprobs"),
+        ({"max_tool_calls": 3}, 400, "max_tool_calls"),
+        ({"include": ["message.output_text.logprobs"]}, 400, "include"),
+        ({"temperature": 3}, 400, "temperature"),
+        ({"max_output_tokens": 0}, 400, "max_output_tokens"),
+        ({"reasoning": {"effort": "much"}}, 400, "reasoning.effort"),
+        ({"tools": [{"type": "web_search"}]}, 400, "tools[0].type"),
+        ({"tool_choice": {"type": "function", "name": "x"}}, 400, "tool_choice"),
+        ({"text": {"format": {"type": "grammar"}}}, 400, "text.format"),
+        ({"input": []}, 400, "input"),
+        ({"input": 5}, 400, "input"),
+        ({"input": [{"type": "computer_call"}]}, 400, "input[0]"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]},
+            400,
+            "input[0].content[0]",
+        ),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, 400, "input"),
+        ({"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "["}]}, 400, "input"),
+        ({"model": "nowhere"}, 404, "model"),
+        ({"extra_headers": {"X-Mochi-Session": "0123456789"}}, 404, None),
+    ],
+    ids=str,
+)
+def test_unsupported_requests_are_refused(client: openai.OpenAI, asks: Any, status: int, param: str | None) -> None:
+    refusal = refused(client, **asks)
+    assert (refusal.status_code, refusal.param) == (status, param)
+    assert set(refusal.response.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_broken_answer_ends_with_failed_event(server_of_cut: RunningServer) -> None:
+    with client_of(server_of_cut) as client:
+        events = list(client.responses.create(model="mochi", input="Hello!", stream=True))
+    failed: Any = events[-1]
+    assert failed.type == "response.failed"
+    assert (failed.response.status, failed.response.error.code) == ("failed", "server_error")
+    assert failed.response.output[0].content[0].text == "one two "
+
+
+@pytest.fixture
+def server_of_cut(tmp_path: Any) -> Any:
+    with (
+        StubServer(resolve=lambda _: Reply([Text(["one ", "two "]), Cut()]), speed=0) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+    ):
+        yield server
+
+
+def test_oldest_items_are_dropped() -> None:
+    from mochi_server.openai.responses_state import ResponseItems
+
+    items = ResponseItems(max_bytes=100)
+    items.add({"id": f"msg_{number}", "text": "x" * 20} for number in range(3))
+    assert [items.get(f"msg_{number}") is not None for number in range(3)] == [False, True, True]
+
+
+@STREAMED
+def test_failure_before_the_first_token_has_a_status(client: openai.OpenAI, stream: bool) -> None:
+    import openai
+
+    with pytest.raises(openai.InternalServerError) as caught:
+        list(client.responses.create(model="failing", input="Hello!", stream=True)) if stream else respond(
+            client, model="failing", input="Hello!"
+        )
+    assert caught.value.code == "ollama_error"

@@ -1,0 +1,197 @@
+"""A required tool call: the first answer calls a tool, or the request fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mochi_server.chat.forced_call import call_format
+from mochi_stub import StubServer
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import Reasoning, Reply, Text, ToolCalls
+from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+
+WALK: Any = {
+    "type": "function",
+    "function": {
+        "name": "walk",
+        "parameters": {
+            "type": "object",
+            "properties": {"steps": {"$ref": "#/$defs/Steps"}},
+            "required": ["steps"],
+            "$defs": {"Steps": {"type": "integer"}},
+        },
+    },
+}
+NAMED: Any = {"type": "function", "function": {"name": "walk"}}
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+class StubbornModel:
+    """A model whose answers the test sets. `answer` is the answer to a request with a format."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.first: Callable[[Prompt], Reply] = lambda _: Reply([Reasoning("Hm. "), Text("I would rather talk.")])
+        self.answer = "{}"
+
+    def resolve(self, prompt: Prompt) -> Reply:
+        return Reply.of(self.answer) if prompt.format else self.first(prompt)
+
+
+@pytest.fixture(scope="module")
+def stubborn_model() -> StubbornModel:
+    return StubbornModel()
+
+
+@pytest.fixture
+def model(stubborn_model: StubbornModel) -> StubbornModel:
+    stubborn_model.reset()
+    return stubborn_model
+
+
+@pytest.fixture(scope="module")
+def stubborn_stub(stubborn_model: StubbornModel) -> Iterator[StubServer]:
+    with StubServer(speed=0, resolve=stubborn_model.resolve) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def stubborn_server(stubborn_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    data_dir = tmp_path_factory.mktemp("stubborn")
+    with RunningServer(data_dir, stubborn_stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+@pytest.fixture
+def stubborn(model: StubbornModel, stubborn_stub: StubServer, stubborn_server: RunningServer) -> Iterator[Conversation]:
+    """A conversation with a model that does not call tools."""
+    del model  # reset
+    with client_of(stubborn_server) as client:
+        yield Conversation(client, stubborn_stub, asks={"tools": [LOOK, WALK], "tool_choice": "required"})
+
+
+@STREAMED
+def test_call_of_the_first_answer_needs_no_second_request(conversation: Conversation, stream: bool) -> None:
+    conversation.stream = stream
+    answer = conversation.send_message(instruct(calls("look"), words(2)), tools=[LOOK], tool_choice="required")
+    assert call_of(answer).function.name == "look"
+    assert [sent.get("format") for sent in conversation.sent] == [None]
+
+
+@STREAMED
+@pytest.mark.parametrize(("choice", "names"), [("required", {"look", "walk"}), (NAMED, {"walk"})], ids=["any", "named"])
+def test_model_is_forced_to_call(conversation: Conversation, choice: Any, names: set[str], stream: bool) -> None:
+    """The default model answers with text, and its second answer matches the format."""
+    conversation.stream = stream
+    answer = conversation.send_message("Hello!", tools=[LOOK, WALK], tool_choice=choice)
+    call = call_of(answer)
+    assert call.function.name in names
+    assert call.function.name != "walk" or isinstance(json.loads(call.function.arguments)["steps"], int)
+    assert not message_of(answer).content
+    first, second = conversation.sent
+    assert ({tool["function"]["name"] for tool in first["tools"]}, first.get("format")) == (names, None)
+    assert "tools" not in second
+    assert second["messages"][-1]["content"].startswith("Call one of these functions")
+    assert all(name in second["messages"][-1]["content"] for name in names)
+
+
+@STREAMED
+def test_text_before_the_forced_call_is_dropped(stubborn: Conversation, model: StubbornModel, stream: bool) -> None:
+    stubborn.stream, model.answer = stream, '{"name": "walk", "arguments": {"steps": 3}}'
+    answer = stubborn.send_message("Hello!")
+    assert json.loads(call_of(answer).function.arguments) == {"steps": 3}
+    assert not message_of(answer).content
+    stubborn.send_messages({"role": "tool", "tool_call_id": call_of(answer).id, "content": "done"}, tool_choice="auto")
+    assert message_of_last(stubborn) == "I would rather talk."
+
+
+@STREAMED
+@pytest.mark.parametrize("answer", ["{}", "no", '{"name": "fly", "arguments": {}}'])
+def test_model_that_refuses_is_an_error(
+    stubborn: Conversation, model: StubbornModel, answer: str, stream: bool
+) -> None:
+    stubborn.stream, model.answer, model.first = stream, answer, lambda _: Reply.of("No.")
+    refusal = stubborn.refused()
+    assert (refusal.status_code, refusal.code) == (502, "tool_not_called")
+    assert "tool_choice" in refusal.message
+    assert len(stubborn.sent) == 2
+
+
+def test_forced_call_is_stored_and_a_failed_one_is_not(
+    stubborn: Conversation, model: StubbornModel, stubborn_server: RunningServer
+) -> None:
+    api = stubborn_server.client
+    session_id = api.create_session("mochi")["session_id"]
+    stubborn.asks["extra_headers"] = {"X-Mochi-Session": session_id}
+    stubborn.refused()
+    assert [message["role"] for message in api.messages(session_id)] == ["user"]
+    model.answer = '{"name": "look", "arguments": {}}'
+    stubborn.send_message("Hello!")
+    question, answer = api.messages(session_id)
+    assert (question["content"], answer["content"]) == ("Hello!", "")
+    assert [call["function"]["name"] for call in answer["tool_calls"]] == ["look"]
+
+
+def test_server_tool_is_forced_once(conversation: Conversation) -> None:
+    headers = {"X-Mochi-Tools": "add"}
+    choice: Any = {"type": "function", "function": {"name": "add"}}
+    answer: Any = conversation.send_message("Hello!", extra_headers=headers, tool_choice=choice)
+    (executed,) = answer.mochi["tool_calls_executed"]
+    assert (executed["tool_name"], executed["success"]) == ("add", True)
+    assert message_of(answer).content
+    assert [bool(sent.get("format")) for sent in conversation.sent] == [False, True, False]
+
+
+def test_answer_with_an_unknown_call_is_not_accepted(stubborn: Conversation, model: StubbornModel) -> None:
+    model.first = lambda _: Reply([ToolCalls([ToolCall("fly")])])
+    model.answer = '{"name": "look", "arguments": {}}'
+    assert call_of(stubborn.send_message("Hello!")).function.name == "look"
+
+
+def test_call_that_was_not_offered_is_not_returned_to_the_client(conversation: Conversation) -> None:
+    answer = conversation.send_message(instruct(calls("walk", "look"), words(2)), tools=[LOOK, WALK], tool_choice=NAMED)
+    assert call_of(answer).function.name == "walk"
+
+
+def test_only_the_first_of_parallel_calls_is_made_on_request(conversation: Conversation) -> None:
+    text = instruct(calls("look", "look", at="sky"), words(2))
+    answer: Any = conversation.send_message(text, tools=[LOOK], parallel_tool_calls=False)
+    assert call_of(answer).function.name == "look"
+    assert answer.mochi["notices"] == []
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        {"tool_choice": "required"},
+        {"tool_choice": NAMED},
+        {"tool_choice": NAMED, "tools": [LOOK]},
+        {"tool_choice": "required", "model": "agent:helper"},
+    ],
+    ids=str,
+)
+def test_required_call_needs_a_tool(conversation: Conversation, asks: Any) -> None:
+    refusal = conversation.refused(**asks)
+    assert (refusal.status_code, refusal.param) == (400, "tool_choice")
+    assert conversation.sent == []
+
+
+def test_definitions_of_tools_do_not_collide() -> None:
+    other = {"function": {"name": "run", "parameters": {"$ref": "#/$defs/Steps", "$defs": {"Steps": {}}}}}
+    schema = call_format([WALK, other])
+    walk, run = schema["anyOf"]
+    assert walk["properties"]["arguments"]["properties"]["steps"] == {"$ref": "#/$defs/0.Steps"}
+    assert run["properties"]["arguments"] == {"$ref": "#/$defs/1.Steps"}
+    assert schema["$defs"] == {"0.Steps": {"type": "integer"}, "1.Steps": {}}
+
+
+def message_of_last(conversation: Conversation) -> str:
+    return str(conversation.messages[-1]["content"])

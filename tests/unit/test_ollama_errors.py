@@ -1,0 +1,93 @@
+"""Errors of Ollama: readable messages without internal text of a model runner or of an HTTP library."""
+
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+
+import aiohttp
+import httpx
+import orjson
+import pytest
+
+from mochi_server.errors import OllamaBusy, OllamaError, OllamaUnreachable
+from mochi_server.ollama.errors import is_context_refusal, refusal_error, refused_tokens, reported_error, translate
+
+REFUSED = {
+    "code": 400,
+    "message": "the request exceeds the available context size, try increasing it",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 12345,
+    "n_ctx": 8192,
+}
+
+
+@pytest.mark.parametrize(
+    ("received", "message"),
+    [
+        ("slow down", "slow down"),
+        (orjson.dumps({"error": REFUSED}).decode(), REFUSED["message"]),
+        ("llama-server chat error: map[code:500 message:kaput]", "kaput"),
+        ("llama-server chat error: map[code:400 message:two words n_ctx:8192 type:bad]", "two words"),
+        ("llama-server process has terminated: exit status 2", "model runner process has terminated: exit status 2"),
+        ('{"error":{"code":7}}', "Ollama answered with status 500 and no message."),
+        ('invalid format: "{"; expected "json" or "{}"', 'invalid format: "{"; expected "json" or "{}"'),
+        (
+            'do request: Post "http://127.0.0.1:38233/completion": EOF',
+            "Ollama's model runner stopped during the request. See the log of Ollama.",
+        ),
+    ],
+)
+def test_error_text_of_ollama_is_readable(received: str, message: str) -> None:
+    assert refusal_error(500, orjson.dumps({"error": received})).message == message
+
+
+def test_error_line_is_readable() -> None:
+    line = b'{"error":"llama-server chat error: map[code:500 message:kaput]"}'
+    assert reported_error(line).message == "kaput"
+    assert "without a message" in reported_error(b'{"error":{"code":7}}').message
+
+
+def test_refused_prompt_is_recognized_by_the_received_text() -> None:
+    error = refusal_error(400, orjson.dumps({"error": orjson.dumps({"error": REFUSED}).decode()}))
+    assert isinstance(error, OllamaError)
+    assert is_context_refusal(error)
+    assert refused_tokens(error) == 12345
+    timeout = refusal_error(500, b'{"error":"context deadline exceeded"}')
+    assert isinstance(timeout, OllamaError)
+    assert not is_context_refusal(timeout)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        aiohttp.ClientPayloadError("Response payload is not completed: <TransferEncodingError: 400, message='x'>"),
+        aiohttp.ServerDisconnectedError(),
+        aiohttp.ClientConnectionError("Connector is closed"),
+        httpx.RemoteProtocolError("peer closed connection without sending complete message body"),
+        ConnectionResetError(104, "internal"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_broken_connection_has_no_text_of_the_library(error: Exception) -> None:
+    message = translate(error, "http://ollama").message
+    assert message.startswith("The connection to Ollama broke")
+    assert (str(error) or type(error).__name__) not in message
+
+
+def test_failed_connection_has_no_text_of_the_library() -> None:
+    error = translate(httpx.ConnectError("All connection attempts failed"), "http://ollama")
+    assert isinstance(error, OllamaUnreachable)
+    assert "attempts" not in error.message
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_busy_ollama_is_an_error_of_its_own(status: int) -> None:
+    error = refusal_error(status, b'{"error":"server busy, please try again."}', retry_after="30")
+    assert isinstance(error, OllamaBusy)
+    assert (error.status, error.details) == (503, {"upstream_status": status, "retry_after": 30})
+    assert error.message == "Ollama is busy: server busy, please try again. Send the request again in 30 seconds."
+
+
+def test_retry_after_can_be_a_date_or_missing() -> None:
+    date = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=90), usegmt=True)
+    for header, seconds in ((None, {2}), ("soon", {2}), (date, {89, 90, 91}), ("Wed, 21 Oct 2015 07:28:00 GMT", {0})):
+        assert refusal_error(503, b"", retry_after=header).retry_after in seconds
