@@ -65,7 +65,12 @@ CHROMIUM = (
 PREPARE = [
     Step("environment", "uv sync --locked --group docs --group browser --quiet"),
     Step("chromium", CHROMIUM, needs=("apt-get",)),
-    Step("node packages", f"for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js; do (cd $d && {NPM_CI}); done", NODE),
+    Step(
+        "node packages",
+        "for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js tests/frontends/js; "
+        f"do (cd $d && {NPM_CI}); done",
+        NODE,
+    ),
 ]
 """What the other steps need. The first must end before the others begin."""
 
@@ -82,6 +87,7 @@ SIDE_BY_SIDE = [
     Step("documentation site", "uv run zensical build --strict && " + f"{PYTEST} -n 0 -m slow tests/docs/test_site.py"),
     Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
     Step("JavaScript clients", "cd tests/stub/js && uv run node --test", NODE),
+    Step("AI SDK and AG-UI clients", "cd tests/frontends/js && uv run node --test", NODE),
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
     Step("MCP reference server", f"{PYTEST} -n 0 tests/mcp/test_everything.py", NODE),
     Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),

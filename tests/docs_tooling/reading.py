@@ -103,6 +103,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "ini": read_ini,
     "javascript": read_javascript,
     "js": read_javascript,
+    "jsx": read_braces,
     "json": json.loads,
     "markdown": read_markdown,
     "nginx": read_nginx,

@@ -329,7 +329,10 @@ def test_call_timeout_cancels_the_call_at_the_server(stub: StubServer, tmp_path:
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.5) as server:
         api = server.api()
         api.http.get("/tools")
-        assert called(api, "hang")["error_message"] == "hang failed: it took longer than 0.5 seconds"
+        assert (
+            called(api, "hang")["error_message"]
+            == "hang failed: it took longer than 0.5 seconds (MOCHI_TOOL_TIMEOUT_SECONDS)"
+        )
         until(lambda: "notifications/cancelled" in journal(tmp_path))
         assert called(api, "echo", text="on")["result"] == "on"
     assert len(started(tmp_path)) == 1

@@ -15,7 +15,7 @@ ORDER = [
     {"routers", "cluster"},
     {"web", "dependencies"},
     {"container"},
-    {"models", "openai"},
+    {"models", "openai", "frontends"},
     {"agents", "mcp", "telemetry"},
     {"chat"},
     {"services"},

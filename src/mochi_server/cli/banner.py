@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import shlex
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.config import MochiServerSettings, without_credentials
+from mochi_server.config import MochiServerSettings, environment_problems, without_credentials
 from mochi_server.constants import API_PREFIX
 from mochi_server.container import Services
 from mochi_server.errors import MochiError
@@ -53,6 +54,7 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
         ("Workers", str(start.settings.workers) if start.settings.workers > 1 else None),
         ("Docs", f"{start.address}/docs"),
         *_directory_rows(start.settings, services, catalogue, agents),
+        *(("Problem", problem) for problem in environment_problems(os.environ)),
         *(("Problem", problem) for problem in services.stores.problems),
         ("Problem", stores and stores.message),
         ("API key", start.key and f"generated for this run: {start.key}"),

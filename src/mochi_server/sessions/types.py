@@ -172,6 +172,14 @@ def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
     return {"read": read, "only_if_set": not always_written}
 
 
+def pending_approval(stored: object) -> dict[str, Any] | None:
+    """Return a stored approval request, or None if its fields are missing or have wrong types."""
+    fields = {"confirmation_id": str, "tool_name": str, "arguments": dict, "call_index": int}
+    if isinstance(stored, dict) and all(isinstance(stored.get(name), kind) for name, kind in fields.items()):
+        return stored
+    return None
+
+
 @dataclass(kw_only=True)
 class SessionSettings:
     """Settings of a session that clients choose.

@@ -24,6 +24,8 @@ from mochi_server.util.clock import now
 T = TypeVar("T")
 
 HISTORY_LENGTH = 100
+_LIMIT_NAME = "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"
+
 THREADS = 32
 """Maximum number of calls that run in threads at the same time."""
 MAX_THREADS = 128
@@ -102,7 +104,7 @@ class ToolExecutionService:
 
     async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> str:
         def finish(value: object) -> str:
-            return shorten(as_text(value), self._limit)
+            return shorten(as_text(value), self._limit, _LIMIT_NAME)
 
         if not inspect.iscoroutinefunction(tool.function):
             return await self._in_thread(lambda: finish(tool.function(*bound.args, **bound.kwargs)), "it did not start")
@@ -124,7 +126,7 @@ class ToolExecutionService:
             with anyio.fail_after(self._timeout):
                 yield
         except TimeoutError:
-            raise ToolRaised(f"it took longer than {self._timeout:g} seconds") from None
+            raise ToolRaised(f"it took longer than {self._timeout:g} seconds (MOCHI_TOOL_TIMEOUT_SECONDS)") from None
 
 
 class ToolRaised(Exception):
@@ -173,11 +175,12 @@ def as_text(value: object) -> str:
     return to_json(value, fallback=str, inf_nan_mode="strings").decode("utf-8", "replace")
 
 
-def shorten(text: str, limit: int) -> str:
-    """Return ``text``. If it has more than ``limit`` characters, a note replaces its middle."""
+def shorten(text: str, limit: int, limit_name: str = "") -> str:
+    """Return ``text``. If it has more than ``limit`` characters, a note with ``limit_name`` replaces its middle."""
     if len(text) <= limit:
         return text
-    note = f"\n[... {len(text) - limit} characters left out ...]\n"
+    reason = f" because of {limit_name}" if limit_name else ""
+    note = f"\n[... {len(text) - limit} characters left out{reason} ...]\n"
     room = max(limit - len(note), 0)
     head = room - room // 2
     return text[:head] + note + (text[-(room // 2) :] if room // 2 else "")

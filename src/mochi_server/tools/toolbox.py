@@ -215,9 +215,12 @@ class Decision:
 class PendingApproval(Protocol):
     """A tool call that waits for a decision."""
 
-    confirmation_id: str
-    bound: BoundCall
-    """The call to run, with the arguments that the user may have edited."""
+    @property
+    def confirmation_id(self) -> str: ...
+
+    @property
+    def bound(self) -> BoundCall:
+        """The call to run, with the arguments that the user may have edited."""
 
     async def decision(self) -> Decision | None:
         """Wait for the decision and return it, or None after the timeout."""
@@ -229,7 +232,7 @@ class PendingApproval(Protocol):
 class Approver(Protocol):
     """Interface that determines which tools need approval and requests decisions from the user."""
 
-    def request(self, bound: BoundCall) -> PendingApproval | None:
+    async def request(self, bound: BoundCall) -> PendingApproval | None:
         """Request approval of a call and return the pending approval, or None if no client can decide."""
 
     async def requires_approval(self, tool: Tool) -> bool:
@@ -263,7 +266,7 @@ class ConfirmingToolbox:
         if bound.refusal is not None or bound.tool is None or not await self.approver.requires_approval(bound.tool):
             publish([ToolCalled(call.name, call.arguments, call.index)])
             return await self.tools.execute(bound)
-        pending = self.approver.request(bound)
+        pending = await self.approver.request(bound)
         if pending is None:
             return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
         try:
@@ -307,4 +310,4 @@ _NOT_INTERACTIVE = (
     "calls, stream the answer from /api/v1/chat/{session_id}/stream, or send wait_for_confirmation to "
     "/api/v1/chat/{session_id}."
 )
-_TIMED_OUT = "This call was denied: the user did not decide in time."
+_TIMED_OUT = "This call was denied: the user did not decide within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."

@@ -46,7 +46,7 @@ class EventsResponse(EventSourceResponse):
         super().__init__(_frames(events), ping=PING_SECONDS, sep="\n")
 
 
-class _EventStream(Response):
+class EventStream(Response):
     """Base class of event streams that end when the client disconnects.
 
     The class sends ASGI messages directly, which saves time for each token and memory for each open stream.
@@ -72,7 +72,7 @@ class _EventStream(Response):
         raise NotImplementedError
 
 
-class RunResponse(_EventStream):
+class RunResponse(EventStream):
     """Stream of a run's events after event number ``after``."""
 
     def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
@@ -100,7 +100,7 @@ class RunResponse(_EventStream):
         await send(_body(b"", more=False))
 
 
-class ChunksResponse(_EventStream):
+class ChunksResponse(EventStream):
     """Stream of a run in a format of OpenAI's API.
 
     The response starts with the first chunk, or after ``start_seconds``. If the run fails earlier, the response is an
@@ -156,7 +156,7 @@ class ChunksResponse(_EventStream):
         await send(_body(data, more=more))
 
 
-class WaitingResponse(_EventStream):
+class WaitingResponse(EventStream):
     """Stream of a run that has not started yet. The stream sends SSE comments until the run starts, then events."""
 
     def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
