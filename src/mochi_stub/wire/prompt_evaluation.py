@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,26 +39,17 @@ class EvaluatedPrompt:
 
 
 def evaluate_prompt(
-    stub: Stub,
-    load: LoadRequest,
-    lease: Lease,
-    prompt: Prompt,
-    change: Callable[[Reply], Reply] | None = None,
-    *,
-    truncate: bool = True,
-    context_tokens: int = 0,
+    stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, *, truncate: bool = True, context_tokens: int = 0
 ) -> EvaluatedPrompt:
     """Truncate a prompt to the context of the loaded model, and return it with the reply.
 
-    `change` changes the reply before its stop conditions apply. `context_tokens` is the number of tokens before the
-    prompt. Raises TooLong if the prompt cannot be truncated.
+    `context_tokens` is the number of tokens before the prompt. Raises TooLong if the prompt cannot be truncated.
     """
     model = load.model
     fit = fit_prompt(prompt, model, lease.limit, truncate=truncate, shift=load.shift, before=context_tokens)
     stub.scheduler.truncations += fit.truncated
-    resolved = stub.resolve(fit.prompt)
-    reply = change(resolved) if change else resolved
-    reply = apply_stop_conditions(reply, _options(fit, load, lease.limit), model.chars_per_token)
+    options = _options(fit, load, lease.limit)
+    reply = apply_stop_conditions(stub.resolve(fit.prompt), options, model.chars_per_token)
     answer = render_message(Message("assistant", reply.text, tool_calls=tuple(reply.tool_calls)))
     evaluation = Evaluation(render(fit.prompt), f"\n{answer}", fit.tokens)
     evaluated_tokens, speed = evaluation.run(lease.prompt_cache), stub.scheduler.machine.prompt_speed

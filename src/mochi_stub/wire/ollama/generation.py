@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
@@ -77,12 +76,12 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
             return errors.json_answer({**head, **_empty_content("", operation), **debug})
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
-        change = partial(_with_format_error, format_error, model, prompt) if format_error else None
-        done = evaluate_prompt(stub, load, lease, prompt, change, truncate=truncate, context_tokens=context_tokens)
+        done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+        reply = _with_format_error(done.reply, format_error, model, prompt) if format_error else done.reply
         prompt_duration = None if done.seconds is None else round(done.seconds * 1e9)
         encoder_class = ChatLines if operation == "chat" else GenerateLines
-        encoder = encoder_class(model, done.fit, done.reply, ids, body, lease.load_duration, prompt_duration)
-        return done.generation(encoder)
+        encoder = encoder_class(model, done.fit, reply, ids, body, lease.load_duration, prompt_duration)
+        return done.generation(encoder, reply)
 
     return schedule(stub, load, build_result)
 
@@ -107,7 +106,7 @@ def _format_error(format_: Any) -> Failure | None:
     return Failure(f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object')
 
 
-def _with_format_error(problem: Failure, model: Model, prompt: Prompt, reply: Reply) -> Reply:
+def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
     """Return the reply to a request with an invalid format: in chats, the thinking before the error.
 
     Raises HttpError for a chat with a model whose habit is `native`, because Ollama does not start to stream.
