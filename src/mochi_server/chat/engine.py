@@ -143,6 +143,7 @@ class ChatEngine:
             session=turn.session,
             history=writer.history,
             generation=turn.request.generation,
+            unstored_images=writer.unstored_images,
         )
 
     async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall, publish: Publish) -> None:

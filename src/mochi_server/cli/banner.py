@@ -42,7 +42,7 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
         _result_or_error(services.client.list_models()),
         _result_or_error(services.stores.check()),
         _within_timeout(services.tools.directory_tools()),
-        _within_timeout(services.agents.agents()),
+        _within_timeout(services.agents.directory_agents()),
     )
     if isinstance(models, MochiError):
         logger.warning("%s", models.message)

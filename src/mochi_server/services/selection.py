@@ -27,9 +27,9 @@ class ToolSource(Protocol):
 
 
 class AgentSource(Protocol):
-    """Source of all agents, by name."""
+    """Source of all agents, by name. The agents may lack tools of MCP servers."""
 
-    async def agents(self) -> Mapping[str, Agent]: ...
+    async def directory_agents(self) -> Mapping[str, Agent]: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class SelectionChecker:
         if tools is not None and (tools.tools or tools.tool_group):
             _check_tools(tools, await self.tools.catalogue(), selection)
         if agents is not None and agents.enabled_agents:
-            _check_agents(agents, await self.agents.agents(), selection)
+            _check_agents(agents, await self.agents.directory_agents(), selection)
         return selection
 
 

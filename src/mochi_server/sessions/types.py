@@ -88,7 +88,7 @@ class Message(TypedDict, total=False):
     message_id: str
     timestamp: str
     source_file: str | None  # system message: name of its prompt file
-    images: list[ImageReference]  # user message: images for the model
+    images: list[ImageReference]  # user message or tool result: images for the model
     key_digest: str  # user message: hash of the session id and the idempotency key of the request, in hex
     model: str  # answer: name of its model; the fields up to eval_duration also belong to answers
     eval_count: int

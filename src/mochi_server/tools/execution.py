@@ -10,13 +10,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
 import anyio
 from pydantic_core import to_json
 
+from mochi_server.sessions.images import Image
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.clock import now
@@ -35,6 +36,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class ToolContent:
+    """Return value of a tool that returns images besides text."""
+
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
     """Result of a tool call. ``execution_time`` is in seconds; ``result`` is text, shortened to the output limit."""
 
@@ -44,6 +53,7 @@ class ToolExecutionResult:
     execution_time: float
     tool_name: str
     timestamp: str = field(default_factory=now)
+    images: tuple[Image, ...] = ()
 
 
 class ToolExecutionService:
@@ -82,10 +92,13 @@ class ToolExecutionService:
         """Run the tool with validated arguments. Errors are returned in the result and never raised."""
         started = time.monotonic()
         try:
-            text, error = await self._run(tool, arguments), None
+            content, error = await self._run(tool, arguments), None
         except ToolRaised as raised:
-            text, error = None, shorten(f"{tool.name} failed: {raised}", self._limit)
-        return self._record(tool, text, error, round(time.monotonic() - started, 6))
+            content, error = None, shorten(f"{tool.name} failed: {raised}", self._limit)
+        seconds = round(time.monotonic() - started, 6)
+        if content is None:
+            return self._record(tool, None, error, seconds)
+        return replace(self._record(tool, content.text, None, seconds), images=content.images)
 
     def _record(self, tool: Tool, text: str | None, error: str | None, seconds: float) -> ToolExecutionResult:
         result = ToolExecutionResult(error is None, text, error, seconds, tool.name)
@@ -102,9 +115,10 @@ class ToolExecutionService:
         by_tool = {name: _statistics([run for run in self._history if run.tool_name == name]) for name in names}
         return {**_statistics(self._history), "by_tool": by_tool}
 
-    async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> str:
-        def finish(value: object) -> str:
-            return shorten(as_text(value), self._limit, _LIMIT_NAME)
+    async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> ToolContent:
+        def finish(value: object) -> ToolContent:
+            content = value if isinstance(value, ToolContent) else ToolContent(as_text(value))
+            return replace(content, text=shorten(content.text, self._limit, _LIMIT_NAME))
 
         if not inspect.iscoroutinefunction(tool.function):
             return await self._in_thread(lambda: finish(tool.function(*bound.args, **bound.kwargs)), "it did not start")
@@ -112,7 +126,7 @@ class ToolExecutionService:
             value = await _run_isolated(tool.function(*bound.args, **bound.kwargs))
         return await self._in_thread(lambda: finish(value), "it ran, but its result could not be read")
 
-    async def _in_thread(self, work: Callable[[], str], consequence: str) -> str:
+    async def _in_thread(self, work: Callable[[], T], consequence: str) -> T:
         async with self._call_slots:
             if self._thread_slots.locked():
                 self._on_refused()

@@ -9,6 +9,7 @@ import orjson
 
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
 from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
@@ -53,6 +54,8 @@ class ToolOutcome:
     """Whether other events already reported the outcome, so that no ``tool_result`` event is needed."""
     result: str | None = None
     """Result of the tool if ``content`` contains more than the result; otherwise None."""
+    images: tuple[Image, ...] = ()
+    """Images of the result, for models that can see."""
     handed_back: bool = False
     """Whether the client runs the call. The call then has no result yet, and the turn ends."""
 
@@ -195,6 +198,7 @@ class FunctionToolbox:
             success=result.success,
             error_code=None if result.success else ToolExecutionFailed.code,
             execution_time=result.execution_time,
+            images=result.images,
         )
 
     async def _refresh(self) -> None:

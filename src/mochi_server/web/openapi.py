@@ -30,8 +30,9 @@ TAGS = {
 _DESCRIPTION = """
 Sessions, streaming, tool calls with approval, agents and automatic context windows.
 
-**Streams** are server-sent events. The schema of a `text/event-stream` response describes one event: `event` is its
-name, and `data` is JSON. Ignore events with unknown names, because new events may be added.
+**Streams** are server-sent events. The body of a `text/event-stream` response is text. The schemas `ChatStreamEvent`
+and `CompareStreamEvent` describe one event: `event` is its name, and `data` is JSON. Ignore events with unknown names,
+because new events may be added.
 
 **Errors** have the envelope `{"error": {"code", "message", "details"}}`, except under `/v1`.
 """

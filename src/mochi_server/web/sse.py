@@ -19,7 +19,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
-from mochi_server.models.events import REFERENCE, EventUnion
+from mochi_server.models.events import EventUnion
 from mochi_server.openai.response_encoding import Chunk, StreamEncoder
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
@@ -34,9 +34,14 @@ _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Bu
 
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's ``responses`` argument for a route that streams. Its schema describes a single event."""
-    content = {"text/event-stream": {"schema": {"$ref": REFERENCE + events.name}, "example": example}}
-    return {200: {"description": f"A stream of events. The last event is `{events.last}`.", "content": content}}
+    """Return FastAPI's ``responses`` argument for a route that streams.
+
+    The body is text, because generated clients would parse any other schema as JSON. The description names the schema
+    of an event.
+    """
+    content = {"text/event-stream": {"schema": {"type": "string"}, "example": example}}
+    text = f"A stream of server-sent events. Each event is a `{events.name}`, and the last event is `{events.last}`."
+    return {200: {"description": text, "content": content}}
 
 
 class EventsResponse(EventSourceResponse):
