@@ -117,7 +117,7 @@ class Services:
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
         self.frontends = FrontendRuns(
-            self.runs, self.sessions, self.confirmations, settings.tool_confirmation_timeout_seconds
+            self.runs, self.sessions, self.approvals, settings.tool_confirmation_timeout_seconds
         )
         # These runs belong to conversations that are not stored.
         self.ephemeral = ephemeral = EphemeralConversations()

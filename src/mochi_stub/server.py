@@ -16,6 +16,7 @@ from mochi_stub.app import App
 from mochi_stub.config.loader import Config, packaged_config
 from mochi_stub.config.model_registry import ModelRegistry
 from mochi_stub.config.reload import reloading_config
+from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, HttpConnection
 from mochi_stub.http.http_result import Stub
 from mochi_stub.http.response_cache import ResponseCache
@@ -50,6 +51,8 @@ class StubServer:
         seed: Seed of generated values. Equal seeds and requests give equal responses.
         speed: Divisor of all delays: 2 halves them, 0 removes them.
         machine: Limits of the simulated Ollama scheduler. By default, requests do not wait for each other.
+        cors: Origins of web pages that may send requests, in addition to Ollama's default origins. They are separated
+            by commas. `*` allows all pages and all host names.
         record: Recorder that forwards each request to a real server, from `mochi_stub.recording.recorder.record`.
 
     Example:
@@ -69,6 +72,7 @@ class StubServer:
         seed: int = 0,
         speed: float = 1.0,
         machine: Machine | None = None,
+        cors: str = "",
         record: Recorder | None = None,
     ) -> None:
         self.host = host
@@ -83,6 +87,7 @@ class StubServer:
         self._script = resolve
         self._seed = seed
         self._speed = speed
+        self._access = Access(cors, host)
         self._record = record
         self.machine = machine or Machine()
         self._journal = Journal()
@@ -153,8 +158,14 @@ class StubServer:
 
         scheduler = Scheduler(self.machine, wait=load)
         stub = Stub(registry, resolver(self._config, self._script), scheduler, self._journal, self._seed)
-        app = App(stub, lambda stub, request: replay(self._config(), stub, request), ResponseCache(state), self._speed)
-        return app if self._record is None else self._record.app(self._journal, app)
+        app = App(
+            stub,
+            lambda stub, request: replay(self._config(), stub, request),
+            ResponseCache(state),
+            self._speed,
+            self._access,
+        )
+        return app if self._record is None else self._record.app(self._journal, app, self._access)
 
     def _run(self, listener: socket.socket, running: threading.Event) -> None:
         try:

@@ -102,6 +102,8 @@ def test_test_mode_curl_command_streams_and_leaves_no_files(
         health = api.ok(api.http.get("/health"))
         assert health["ollama_connected"] is True
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", health["ollama_host"])
+        page = httpx.get(f"{health['ollama_host']}/api/tags", headers={"Origin": "https://example.com"})
+        assert (page.status_code, page.headers["access-control-allow-origin"]) == (200, "*")
         api.http.close()
         assert command.end() == 0
     assert list(tmp_path.iterdir()) == []

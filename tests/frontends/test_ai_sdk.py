@@ -1,15 +1,19 @@
 """The AI SDK's route: UI message streams, approvals, edits, invalid messages and resume."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mochi_stub import StubServer
 from tests.frontends.chats import Frontend, of_type, read_chunks, response_to, sent_messages, types, user
+from tests.frontends.conftest import TOOLS
 from tests.support.agents import delegate, nested
 from tests.support.api import error_of
 from tests.support.images import PNG, base64_image
 from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
 
 VISION_MODEL = "echo"
 NOTE = instruct(calls("note", text="milk"), words(1))
@@ -75,6 +79,19 @@ def test_decision_of_another_client_counts(frontend: Frontend) -> None:
 def test_unknown_approval_is_refused(frontend: Frontend) -> None:
     response = frontend.post_ai_sdk(user("Hi"), response_to({"approvalId": "conf_0", "toolCallId": "c"}))
     assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
+
+
+@pytest.mark.one_process("stops and restarts the server")
+def test_response_after_a_restart_is_refused_and_a_message_is_not(stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0) as server:
+        session = server.api().create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        approval = of_type(Frontend(server.api(), session).ai_sdk(user(NOTE)), "tool-approval-request")
+    with RunningServer(tmp_path, stub.url) as server:
+        frontend = Frontend(server.api(), session)
+        response = frontend.post_ai_sdk(user(NOTE), response_to(approval))
+        assert error_of(response) == (409, "CONFIRMATION_INTERRUPTED")
+        assert types(frontend.ai_sdk(user("Go on.")))[-1] == "finish"
 
 
 def test_message_instead_of_a_response_ends_the_waiting_turn(frontend: Frontend) -> None:

@@ -173,7 +173,7 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
     speed = 1.0 if stub_speed is None else stub_speed
     with (
         TemporaryDirectory(prefix="mochi-server-") as sessions,
-        StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed) as stub,
+        StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, cors="*") as stub,
     ):
         values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
         values |= {"env": "test", "sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}

@@ -79,8 +79,9 @@ class FrontendEncoder(ABC):
             events.AgentToolResult.type: self._on_result,
             events.AgentComplete.type: self._on_agent_complete,
             events.MessageComplete.type: self._on_message_complete,
-            events.TurnError.type: lambda _, __: (),  # the stream ends with the error
-            events.Stopped.type: lambda _, __: (),  # the end of the stream says so
+            # The end of the stream contains these.
+            events.TurnError.type: lambda _, __: (),
+            events.Stopped.type: lambda _, __: (),
             events.Done.type: lambda _, __: (),
         }
 

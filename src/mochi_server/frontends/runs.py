@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from mochi_server import errors
-from mochi_server.chat.approvals import ConfirmationBroker
+from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.turn import TurnRequest
@@ -53,7 +53,7 @@ class FrontendRuns:
 
     runs: RunRegistry
     sessions: SessionService
-    confirmations: ConfirmationBroker
+    approvals: ApprovalService
     approval_timeout: float
     """Approval timeout in seconds, or 0 for no limit."""
 
@@ -61,7 +61,8 @@ class FrontendRuns:
         """Apply the decisions of a request, or start its turn. Return the run whose events answer the request.
 
         Raises:
-            ConfirmationNotFound: The latest run of the session has none of the tool calls of the decisions.
+            ConfirmationNotFound: The latest run of the session does not have the tool call of a decision.
+            ConfirmationInterrupted: The server stopped while the tool call waited.
             MochiError: The turn cannot start, or edited arguments are invalid.
         """
         if request.plan is None:
@@ -80,7 +81,8 @@ class FrontendRuns:
 
     def is_pending(self, session_id: str, confirmation_id: str) -> bool:
         """Return whether a tool call still waits for a decision."""
-        return any(call.confirmation_id == confirmation_id for call in self.confirmations.pending(session_id))
+        pending = self.approvals.broker.pending(session_id)
+        return any(call.confirmation_id == confirmation_id for call in pending)
 
     async def _decide(self, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
         """Apply decisions, and return the run from the event after the last call that they concern.
@@ -90,17 +92,16 @@ class FrontendRuns:
         """
         run = await self.runs.find(session_id)
         positions = {} if run is None else _confirmations(run)
-        concerned = [positions[confirmation_id] for confirmation_id in decisions if confirmation_id in positions]
-        if run is None or not concerned:
-            raise errors.ConfirmationNotFound(next(iter(decisions)))
         for confirmation_id, decision in decisions.items():
-            if self.is_pending(session_id, confirmation_id):
-                self.confirmations.resolve(session_id, confirmation_id, decision)
-        return FrontendRun(run, max(concerned))
+            if confirmation_id not in positions or self.is_pending(session_id, confirmation_id):
+                await self.approvals.decide(session_id, confirmation_id, decision)
+        if run is None:
+            raise errors.ConfirmationNotFound(next(iter(decisions)))
+        return FrontendRun(run, max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions))
 
     async def _withdraw(self, session_id: str) -> None:
         run = await self.runs.find(session_id)
-        if run is not None and run.suspended and self.confirmations.pending(session_id):
+        if run is not None and run.suspended and self.approvals.broker.pending(session_id):
             await self.runs.stop(session_id)
 
 

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Validat
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.history import position_error
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
@@ -22,7 +21,7 @@ from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Decision
 from mochi_server.util.clock import new_id, now
 
-if TYPE_CHECKING:  # the package takes 0.15 s to import, so that only requests of AG-UI import it
+if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
     from ag_ui.core import ContentPart, ResumeEntry, RunAgentInput
 
 _LAST = "the last message must be a user message or the result of a pending tool call"
@@ -115,7 +114,7 @@ class _Conversation:
     async def turn(self) -> CompletionInput:
         """Return the turn without its session. Raise ``ValidationFailed`` for an invalid sequence of messages."""
         messages: list[Message] = []
-        images: dict[int, tuple[Image, ...]] = {}
+        images: tuple[Image, ...] = ()
         called: set[str] = set()
         for position in self._positions:
             message = self._run.messages[position]
@@ -125,18 +124,17 @@ class _Conversation:
                 problem = f"no earlier message has a tool call with the ID {message.tool_call_id!r}"
                 raise position_error(position, problem, "toolCallId")
             if position == self._last and message.role == "user" and (urls := _image_urls(message.content, position)):
-                images[len(messages)] = await images_at(position, urls)
+                images = await images_at(position, urls)
             messages.append(_stored(message))
         if messages[-1]["role"] not in ("user", "tool"):
             raise position_error(self._last, _LAST)
         if messages[-1]["role"] == "user":
             check_text(messages[-1]["content"], self._last)
-        context = [f"{entry.description}: {entry.value}" for entry in self._run.context or ()]
-        messages[:0] = [_message("system", text) for text in context]
+        messages[:0] = [_message("system", f"{each.description}: {each.value}") for each in self._run.context or ()]
         return CompletionInput(
             model="",
             messages=messages,
-            images={number + len(context): of_message for number, of_message in images.items()},
+            images={len(messages) - 1: images},
             generation=self._options.generation,
             client_tools=[_schema(tool) for tool in self._run.tools or ()],
         )
@@ -155,10 +153,7 @@ class _Conversation:
             raise position_error(self._last, error.message.removeprefix("messages: ")) from error
         if messages[-1]["role"] == "user" and sent == stored:
             turn = replace(turn, message=None, images=(), continues=False)
-        return TurnPlan(self._complete(turn))
-
-    def _complete(self, turn: TurnRequest) -> TurnRequest:
-        return replace(turn, interactive=True, on_disconnect=self._options.on_disconnect)
+        return TurnPlan(replace(turn, interactive=True, on_disconnect=self._options.on_disconnect))
 
 
 def _validated(model: type[_Model], value: Any, *location: str | int) -> _Model:

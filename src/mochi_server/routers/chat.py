@@ -23,7 +23,7 @@ _STREAM = streams(
     'id: 1f0c5e7a9b:2\nevent: done\ndata: {"session_id":"a1b2c3d4e5"}\n\n',
 )
 _NO_EVENTS: dict[int | str, dict[str, Any]] = {204: {"description": "There are no events after this position."}}
-_SESSION_ERRORS = (errors.SessionNotFound, errors.ServerLost)
+_SESSION_ERRORS = (errors.SessionNotFound, errors.SessionTooNew, errors.ServerLost)
 _DECISION_ERRORS = (
     *(errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout),
     errors.ConfirmationInterrupted,

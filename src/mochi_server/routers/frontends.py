@@ -23,6 +23,7 @@ _UI_MESSAGES = _stream("The UI message stream of the AI SDK.")
 _NO_RUN: dict[int | str, dict[str, Any]] = {204: {"description": "No turn is running."}}
 _ERRORS = (
     *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
+    *(errors.ConfirmationInterrupted, errors.ConfirmationResolved, errors.ConfirmationTimeout),
     *(errors.SessionConflict, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost, *STORAGE_ERRORS),
 )
 

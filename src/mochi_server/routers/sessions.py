@@ -87,7 +87,7 @@ async def import_sessions(request: Request, transfers: TransfersDep) -> Response
     return Response(imported.encoded, 201, media_type="application/json")
 
 
-@router.get("/{session_id}", responses=responses(SessionNotFound, StorageBusy))
+@router.get("/{session_id}", responses=responses(SessionNotFound, errors.SessionTooNew, StorageBusy))
 async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
     """Get a session with its messages."""
     return SessionDetail.of(await store.load(session_id))
@@ -130,7 +130,7 @@ async def export_session(session_id: str, transfers: TransfersDep, format: Forma
     return StreamingResponse(await transfers.export(session_id, format), headers=headers)
 
 
-@router.get("/{session_id}/messages", responses=responses(SessionNotFound, StorageBusy))
+@router.get("/{session_id}/messages", responses=responses(SessionNotFound, errors.SessionTooNew, StorageBusy))
 async def list_messages(session_id: str, store: StoreDep) -> schemas.MessageList:
     """Get the messages of a session."""
     session = await store.load(session_id)

@@ -63,6 +63,7 @@ def _run(options: argparse.Namespace) -> int:
         config=options.config,
         seed=options.seed,
         speed=options.speed,
+        cors=options.cors,
         record=recorder,
         machine=_machine(options),
     )
@@ -247,6 +248,12 @@ def _server_options() -> _Parser:
         ("prompt-speed", 0, "prompt tokens evaluated per second; 0: no delay"),
     ):
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
+    add(
+        "--cors",
+        default=os.environ.get("OLLAMA_ORIGINS", ""),
+        metavar="ORIGINS",
+        help="further origins of web pages, separated by commas; *: all (default: $OLLAMA_ORIGINS)",
+    )
     add("--record", metavar="URL", help="forward requests to this server and record its replies")
     add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")

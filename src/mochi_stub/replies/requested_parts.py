@@ -28,7 +28,7 @@ def as_requested(prompt: Prompt, reply: Reply) -> Reply:
         reply = replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
     elif prompt.thinks and prompt.think and not reply.reasoning and not reply.text.startswith("<think>"):
         reply = replace(reply, parts=[Reasoning(_thinking(prompt.user_text)), *reply.parts])
-    return _with_required_call(prompt, reply)
+    return _with_required_call(prompt, reply) if prompt.required_tools else reply
 
 
 def _thinking(text: str) -> str:
@@ -37,7 +37,7 @@ def _thinking(text: str) -> str:
 
 def _with_required_call(prompt: Prompt, reply: Reply) -> Reply:
     ends_early = reply.finish != "stop" or any(isinstance(part, (Failure, Cut)) for part in reply.parts)
-    if not prompt.required_tools or reply.tool_calls or ends_early:
+    if reply.tool_calls or ends_early:
         return reply
     call = call_of(_next_tool(prompt), prompt.user_text, complete=True)
     parts = [part for part in reply.parts if not isinstance(part, Text)]
