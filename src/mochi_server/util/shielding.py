@@ -1,11 +1,12 @@
-"""Protection of awaitables against cancellation."""
+"""Protection of awaitables against cancellation, and cancellation of tasks."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 import anyio
 
+_CANCEL_AGAIN_SECONDS = 0.5
 _Result = TypeVar("_Result")
 
 
@@ -23,3 +24,12 @@ async def run_shielded(work: Awaitable[_Result]) -> _Result:
         future.exception()
         raise cancelled
     return future.result()
+
+
+async def cancel_and_wait(tasks: Sequence["asyncio.Future[None]"]) -> None:
+    """Cancel tasks and wait until they have ended. Cancel them again if a library has swallowed the cancellation."""
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=_CANCEL_AGAIN_SECONDS)
+    await asyncio.gather(*tasks, return_exceptions=True)

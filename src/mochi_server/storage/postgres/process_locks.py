@@ -14,6 +14,7 @@ from mochi_server.errors import StorageFailed, StorageUnavailable
 from mochi_server.storage.postgres.errors import UNREACHABLE, failure
 from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, fetch_one
 from mochi_server.util.clock import new_id
+from mochi_server.util.shielding import cancel_and_wait
 
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Upper bits of the 64-bit numbers of advisory locks. The lower 40 bits are the id of the session or process."""
@@ -115,8 +116,7 @@ class ServerProcess:
         Without the explicit release, the database would release the locks some time after the close.
         """
         if self._heartbeat is not None:
-            self._heartbeat.cancel()
-            await asyncio.wait([self._heartbeat])
+            await cancel_and_wait([self._heartbeat])
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):

@@ -14,6 +14,7 @@ from mochi_server.storage.postgres.peers import PeerDirectory
 from mochi_server.storage.postgres.pool import Connection, Database
 from mochi_server.storage.postgres.process_locks import ServerProcess
 from mochi_server.storage.postgres.store import RELEASED_CHANNEL, PostgresSessionStore
+from mochi_server.util.shielding import cancel_and_wait
 
 _CHECK_SECONDS = 3
 _CLEAN_UP_SECONDS = 2.0
@@ -61,9 +62,7 @@ class PostgresStores:
         self._process.reconnected = reconnected
 
     async def aclose(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(self._tasks)
         await self._process.aclose()
         await self._database.aclose()
 
