@@ -37,7 +37,7 @@ CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")
 """Settings of the directories from which the server imports code."""
 _PREFIX = "MOCHI_"
 _TOOL_SETTINGS = ("files_root",)
-"""Names of the variables with this prefix that the sample tools read."""
+"""Environment variables that only the sample tools read. The names are in lower case and omit the prefix."""
 
 
 class MochiServerSettings(BaseSettings):

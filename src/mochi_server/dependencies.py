@@ -34,7 +34,7 @@ async def get_settings(request: Request) -> MochiServerSettings:
 
 
 def get_ollama_client(settings: Annotated[MochiServerSettings, Depends(get_settings)]) -> Iterator[OllamaClient]:
-    """Provide a synchronous client of the app's Ollama server to a route. It is closed after the response."""
+    """Yield a synchronous client of the app's Ollama server. FastAPI closes the client after the response."""
     with OllamaClient(settings.ollama_host) as client:
         yield client
 

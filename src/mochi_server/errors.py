@@ -136,9 +136,9 @@ class ModelNotFound(MochiError):
     def __init__(
         self, model: str, *, chat_models: Sequence[str] = (), can_embed: bool = False, can_install: bool = True
     ) -> None:
-        """``chat_models`` are the models that exist. ``can_embed`` is true if ``model`` is an embedding model.
+        """``chat_models`` are the available chat models. ``can_embed`` states whether ``model`` is an embedding model.
 
-        If ``can_install`` is false, the message does not advise to install the model.
+        If ``can_install`` is true and ``can_embed`` is false, the message contains the command to install the model.
         """
         similar = nearest(model, chat_models)
         unknown = f"There is no chat model {model!r}." + (f" Did you mean {similar!r}?" if similar else "")
@@ -167,7 +167,7 @@ class OllamaError(MochiError):
 
 
 class OllamaBusy(OllamaError):
-    """Ollama refused a request because it has too many. ``upstream_status`` is 429 or 503."""
+    """Ollama refused a request because Ollama has too many requests. ``upstream_status`` is 429 or 503."""
 
     code, status, cause = "OLLAMA_BUSY", 503, "Ollama has too many requests."
 

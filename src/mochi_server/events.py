@@ -29,7 +29,10 @@ class ThinkingDelta:
 
 @dataclass
 class TokenLogprobs:
-    """Log probabilities of the tokens of the next ``content_delta``, if a request to ``/v1`` sets ``logprobs``."""
+    """Log probabilities of the tokens in the next ``content_delta``.
+
+    The server sends this event only if a request to ``/v1`` sets ``logprobs``.
+    """
 
     logprobs: list[dict[str, Any]]
     type: ClassVar[str] = "logprobs"

@@ -21,7 +21,7 @@ def mochi_server_settings() -> dict[str, Any]:
 
 @pytest.fixture
 def mochi_server(mochi_stub: Any, mochi_server_settings: dict[str, Any], tmp_path: Path) -> "Iterator[ThreadedServer]":
-    """Start a server for one test. The fixture `mochi_stub` answers as its LLM, and its data is in `tmp_path`."""
+    """Start a server for one test. The server uses `mochi_stub` as its LLM, and stores its data in `tmp_path`."""
     from mochi_server.testing import ThreadedServer  # noqa: PLC0415 - only tests that use the fixture load the server
 
     settings = {"data_dir": str(tmp_path / "mochi-server"), "ollama_host": mochi_stub.url, **mochi_server_settings}

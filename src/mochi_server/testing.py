@@ -20,8 +20,8 @@ class ThreadedServer:
     """Server in a thread. Use it as a context manager.
 
     Args:
-        settings: Settings of the server by name. Environment variables do not change the other settings. By default,
-            the server has a free port, and background summaries are disabled.
+        settings: Settings of the server, by name. The other settings have their default values, except that the server
+            uses a free port and background summaries are disabled. The server ignores environment variables.
 
     Attributes:
         url: URL of the server.
@@ -41,7 +41,7 @@ class ThreadedServer:
 
     @cached_property
     def client(self) -> MochiClient:
-        """Client of this server. The server closes it."""
+        """Client of this server. The client is closed when the ``with`` block of the server ends."""
         return MochiClient(self.url, api_key=self._key)
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class ThreadedServer:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn server that signals the end of its start."""
+    """Uvicorn server that sets the event ``ready`` when its startup has succeeded or failed."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -25,7 +25,7 @@ MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without 
 
 
 def log_request(record: JournalEntry) -> None:
-    """Log one line about a request and its response. The mode is for example `reasoning+text`."""
+    """Log one line about a request and its response, including the mode of the reply, for example `reasoning+text`."""
     request, mode = record.request, record.fields.get("mode", "-")
     line = "%s %s status=%d outcome=%s chunks=%d mode=%s"
     logger.info(line, request.method, request.path, record.status, record.outcome, record.chunks, mode)

@@ -205,7 +205,7 @@ class Reply:
 
     @property
     def mode(self) -> str:
-        """Kinds of content in their order, for example `reasoning+text`, or "empty"."""
+        """Kinds of content in their order, for example `reasoning+text`, or "empty" for a reply without content."""
         return "+".join(dict.fromkeys(_MODES[type(part)] for part in self.parts if type(part) in _MODES)) or "empty"
 
     @property

@@ -53,7 +53,8 @@ class StubServer:
         machine: Limits of the simulated Ollama scheduler. By default, requests do not wait for each other.
         cors: Origins of web pages that may send requests, in addition to Ollama's default origins. They are separated
             by commas. `*` allows all pages and all host names.
-        record: Recorder that forwards each request to a real server, from `mochi_stub.recording.recorder.record`.
+        record: Recorder that forwards each request to a real server and records the response. To create a recorder,
+            call `mochi_stub.recording.recorder.record`.
 
     Example:
         with StubServer(speed=0) as stub:

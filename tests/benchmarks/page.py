@@ -65,9 +65,9 @@ each round measures the servers in a different order.
 - `p50` is the median, and `p99` is the 99th percentile.
 - *Peer relative to this server* is a ratio: the figure of the peer divided by the figure of mochi-server.
 - The profiles show in which modules and functions mochi-server spends its time. The profiler py-spy samples the threads
-  that hold Python's global interpreter lock. If a function calls C code, the profile adds the time of the C code to
-  this function. Therefore the share of the event loop includes the time for waking up and reading from sockets. The
-  share of the function `send` includes the time for writing to sockets.
+  that hold Python's global interpreter lock. If a Python function calls C code, the profile counts the time of the C
+  code as time of the Python function. For example, the time of the event loop includes the C code that polls sockets
+  and reads from them. The time of the function `send` includes the C code that writes to sockets.
 - In a profile, *Python's own* is the time in Python's standard library.
 """
 _NO_REASON = "The reason is not known yet."

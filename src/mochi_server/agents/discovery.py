@@ -21,7 +21,10 @@ class AgentDiscoveryService:
     """Service that finds the agents of one directory and caches them."""
 
     def __init__(self, agents_dir: str | Path | None, agent_chats_dir: str | Path | None = None) -> None:
-        """If ``agents_dir`` is None, there are no agents."""
+        """Create a service for the agents in ``agents_dir``. If ``agents_dir`` is None, there are no agents.
+
+        ``agent_chats_dir`` contains the sessions of agents. By default, it is a folder of ``agents_dir``.
+        """
         self._is_empty = agents_dir is None
         self._directory = Path(agents_dir or CHATS_FOLDER)
         self._chats = Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS_FOLDER

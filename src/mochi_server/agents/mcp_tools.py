@@ -1,4 +1,4 @@
-"""Tools of MCP servers that an agent's ``SKILL.md`` names."""
+"""Lookup of the MCP tools and MCP servers that are named in an agent's ``SKILL.md``."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,9 +11,10 @@ from mochi_server.tools.loader import Problem
 
 
 def with_mcp_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> AgentDefinition:
-    """Return a copy of ``agent`` with the MCP tools that it names. ``catalogue`` has all tools of the server.
+    """Return a copy of ``agent`` with the MCP tools that its ``SKILL.md`` names.
 
-    A name that cannot be used becomes a problem of the agent.
+    ``catalogue`` has all tools of the server. If a name is unknown, or a tool name is already in use, the returned
+    agent lists this problem.
     """
     available = {name: tool for name, tool in catalogue.tools.items() if tool.source is not None}
     tools, problems = dict(agent.catalogue.tools), list(agent.catalogue.problems)

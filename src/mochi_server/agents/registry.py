@@ -31,7 +31,7 @@ class AgentRegistry:
         return await self._with_mcp_tools(await self.directory_agents())
 
     async def directory_agents(self) -> dict[str, AgentDefinition]:
-        """Return all agents without the tools of MCP servers, and without waiting for these servers."""
+        """Return all agents by name, with their Python tools only. Do not wait for MCP servers."""
         return self._agents if self._agents is not None else await self._discover()
 
     async def reload(self) -> dict[str, AgentDefinition]:
@@ -48,7 +48,10 @@ class AgentRegistry:
         return {name: agents[name] for name in dict.fromkeys(names) if name in agents and agents[name].valid}
 
     async def current(self, agent: AgentDefinition) -> AgentDefinition:
-        """Read the ``SKILL.md`` of ``agent`` again and return the agent with its MCP tools. Raises ``AgentInvalid``."""
+        """Read the ``SKILL.md`` of ``agent`` again. Return the agent with the MCP tools that the file names.
+
+        Raises ``AgentInvalid`` if the file is invalid.
+        """
         imported = (self._agents or {}).get(agent.name, agent)
         updated = await anyio.to_thread.run_sync(self._discovery.refresh, imported)
         return (await self._with_mcp_tools({agent.name: updated}))[agent.name]

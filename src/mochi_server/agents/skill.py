@@ -9,7 +9,7 @@ SKILL_FILE = "SKILL.md"
 
 
 class SkillError(Exception):
-    """Error for an invalid ``SKILL.md``. The message has all reasons, each with the file name, for the author."""
+    """Error for an invalid ``SKILL.md``. The message lists all problems of the file for its author."""
 
     def __init__(self, *reasons: str) -> None:
         super().__init__("; ".join(f"{SKILL_FILE}: {reason}" for reason in reasons))
@@ -79,7 +79,10 @@ def _split(text: str) -> tuple[dict[str, object], str]:
 
 
 def _text(fields: dict[str, object], name: str, faults: list[str]) -> str | None:
-    """Return the text of a field, or None if the field is missing, blank or added to ``faults``."""
+    """Return the text of a field, or None if the field is missing, blank or not a text.
+
+    If the field is not a text, append an error message to ``faults``.
+    """
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
         faults.append(f"{name} must be text, not {type(value).__name__}")
@@ -87,7 +90,10 @@ def _text(fields: dict[str, object], name: str, faults: list[str]) -> str | None
 
 
 def _names(fields: dict[str, object], name: str, faults: list[str]) -> tuple[str, ...]:
-    """Return the names in a field, without repetitions. A missing or invalid field has no names."""
+    """Return the names in a field without repetitions, or an empty tuple if the field is missing or invalid.
+
+    If the field is invalid, append an error message to ``faults``.
+    """
     value = fields.get(name)
     names = [value] if isinstance(value, str) else value or []
     if not isinstance(names, list) or not all(isinstance(each, str) and each.strip() for each in names):

@@ -148,7 +148,10 @@ class ConfirmationBroker:
 
 @dataclass(frozen=True)
 class ApprovalService:
-    """Service that lists and decides approval requests, including requests whose server has stopped."""
+    """Service that lists approval requests and applies the decisions of clients.
+
+    The list includes interrupted requests, which waited for a decision when the server stopped.
+    """
 
     broker: ConfirmationBroker
     store: SessionStore
@@ -160,9 +163,11 @@ class ApprovalService:
         return waiting + ([{**interrupted, "state": "interrupted"}] if interrupted else [])
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
-        """Apply the client's decision and return the confirmation.
+        """Apply the client's decision to the confirmation with this ID, and return the confirmation.
 
-        Raises ``ConfirmationInterrupted`` if the server of the turn has stopped, and the errors of the broker.
+        Raises:
+            ConfirmationInterrupted: The server stopped while the tool call waited for the decision.
+            MochiError: ``ConfirmationBroker.resolve`` refused the decision.
         """
         try:
             return self.broker.resolve(session_id, confirmation_id, decision)

@@ -40,7 +40,10 @@ class ChatEngine:
     limits: ToolLoopLimits
     retry: WriteRetry = field(default_factory=WriteRetry)
     selections: SelectionChecker | None = None
-    """Checker of each turn's tools and agents. If it is None, turns have no warnings about them."""
+    """Checker of the tools and agents that a session enables.
+
+    If the checker is None, turns do not warn about enabled tools and agents that cannot be used.
+    """
     _schedule: FlushSchedule = field(default_factory=FlushSchedule)
 
     def stop_retrying(self) -> None:
@@ -96,11 +99,12 @@ class ChatEngine:
         is_stopped: Callable[[], bool] = lambda: False,
         is_aborted: Callable[[], bool] = lambda: False,
     ) -> TurnResult:
-        """Execute a turn, pass its events to ``publish`` and return its result, which also contains any failure.
+        """Execute a turn, pass its events to ``publish`` and return its result.
 
-        On cancellation, the engine stores the partial answer and sets ``cancelled`` in the result. ``is_stopped``
-        returns whether a client has stopped the turn. ``is_aborted`` returns whether the server ends the turn, for
-        example at a shutdown. An approval request of an aborted turn stays in the session.
+        If the turn fails, the result contains the error. On cancellation, the engine stores the partial answer and
+        sets ``cancelled`` in the result. ``is_stopped`` returns whether a client has stopped the turn. ``is_aborted``
+        returns whether the server has cancelled the turn, for example at a shutdown. If the server has cancelled the
+        turn, the session keeps the turn's approval request.
         """
         writer = TurnWriter(self.store, turn.session, turn.request, schedule=self._schedule, retry=self.retry)
         scope = anyio.CancelScope()

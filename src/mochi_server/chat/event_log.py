@@ -55,7 +55,7 @@ class EventLog:
     _content: str = ""
     _thinking: str = ""
     _warnings: list[TurnWarning] = field(default_factory=list)
-    """Warnings among the dropped events."""
+    """Warnings of the events that the snapshot has replaced."""
 
     @property
     def warnings(self) -> list[TurnWarning]:

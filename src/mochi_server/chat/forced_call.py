@@ -30,7 +30,7 @@ class ForcedCallLoop(ToolLoop):
 
     _is_first: bool = True
     _held_events: list[ChatEvent] | None = None
-    """Text of the first answer, until the answer turns out to call a tool."""
+    """Text events that are not published yet, or None. They are published only if the first answer calls a tool."""
 
     async def _request(
         self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
@@ -51,7 +51,10 @@ class ForcedCallLoop(ToolLoop):
         return answer
 
     def _convert_to_call(self, answer: ResponseBuilder, schemas: list[dict[str, Any]]) -> None:
-        """Convert the JSON text of an answer to a tool call. Raise ``ToolNotCalled`` if the text is no call."""
+        """Convert the JSON text of an answer to a tool call.
+
+        Raises ``ToolNotCalled`` if the text does not contain a call of one of the tools.
+        """
         if _calls_tool(answer, schemas):  # some models call the tool in spite of the format
             return
         call = _parse_call(answer.content)
@@ -69,7 +72,10 @@ class ForcedCallLoop(ToolLoop):
 
 
 def call_format(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the JSON schema of a call of one of the tools. Definitions of the tools move to the top level."""
+    """Return a JSON schema that permits a call of exactly one of the tools.
+
+    The definitions that the tools' schemas contain are moved to the top level of the returned schema.
+    """
     definitions: dict[str, Any] = {}
     calls = []
     for index, schema in enumerate(schemas):
@@ -84,7 +90,7 @@ def call_format(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _renamed(schema: Any, prefix: str) -> Any:
-    """Return a copy of a schema whose references have the names of the definitions at the top level."""
+    """Return a copy of a tool's schema. Add ``prefix`` to the name of the definition in each reference."""
     if isinstance(schema, list):
         return [_renamed(item, prefix) for item in schema]
     if not isinstance(schema, dict):

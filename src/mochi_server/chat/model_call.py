@@ -46,7 +46,8 @@ class _PromptRefused(Exception):
 class ModelCall:
     """Sender of one turn's requests to the model. ``history`` is the session history including the new message.
 
-    ``unstored_images`` has the images of the turn that the store does not have yet. The turn changes it.
+    ``unstored_images`` has the images of tool results that the store does not have yet. The turn writer adds and
+    removes images while the turn runs.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ class Prompt:
 
     @property
     def trim_limit(self) -> int:
-        """Index of the first message that is never trimmed."""
+        """Number of messages at the start of the history that can be trimmed. All later messages stay complete."""
         return max(self.trim_end, self._latest_round) if self.trim_turn else self.trim_end
 
     @property

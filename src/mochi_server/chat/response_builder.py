@@ -56,7 +56,10 @@ class ResponseBuilder:
         return self._last.get("done_reason")
 
     def replace_text_by_call(self, function: dict[str, Any]) -> None:
-        """Replace the text and the calls of the answer by a call. ``function`` has its name and its arguments."""
+        """Replace the text and the tool calls of the answer by one tool call.
+
+        ``function`` contains the name of the tool and the arguments of the call.
+        """
         self._content = StringIO()
         self.tool_calls.clear()
         self._defects.clear()

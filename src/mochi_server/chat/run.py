@@ -35,9 +35,9 @@ class Run:
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0
     suspended: bool = False
-    """Whether the last stream ended because the client sends its decision about a tool call in another request.
+    """Whether the last stream ended because a tool call needs approval and the client sends its decision separately.
 
-    The run then waits for the decision without a subscriber.
+    Until the client sends the decision in a new request, the run waits without a subscriber.
     """
     cancel_timer: asyncio.TimerHandle | None = None
     """Timer that cancels the run after its last client has disconnected."""

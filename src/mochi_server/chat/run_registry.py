@@ -105,11 +105,11 @@ class RunRegistry:
         return run
 
     def with_key(self, session_id: str, key: str) -> Run | None:
-        """Return the cached run with an idempotency key, or None."""
+        """Return the cached run that was started with the idempotency key ``key``, or None if there is no such run."""
         return self._cache.with_key(session_id, key)
 
     def release_key(self, session_id: str, key: str) -> None:
-        """Allow another run with an idempotency key."""
+        """Remove the idempotency key ``key`` from its run, so that a new run can use the key."""
         self._cache.release_key(session_id, key)
 
     async def stop(self, session_id: str) -> Run | None:

@@ -24,7 +24,7 @@ class ToolLoopLimits:
     identical_calls: int = 3
     calls_per_round: int = 128
     rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"
-    """Setting that determines ``rounds``, for warnings."""
+    """Environment variable that sets ``rounds``. The warning about a reached limit names this variable."""
 
 
 @dataclass
@@ -101,7 +101,10 @@ class ToolLoop:
     async def _request(
         self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
     ) -> ResponseBuilder:
-        """Request an answer of the model, publish its text and return it. ``format`` overrides the turn's format."""
+        """Request an answer from the model, publish its text and return the answer.
+
+        If ``format`` is not None, it overrides the format of the turn.
+        """
         max_calls = self.limits.calls_per_round if self.parallel_calls else 1
         answer = ResponseBuilder(self.model.name, self._receive, max_calls)
         self.writer.set_answer(answer)

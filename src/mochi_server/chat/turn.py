@@ -26,9 +26,15 @@ class GenerationOptions:
     format: str | dict[str, Any] | None = None
     keep_alive: str | float | None = None
     thinks_by_default: bool = False
-    """Whether Ollama decides about thinking if ``think`` is not set. Otherwise the model does not think by default."""
+    """Whether Ollama's default for thinking applies if neither the request nor the session sets ``think``.
+
+    If this field is false, the model does not think in that case.
+    """
     logprobs: int | None = None
-    """Number of alternatives for each token. If it is set, Ollama returns the log probabilities of the tokens."""
+    """Number of alternative tokens that Ollama returns for each token of the answer, with their log probabilities.
+
+    If this field is None, Ollama returns no log probabilities.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,11 @@ class TurnResult:
 
     @property
     def answer(self) -> Message | None:
-        """Last answer of the turn, or None. Tool results may follow the answer if the client must run other calls."""
+        """Last message of the model in this turn, or None if the model has not answered.
+
+        The last message may contain tool calls that the client must run. ``stored`` may then contain results of other
+        calls after that message.
+        """
         return last_answer(self.stored) or last_answer(self.repeated)
 
     @property

@@ -119,14 +119,20 @@ class TurnWindow:
         return tokens
 
     def trim_end(self, history: Sequence[Message]) -> int:
-        """Return how many messages at the start of the history earlier requests have trimmed in this window."""
+        """Return the number of messages at the start of the history that earlier requests have trimmed.
+
+        The number is 0 if the earlier requests had a window of a different size.
+        """
         last = self._windows.trims.get(self._session.session_id, self.size)
         if last is None:
             return 0
         return next((i + 1 for i, message in enumerate(history) if message["message_id"] == last), 0)
 
     def record_trim(self, history: Sequence[Message], end: int) -> None:
-        """Remember that a prompt trims the first ``end`` messages, so that later prompts begin in the same way."""
+        """Record that a prompt trims the first ``end`` messages.
+
+        Later prompts also trim these messages, so that all prompts of the session begin with the same text.
+        """
         if end and self.size is not None:
             self._windows.trims.record(self._session.session_id, self.size, history[end - 1]["message_id"])
 

@@ -59,7 +59,10 @@ class TurnWriter:
         """Messages that the turn has added, oldest first."""
         self.outcomes: list[ToolOutcome] = []
         self.unstored_images: dict[str, Image] = {}
-        """Images of tool results that are not stored yet, by hash. A regeneration stores them at its end."""
+        """Images of tool results that are not stored yet, by SHA-256 hash.
+
+        If the turn regenerates an answer, the images are stored together with the complete new answer.
+        """
         self.handed_back: list[ToolInvocation] = []
         """Tool calls that the client must run."""
         self._new_messages = list(request.results)

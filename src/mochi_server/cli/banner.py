@@ -121,7 +121,11 @@ def _directory_rows(
 
 
 def _hint(directory: Path, sample: str, is_used: bool) -> str:
-    """Return advice if the directory is missing, unreadable or not used, otherwise an empty text."""
+    """Return a text that says that the directory is missing, unreadable or not used. Otherwise return an empty text.
+
+    ``sample`` is the name of the folder that ``mochi-server init`` creates. ``is_used`` states whether the server
+    imports from the directory.
+    """
     try:
         directory.stat()
     except (FileNotFoundError, NotADirectoryError):

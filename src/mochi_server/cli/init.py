@@ -36,9 +36,11 @@ class Scaffold:
 
 
 def scaffold(directory: Path) -> Scaffold:
-    """Copy the sample files to ``directory``, which may not exist yet, and mark it. Skip existing files.
+    """Copy the sample files to ``directory``. Create the directory if it does not exist, and keep existing files.
 
-    Raises ``OSError``.
+    Also create a marker file, which allows the server to import code from the directory.
+
+    Raises ``OSError`` if a file or folder cannot be created.
     """
     result = Scaffold(directory)
     directory.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
     def check_options(self, argv: Sequence[str]) -> None:
-        """Exit with an error message if an option is unknown. The message names the nearest option."""
+        """Exit with an error message if an option is unknown. The message suggests the most similar option."""
         for argument in argv:
             name = argument.partition("=")[0]
             if name == "--":

@@ -78,7 +78,7 @@ class AsyncMochiClient:
         return (await self._send(dict[str, list[types.Model]], "GET", "/models"))["models"]
 
     async def get_model(self, name: str) -> types.Model:
-        """Get a model. The error is ``MODEL_NOT_FOUND`` if Ollama does not have it."""
+        """Get the details of a model. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
         return await self._send(types.Model, "GET", f"/models/{quote(name, safe='/:')}")
 
     async def list_tools(self) -> types.Tools:
@@ -108,7 +108,9 @@ class AsyncMochiClient:
         return await self._send(types.ChangedSession, "PATCH", _session_path(session_id), json=changes)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> types.SessionDetail:
-        """Replace the text of a user message and remove all later messages. Then ``chat`` without a message answers it.
+        """Replace the text of a user message and remove all later messages.
+
+        To let the model answer the changed message, call ``chat`` without a message.
 
         The error is ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the user.
         """
@@ -286,7 +288,10 @@ class AsyncMochiClient:
         )
 
     async def _decide(self, session_id: str, event: ToolConfirmationRequired, on_confirm: OnConfirm) -> None:
-        """Ask the callback about a tool call and send its decision. Another client may have decided before."""
+        """Call ``on_confirm`` with a tool call and send the returned decision to the server.
+
+        If another client has already decided, ignore the decision of ``on_confirm``.
+        """
         if inspect.iscoroutinefunction(on_confirm):
             decision = await on_confirm(event)
         else:
@@ -299,7 +304,10 @@ class AsyncMochiClient:
                 raise
 
     async def _decide_pending(self, session_id: str, on_confirm: OnConfirm) -> None:
-        """Decide about the tool calls of a turn whose events the client does not receive."""
+        """Poll the session's approval requests and pass each request to ``on_confirm``, until the task is cancelled.
+
+        ``chat`` uses this method, because ``chat`` does not receive the events of the turn.
+        """
         decided: set[str] = set()
         while True:
             for call in await self.list_confirmations(session_id):

@@ -26,7 +26,7 @@ class SessionOptions(TypedDict, total=False):
 
 
 class SessionChanges(TypedDict, total=False):
-    """Changes of a session. None clears a setting, except ``model``."""
+    """Changes of a session. The value None clears a setting. Only ``model`` cannot be None."""
 
     model: str
     title: str | None
@@ -41,7 +41,7 @@ class SessionChanges(TypedDict, total=False):
 
 
 class Decision(TypedDict, total=False):
-    """Decision about a tool call, with the arguments of ``MochiClient.confirm``. ``approved`` is always set."""
+    """Decision about a tool call. ``approved`` is required. ``MochiClient.confirm`` describes the fields."""
 
     approved: Required[bool]
     arguments: dict[str, Any]
@@ -75,7 +75,7 @@ class Model(TypedDict):
 
 
 class Tools(TypedDict):
-    """Tools and groups of the server by name. ``problems`` are tools and files that the server cannot use."""
+    """Tools and tool groups of the server, by name. ``problems`` lists tools and files that the server cannot use."""
 
     tools: dict[str, dict[str, Any]]
     groups: dict[str, list[str]]
@@ -118,7 +118,10 @@ class Session(TypedDict):
 
 
 class ChangedSession(Session):
-    """A new or changed session. ``warnings`` lists the named tools, tool groups and agents that cannot be used."""
+    """A new or changed session.
+
+    ``warnings`` has an entry for each tool, tool group and agent that the session enables but that cannot be used.
+    """
 
     warnings: list["ServerWarning"]
 
@@ -178,7 +181,8 @@ class RunStatus(TypedDict):
 class Confirmation(TypedDict):
     """A tool call that needs approval. ``agent_name`` is set if an agent made the call.
 
-    The server stopped while an ``interrupted`` call waited. Such a call can no longer be decided.
+    If ``state`` is ``interrupted``, the server stopped while the call waited for a decision. The call can then no
+    longer be approved or denied.
     """
 
     confirmation_id: str

@@ -195,7 +195,7 @@ def _into(messages: list[Message]) -> Send:
 
 
 def _is_unknown(response: list[Message]) -> bool:
-    """Return whether the tool call of a decision does not wait at the server that sent the response."""
+    """Return whether ``response`` states that its server has no waiting tool call for the client's decision."""
     body = b"".join(message.get("body", b"") for message in response)
     return _status(response) == HTTPStatus.NOT_FOUND or f'"{ConfirmationInterrupted.code}"'.encode() in body
 

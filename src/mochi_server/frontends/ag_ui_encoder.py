@@ -48,8 +48,9 @@ _DECISION_SCHEMA = {
 
 
 class AgUiEncoder(FrontendEncoder):
-    """Encoder of one stream of a run, as JSON events of AG-UI. Each stream is a run of AG-UI.
+    """Encoder that converts one stream of a run to JSON events of AG-UI.
 
+    A run that waits for decisions of the client has several streams. For AG-UI, each stream is a separate run.
     ``timeout`` is the approval timeout in seconds, or 0 for no limit.
     """
 
@@ -61,7 +62,10 @@ class AgUiEncoder(FrontendEncoder):
         self._timeout = timeout
         self._interrupts: list[Interrupt] = []
         self._message_id: str | None = None
-        """ID of the text message of this step, which contains the tool calls of the step."""
+        """ID of the message with the text of the model's current answer, or None if that answer has no text yet.
+
+        The events of tool calls contain this ID as the parent message.
+        """
 
     def opening(self) -> Messages:
         yield _json(RunStartedEvent(**self._ids, protocol_version="1.0"))
@@ -142,7 +146,7 @@ class AgUiEncoder(FrontendEncoder):
 
 
 def error_messages(error: MochiError) -> Iterator[bytes]:
-    """Yield the messages that end a broken stream."""
+    """Yield the messages that report ``error`` and end the stream."""
     yield _error(error)
 
 

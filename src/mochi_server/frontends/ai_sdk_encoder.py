@@ -14,7 +14,11 @@ _FINISH_REASONS = {"stop": "stop", "length": "length"}
 
 
 class AiSdkEncoder(FrontendEncoder):
-    """Encoder of one stream of a run, as JSON chunks of the AI SDK. All streams of a run continue the same message."""
+    """Encoder that converts one stream of a run to JSON chunks of the AI SDK.
+
+    A run that waits for decisions of the client has several streams. For the AI SDK, all streams of a run add to the
+    same message.
+    """
 
     headers: ClassVar[dict[str, str]] = {"x-vercel-ai-ui-message-stream": "v1"}
 
@@ -71,7 +75,7 @@ class AiSdkEncoder(FrontendEncoder):
 
 
 def error_messages(error: MochiError) -> Iterator[bytes]:
-    """Yield the messages that end a broken stream."""
+    """Yield the messages that report ``error`` and end the stream."""
     yield _error(error)
     yield _DONE
 

@@ -42,21 +42,24 @@ _STOPPED = CallResult("", "The turn was stopped before this call ended.")
 class FrontendEncoder(ABC):
     """Encoder of one stream of a run.
 
-    A stream of these protocols ends when a tool call needs approval, because their clients send the decision in their
-    next request. The stream of that request continues after event number ``after``. The encoder reads the earlier
-    events too, without output, so that it has the same state as the encoder of the earlier stream.
+    If a tool call needs approval, the stream ends, because clients of the AI SDK and AG-UI send the decision in a new
+    request. The response to the new request is a second stream of the run, which begins after event number ``after``.
+    The encoder of the second stream also reads the earlier events, without output, to restore its state.
     """
 
     headers: ClassVar[dict[str, str]] = {}
     """Headers of the response that the protocol requires."""
 
     def __init__(self, run: Run, is_pending: Callable[[str], bool], after: int = 0) -> None:
-        """``is_pending`` returns whether the tool call with a confirmation ID still waits for a decision."""
+        """Create an encoder for the events of ``run`` after event number ``after``.
+
+        ``is_pending`` receives a confirmation ID and returns whether the tool call still waits for a decision.
+        """
         self.run = run
         self.is_suspended = False
         """Whether the stream must end now, because a tool call waits for the decision of this client."""
         self.completed: Payload = {}
-        """Payload of the event ``message_complete``, or empty."""
+        """Payload of the event ``message_complete``, or an empty dictionary until that event is encoded."""
         self._is_pending = is_pending
         self._after = after
         self._open: tuple[Kind, str] | None = None
@@ -95,7 +98,7 @@ class FrontendEncoder(ABC):
 
     @abstractmethod
     def start(self, kind: Kind, part_id: str) -> Messages:
-        """Return the messages that start a text or reasoning."""
+        """Return the messages that start a text part or a reasoning part."""
 
     @abstractmethod
     def delta(self, kind: Kind, part_id: str, text: str) -> Messages:
@@ -103,7 +106,7 @@ class FrontendEncoder(ABC):
 
     @abstractmethod
     def end(self, kind: Kind, part_id: str) -> Messages:
-        """Return the messages that end a text or reasoning."""
+        """Return the messages that end a text part or a reasoning part."""
 
     @abstractmethod
     def call(self, call_id: str, name: str, arguments: Payload) -> Messages:
@@ -119,7 +122,7 @@ class FrontendEncoder(ABC):
 
     @abstractmethod
     def next_step(self) -> Messages:
-        """Return the messages between two requests to the model."""
+        """Return the messages that separate the answers to two requests to the model."""
 
     @abstractmethod
     def notice(self, name: str, payload: Payload) -> Messages:

@@ -25,9 +25,12 @@ class UserMessages:
     def plan(self, turn: TurnRequest, session: ChatSession) -> TurnPlan:
         """Return the turn that answers the last message. ``turn`` contains the message and its images.
 
-        A request to edit a message or to answer it again must contain the earlier user messages of the session. To
-        answer the last message of the session again, that message is enough. Raise ``ValidationFailed`` with the
-        position of the first user message that the session does not contain.
+        If ``intent`` is ``edit`` or ``regenerate``, the request must also contain all earlier user messages of the
+        session. Only a request to answer the session's last user message again may omit the earlier messages.
+
+        Raises:
+            ValidationFailed: The session does not have the same user messages, or the images of the message to
+                answer have changed. The error contains the position of the first user message that differs.
         """
         if self.intent == "add":
             return TurnPlan(turn)

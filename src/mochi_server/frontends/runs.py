@@ -1,4 +1,7 @@
-"""Runs of frontend protocols: start a turn, or continue a run that waits for decisions about its tool calls."""
+"""Runs for clients of the AI SDK and of AG-UI.
+
+A request starts a turn, or continues a run that waits for the client's decisions about tool calls.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +21,10 @@ from mochi_server.tools.toolbox import Decision
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """Turn to start. ``edit`` is the index and the new text of a stored user message to replace first, or None."""
+    """Turn to start. If ``edit`` is not None, the server replaces the text of a stored user message first.
+
+    ``edit`` contains the index of that message and the new text.
+    """
 
     turn: TurnRequest
     edit: tuple[int, str] | None = None
@@ -36,12 +42,15 @@ class FrontendRequest:
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     """Decisions by confirmation ID."""
     withdraws: bool = False
-    """Whether a message stops a turn that waits for the decision of this client. Otherwise the session is busy."""
+    """Whether a new message stops the running turn if that turn waits for a decision about a tool call.
+
+    If this field is false, the request fails in that case, because the session is busy.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class FrontendRun:
-    """Run to stream, from the event after number ``after``."""
+    """Run to stream. The stream begins with the event that follows event number ``after``."""
 
     run: Run
     after: int = 0
@@ -75,7 +84,10 @@ class FrontendRuns:
         return FrontendRun(await self.runs.start(session_id, plan.turn))
 
     async def running(self, session_id: str) -> FrontendRun | None:
-        """Return the running turn of a session, from its first event, or None. Raise ``SessionNotFound``."""
+        """Return the run of the turn that is running in a session, or None. The stream begins with the first event.
+
+        Raises ``SessionNotFound`` if the session does not exist.
+        """
         run = await self.runs.find(session_id)
         return FrontendRun(run) if run is not None and run.running else None
 
@@ -85,10 +97,12 @@ class FrontendRuns:
         return any(call.confirmation_id == confirmation_id for call in pending)
 
     async def _decide(self, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
-        """Apply decisions, and return the run from the event after the last call that they concern.
+        """Apply decisions about tool calls, and return the session's latest run.
 
-        A call that already has a decision, or whose approval timeout has passed, does not change: the stream contains
-        its result. A client can therefore repeat the request.
+        The stream begins after the event that requested approval for the last of these calls.
+
+        If a call already has a decision or its approval timeout has passed, the new decision is ignored, and the stream
+        contains the result of the call. A client can therefore repeat the request.
         """
         run = await self.runs.find(session_id)
         positions = {} if run is None else _confirmations(run)
@@ -106,7 +120,7 @@ class FrontendRuns:
 
 
 def _confirmations(run: Run) -> dict[str, int]:
-    """Return the numbers of the events that request approval, by confirmation ID."""
+    """Return, for each confirmation ID, the number of the event that requests this approval."""
     found: dict[str, int] = {}
     position, wanted = 0, ToolConfirmationRequired.type.encode()
     while (batch := run.log.after(position)) is not None:

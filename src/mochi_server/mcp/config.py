@@ -26,7 +26,7 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 _MAX_BYTES = 1_000_000
 _MAX_SHOWN_PATH_LENGTH = 16
-"""Maximum length of a URL path in messages. Longer paths may contain keys."""
+"""Maximum length of a URL path that messages show. Longer paths are masked, because they may contain keys."""
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 """Reference to an environment variable: ``${NAME}``, ``${env:NAME}`` or ``${NAME:-default}``."""
 
@@ -173,7 +173,10 @@ def _server(name: str, entry: object) -> ServerConfig:
 
 
 def _expanded(value: Any) -> Any:
-    """Replace each reference to an environment variable in the texts of ``value``. Raises ``_InvalidEntry``."""
+    """Replace the references to environment variables in all texts of ``value``, and return the result.
+
+    Raises ``_InvalidEntry`` if a variable is not set and its reference has no default.
+    """
     if isinstance(value, dict):
         return {key: _expanded(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -98,7 +98,10 @@ class McpConnection:
 
 
 def _is_too_large(message: str) -> bool:
-    """Return whether an HTTP response exceeded the limit of this module, or an event exceeded the limit of the SDK."""
+    """Return whether an error message of the SDK reports that a server sent too many bytes.
+
+    This module limits HTTP responses, and the SDK limits each event of an SSE stream.
+    """
     prefixes = ("Failed to parse JSON response: ", "SSE stream failed: ")
     return message.startswith(prefixes) and message.endswith((str(MessageTooLarge()), " byte limit."))
 

@@ -87,9 +87,10 @@ async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Pro
 
 
 def _environment(server: LocalServer) -> dict[str, str]:
-    """Return the environment of a server. Its PATH ends with the programs of this Python environment.
+    """Return the environment variables for an MCP server.
 
-    Services, for example of systemd, start without an activated virtual environment.
+    The end of PATH is the scripts directory of this Python environment. Without that directory, programs of the virtual
+    environment are not found if mochi-server runs as a service, because services do not activate the environment.
     """
     environment = {**get_default_environment(), **server.env}
     search_path = [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]

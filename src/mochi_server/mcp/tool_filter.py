@@ -19,16 +19,19 @@ from mochi_server.tools.execution import shorten
 _METHOD = "tools/list"
 _Item = SessionMessage | Exception
 _Streams = tuple[Any, Any]
-"""Streams of a transport: incoming and outgoing messages."""
+"""Streams of a transport: first the incoming messages, then the outgoing messages."""
 
 
 class ToolFilter:
-    """Filter of the messages of one connection. ``version`` returns the protocol version of the connection."""
+    """Filter that removes malformed tools from the messages of one connection.
+
+    ``version`` is a function that returns the protocol version of the connection.
+    """
 
     def __init__(self, version: Callable[[], str]) -> None:
         self._version = version
         self.problems: list[str] = []
-        """Problems of the removed tools, in the order of their removal."""
+        """One error message for each removed tool, in the order of removal."""
 
     @asynccontextmanager
     async def wrap(self, transport: AbstractAsyncContextManager[_Streams]) -> AsyncGenerator[_Streams, None]:
@@ -37,7 +40,7 @@ class ToolFilter:
             yield _FilteredStream(read, self), write
 
     def apply(self, item: _Item) -> _Item:
-        """Remove the malformed tools of a list of tools in place. Return all other messages unchanged."""
+        """Return ``item``. If ``item`` contains a list of tools, first remove the malformed tools from that list."""
         message = item.message if isinstance(item, SessionMessage) else None
         if (
             isinstance(message, JSONRPCResponse)
@@ -50,7 +53,7 @@ class ToolFilter:
         return item
 
     def _error_of(self, result: dict[str, Any]) -> ValidationError | None:
-        """Return the error of a list of tools, or None if the list is valid."""
+        """Return the validation error of a result of ``tools/list``, or None if the result is valid."""
         try:
             parse_server_result(_METHOD, self._version(), result)
         except ValidationError as error:
@@ -59,7 +62,7 @@ class ToolFilter:
 
 
 def _problem(tool: Any, error: ValidationError | None) -> str | None:
-    """Return the problem of a tool, or None if ``error`` is None."""
+    """Return a message that explains why ``tool`` is malformed, or None if ``error`` is None."""
     if error is None:
         return None
     name = tool.get("name") if isinstance(tool, dict) else None

@@ -86,7 +86,10 @@ def python_type(node: Mapping[str, Any]) -> str:
 
 
 def _required_defaults(validator: Validator, inlined: dict[str, Any]) -> dict[str, Any]:
-    """Return the valid default values of the required arguments by name. They are sent if the model omits them."""
+    """Return the default values of the required arguments by name. Skip defaults that the schema does not allow.
+
+    If the model omits such an argument, the server sends the default value to the MCP server.
+    """
     properties = inlined.get("properties", {})
     nodes = {name: properties[name] for name in inlined.get("required", ()) if "default" in properties.get(name, {})}
     return {

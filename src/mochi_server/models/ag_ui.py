@@ -29,7 +29,8 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class AgUiRequest(Body):
-    """`RunAgentInput` of AG-UI. Only the messages after the last answer are new; the session has the earlier ones.
+    """`RunAgentInput` of AG-UI. Only the messages after the last answer are new. The session already has the
+    earlier messages.
 
     `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`. `state` and unknown
     fields are ignored.
@@ -54,7 +55,7 @@ class AgUiRequest(Body):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the schema of this class, with the lists as AG-UI defines them."""
+        """Return the JSON schema of this class, with AG-UI's own schemas for the fields that are lists."""
         from ag_ui.core import RunAgentInput  # noqa: PLC0415 - see above
 
         own, protocol = handler(schema), RunAgentInput.model_json_schema()
@@ -64,7 +65,7 @@ class AgUiRequest(Body):
         return own
 
     def to_input(self) -> "RunAgentInput":
-        """Return the request as a type of AG-UI. Raise ``RequestValidationError`` for invalid fields."""
+        """Return the request as AG-UI's ``RunAgentInput``. Raise ``RequestValidationError`` if a field is invalid."""
         from ag_ui.core import RunAgentInput  # noqa: PLC0415 - see above
 
         body = self.model_dump(by_alias=True, exclude_unset=True)
@@ -81,7 +82,10 @@ class _Payload(Body):
 
 
 async def to_request(run: "RunAgentInput") -> FrontendRequest:
-    """Return the decisions or the turn. Raise ``ValidationFailed`` with the position of an invalid message."""
+    """Convert a request to decisions about tool calls, or to a turn if the request contains no decisions.
+
+    If a message is invalid, raise ``ValidationFailed`` with the position of that message.
+    """
     if run.resume:
         return FrontendRequest(decisions=dict(_decision(number, entry) for number, entry in enumerate(run.resume)))
     conversation = _Conversation(run)
@@ -99,7 +103,7 @@ def _decision(number: int, entry: "ResumeEntry") -> tuple[str, Decision]:
 
 
 class _Conversation:
-    """The messages of a request, in the stored format."""
+    """Converter of the messages of an AG-UI request to a turn."""
 
     def __init__(self, run: "RunAgentInput") -> None:
         self._run = run
@@ -112,7 +116,10 @@ class _Conversation:
         self._last = self._positions[-1]
 
     async def turn(self) -> CompletionInput:
-        """Return the turn without its session. Raise ``ValidationFailed`` for an invalid sequence of messages."""
+        """Convert the messages to a completion request, which ``plan`` later converts to a turn of a session.
+
+        Raises ``ValidationFailed`` if a message is invalid, or if the messages are not in a valid order.
+        """
         messages: list[Message] = []
         images: tuple[Image, ...] = ()
         called: set[str] = set()
@@ -140,7 +147,7 @@ class _Conversation:
         )
 
     def plan(self, request: CompletionInput, session: ChatSession) -> TurnPlan:
-        """Return the turn for a session. If the client sends no new message, the last one is answered again."""
+        """Return the turn for a session. Without a new message, the turn answers the last user message again."""
         names = {call.get("id") for m in session.history for call in m.get("tool_calls") or ()}
         # The IDs of calls that the server ran are not stored.
         messages = [m for m in request.messages if m["role"] != "tool" or m.get("tool_call_id") in names]
@@ -157,7 +164,10 @@ class _Conversation:
 
 
 def _validated(model: type[_Model], value: Any, *location: str | int) -> _Model:
-    """Validate the part of the body at ``location``. Raise ``RequestValidationError`` with the path of a problem."""
+    """Validate ``value``, the part of the request body at ``location``, as a ``model``.
+
+    If ``value`` is invalid, raise ``RequestValidationError`` with the path of each problem in the body.
+    """
     try:
         return model.model_validate(value)
     except ValidationError as error:

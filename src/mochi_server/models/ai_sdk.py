@@ -24,7 +24,7 @@ class UiMessage(Body):
     parts: list[dict[str, Any]]
 
     def text(self, position: int) -> str:
-        """Return the text of the message. Raise ``ValidationFailed`` for a part without text."""
+        """Return the text of the message. Raise ``ValidationFailed`` if a part of type ``text`` has no text."""
         texts = []
         for number, part in self._parts("text"):
             if not isinstance(part.get("text"), str):
@@ -33,7 +33,7 @@ class UiMessage(Body):
         return "\n".join(texts)
 
     def image_urls(self, position: int) -> list[str]:
-        """Return the data URLs of the images. Raise ``ValidationFailed`` for other files."""
+        """Return the data URLs of the images. Raise ``ValidationFailed`` if a file is not a data URL of an image."""
         urls = []
         for number, part in self._parts("file"):
             url = part.get("url")
@@ -63,8 +63,8 @@ class UiMessage(Body):
 
 
 class AiSdkRequest(FrontendOptions):
-    """What `useChat` sends. Only the last message is new; the session has the earlier ones. The other fields are set
-    with `body`. Unknown fields are ignored.
+    """Request that `useChat` sends. Only the last message is new. The session already has the earlier messages. To set
+    options of the turn, such as `think`, use the `body` option of the AI SDK. Unknown fields are ignored.
     """
 
     model_config = ConfigDict(
@@ -82,7 +82,10 @@ class AiSdkRequest(FrontendOptions):
     )
 
     async def to_request(self) -> FrontendRequest:
-        """Return the decisions or the turn. Raise ``ValidationFailed`` with the position of an invalid message."""
+        """Convert the request to decisions about tool calls, or to a turn if the last message contains no decisions.
+
+        If a message is invalid, raise ``ValidationFailed`` with the position of that message.
+        """
         position, last = len(self.messages) - 1, self.messages[-1]
         decisions = last.decisions(position) if last.role == "assistant" else {}
         if last.role != "user" and not (decisions and self.trigger == "submit-message"):

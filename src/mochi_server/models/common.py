@@ -42,7 +42,8 @@ _OPTIONS_SCHEMA: JsonDict = {
 def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
     """Raise a `ValidationError` that names each unknown field or option and the nearest known one.
 
-    If ``known`` contains ``options``, the error for a field with the name of an option says so.
+    If ``known`` contains ``options`` and an unknown field has the name of an Ollama option, the error advises the
+    client to send the option in ``options``.
     """
     if unknown := [name for name in names if name not in known][:_MAX_REPORTED]:
         raise ValidationError.from_exception_data(kind, [_problem(name, known, kind) for name in unknown])
@@ -140,7 +141,7 @@ Format = Literal["json"] | Annotated[dict[str, Any], AfterValidator(_sendable)]
 
 
 class WarningOut(BaseModel):
-    """A problem that did not prevent the request. ``message`` is text for users."""
+    """A problem that did not make the request fail. ``message`` is text for users."""
 
     model_config = ConfigDict(from_attributes=True)
 

@@ -33,7 +33,10 @@ class FrontendOptions(Body):
 
 
 def check_text(text: str, position: int) -> str:
-    """Return the text of the user message to answer. Raise ``ValidationFailed`` if it is blank or too long."""
+    """Return ``text``, the text of a user message. Raise ``ValidationFailed`` if the text is blank or too long.
+
+    ``position`` is the index of the message in the request. The error contains this index.
+    """
     if not text.strip():
         raise position_error(position, "the user message has no text")
     if len(text) > MAX_MESSAGE_CHARS:
@@ -42,7 +45,11 @@ def check_text(text: str, position: int) -> str:
 
 
 async def images_at(position: int, urls: Sequence[str]) -> tuple[Image, ...]:
-    """Decode the images of a message. Raise ``ValidationFailed`` with the position of the message."""
+    """Decode the images of a message from data URLs.
+
+    Raise ``ValidationFailed`` if an image is invalid or the message has too many images. ``position`` is the index of
+    the message in the request. The error contains this index.
+    """
     if len(urls) > MAX_IMAGES:
         raise position_error(position, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
     try:

@@ -93,7 +93,7 @@ class NamedFunction(Body):
 
 
 class NamedTool(Body):
-    """The tool that the model should call. No other tool is offered."""
+    """The tool that the model should call. The server does not offer any other tool to the model."""
 
     type: Literal["function"]
     function: NamedFunction
@@ -126,13 +126,13 @@ class StreamOptions(Body):
 
 
 class ReasoningOptions(Body):
-    """Level of reasoning of a model that can think."""
+    """Reasoning options of a request, for models that can think."""
 
     effort: Effort | None = None
 
 
 class Metadata(Body):
-    """``session_id`` is the session of the turn. Other keys have no effect."""
+    """Metadata of a request. ``session_id`` is the ID of the session for the turn. Other keys have no effect."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -140,7 +140,7 @@ class Metadata(Body):
 
 
 class SamplingFields(Body):
-    """Fields that control the sampling of an answer, and the session. Several kinds of requests have these fields."""
+    """Base of OpenAI's requests for an answer: the sampling options, and the session in ``metadata``."""
 
     metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
     temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
@@ -159,7 +159,7 @@ class SamplingFields(Body):
     num_ctx: _OfOllama = Field(None, description="Not supported. The server sets the context window.")
 
     def shared_fields(self) -> dict[str, Any]:
-        """Return the fields of this class that are set."""
+        """Return the fields that ``SamplingFields`` defines, without fields that are null."""
         return self.model_dump(include=set(SamplingFields.model_fields), exclude_none=True)
 
 

@@ -48,7 +48,7 @@ class EmbeddingRequest(Body):
 
 
 class EmbeddingUsage(BaseModel):
-    """Ollama's token count of the texts."""
+    """Number of tokens in the texts, as counted by Ollama."""
 
     prompt_tokens: int
     total_tokens: int

@@ -12,7 +12,7 @@ from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput
 
 TEXT_PARAMETERS = {"messages": "prompt"}
-"""Names of the fields of a chat completion in a text completion."""
+"""Mapping of field names in chat completion requests to the names of the same fields in text completion requests."""
 
 
 class TextCompletionRequest(SamplingFields):

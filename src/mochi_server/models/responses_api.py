@@ -26,7 +26,7 @@ RESPONSE_PARAMETERS = {
     "response_format": "text.format",
     "max_completion_tokens": "max_output_tokens",
 }
-"""Names of the fields of a chat completion in the Responses API."""
+"""Mapping of field names in chat completion requests to the names of the same fields in the Responses API."""
 
 _NO_SESSION = "responses are not stored; name a session in the header X-Mochi-Session, or send the whole conversation"
 _UNKNOWN_ITEM = "is not in the server's memory; send the item itself, or set `store` to false in the client"
@@ -52,7 +52,7 @@ class ResponseFunction(Body):
 
 
 class NamedResponseFunction(NamedFunction):
-    """The function that the model should call. No other function is offered."""
+    """The function that the model should call. The server does not offer any other function to the model."""
 
     type: Literal["function"]
 
@@ -185,13 +185,13 @@ class ResponseRequest(SamplingFields):
 
 
 class InputTokensDetails(BaseModel):
-    """Always 0, because Ollama does not count cached tokens."""
+    """Number of cached tokens in the input. It is always 0, because Ollama does not count cached tokens."""
 
     cached_tokens: int
 
 
 class OutputTokensDetails(BaseModel):
-    """Always 0, because Ollama does not count the tokens of reasoning separately."""
+    """Number of reasoning tokens in the output. It is always 0, because Ollama does not count them separately."""
 
     reasoning_tokens: int
 

@@ -14,7 +14,7 @@ ChatMessages = list[dict[str, Any]]
 
 
 class InputText(Body):
-    """Text of an item."""
+    """Part of a message or of a tool result that contains text."""
 
     type: Literal["input_text", "output_text", "text"]
     text: Text
@@ -44,7 +44,7 @@ def _to_chat(content: "str | list[InputText | RefusalPart | InputImage]") -> Any
 
 
 class InputMessage(Body):
-    """A message."""
+    """A message from the user or the model, or instructions for the model."""
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
@@ -129,10 +129,10 @@ _ADAPTER: TypeAdapter[Any] = TypeAdapter(InputItem)
 def to_chat_messages(
     items: "list[FullItem | ItemReference]", resolve: Callable[[int, str], dict[str, Any] | None]
 ) -> ChatMessages:
-    """Convert items to chat messages. Consecutive items of the model become one message.
+    """Convert input items to chat messages. Consecutive items from the model become one assistant message.
 
-    ``resolve`` returns the item for the index and the ID of a reference. If it returns None, the reference becomes an
-    empty message of the model.
+    ``resolve`` receives the index of an item reference and the ID of the referenced item, and returns that item. If
+    ``resolve`` returns None, the reference counts as a message from the model without content.
     """
     messages: ChatMessages = []
     for index, item in enumerate(items):
@@ -146,7 +146,10 @@ def to_chat_messages(
 
 
 def _assistant_message(messages: ChatMessages, *unset: str) -> dict[str, Any]:
-    """Return the last message if it is the model's and has none of the fields ``unset``, else a new message."""
+    """Return the last message if it is an assistant message in which the fields ``unset`` have no value.
+
+    Otherwise, append an empty assistant message to ``messages``, and return the new message.
+    """
     last = messages[-1] if messages else None
     if last is None or last["role"] != "assistant" or any(last.get(name) for name in (*unset,)):
         messages.append({"role": "assistant"})

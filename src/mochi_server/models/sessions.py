@@ -184,7 +184,10 @@ class Session(BaseModel):
 
 
 class SessionChanged(Session):
-    """A new or changed session. ``warnings`` lists the named tools, tool groups and agents that cannot be used."""
+    """A new or changed session.
+
+    ``warnings`` lists the tools, tool groups and agents in the request that cannot be used.
+    """
 
     warnings: list[WarningOut]
 

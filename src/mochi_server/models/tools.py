@@ -113,7 +113,8 @@ class ToolDecided(BaseModel):
 class PendingConfirmation(BaseModel):
     """A tool call that needs approval. ``agent_name`` is set if an agent made the call.
 
-    A ``waiting`` call can be decided. The server stopped while an ``interrupted`` call waited, so the call did not run.
+    If ``state`` is ``waiting``, clients can approve or deny the call. If ``state`` is ``interrupted``, the server
+    stopped before the call was approved or denied, so the call did not run.
     """
 
     confirmation_id: str

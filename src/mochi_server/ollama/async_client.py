@@ -113,7 +113,10 @@ class AsyncOllamaClient:
         return model
 
     async def _not_found(self, name: str, *, can_embed: bool = False) -> ModelNotFound:
-        """Return the error for an unknown model, or for a model that cannot chat. The error lists the chat models."""
+        """Return the error for a model that is not installed or cannot chat. The error lists the installed chat models.
+
+        ``can_embed`` is true if ``name`` is an embedding model.
+        """
         chat_models = [model.name.removesuffix(":latest") for model in await self.list_models()]
         return ModelNotFound(name, chat_models=chat_models, can_embed=can_embed, can_install=self._can_install)
 

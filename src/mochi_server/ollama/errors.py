@@ -35,9 +35,9 @@ _NO_MESSAGE = "Ollama reported an error without a message. See its log."
 _RUNNER_STOPPED = "Ollama's model runner stopped during the request. See the log of Ollama."
 
 _GO_REQUEST = re.compile(r'\bPost "https?://')
-"""Text of a failed request from Ollama to its model runner. The text contains an internal address."""
+"""Pattern for the error text of a failed request from Ollama to its model runner. The text has an internal address."""
 _GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)
-"""Error object of a model runner, in the format in which Go prints maps."""
+"""Pattern for an error object of a model runner in Go's notation for maps. The pattern's group is the message."""
 _JSON_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 logger = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ def _received(error: OllamaError) -> str:
 
 
 def _readable(text: str) -> str:
-    """Return an error text of Ollama without internal text of the model runner, or "" if no message remains."""
+    """Return Ollama's error ``text`` without internal text of the model runner, or "" if no message remains."""
     if _GO_REQUEST.search(text):
         return _RUNNER_STOPPED
     if match := _GO_MAP.search(text):
@@ -180,7 +180,10 @@ def _message_in(json: str) -> str:
 
 
 def _retry_seconds(header: str | None) -> int:
-    """Return the delay in a `Retry-After` header, which is a number of seconds or a date, in seconds."""
+    """Return the delay that a `Retry-After` header requests, in seconds. The header has a number of seconds or a date.
+
+    If the header is missing or invalid, return ``_RETRY_SECONDS``.
+    """
     if header is not None and re.fullmatch(r"[0-9]{1,9}", header.strip()):
         return int(header)
     date = parsedate_tz(header) if header else None

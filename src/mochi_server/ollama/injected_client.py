@@ -69,9 +69,10 @@ class InjectedOllamaClient(AsyncOllamaClient):
         """Do nothing, because the injected client loads no models."""
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> int:
-        """Pass the request to the injected client and its responses to ``on_lines``. Return the request's number.
+        """Send a chat request to the injected client, and pass each response to ``on_lines``.
 
-        Raises ``OllamaError`` if the injected client fails or ends without a last response.
+        Return the number of the request, for ``SlotPrompts.record``. Raise ``OllamaError`` if the injected client fails
+        or its last response does not have ``done=True``.
         """
         number = self.slots.begin(payload["model"])
         request = {name: payload.get(name) for name in ("model", "messages", "tools", "think")}
@@ -94,7 +95,10 @@ class InjectedOllamaClient(AsyncOllamaClient):
 
 
 async def _iterate(responses: Any) -> AsyncIterable[ChatResponse]:
-    """Yield the responses of a synchronous or asynchronous iterable. A thread waits for a synchronous one."""
+    """Yield the responses of a synchronous or asynchronous iterable.
+
+    If the iterable is synchronous, a thread waits for each response, so that the event loop is not blocked.
+    """
     if inspect.isawaitable(responses):
         responses = await responses
     if isinstance(responses, AsyncIterable):

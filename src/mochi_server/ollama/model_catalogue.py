@@ -40,7 +40,10 @@ class ModelCatalogue:
         return [info for entry in self._entries if (info := self._info(entry)).can("completion")]
 
     def find(self, name: str) -> tuple[ModelInfo, str] | None:
-        """Return the model ``name`` and its digest, or None if it is not installed. The tag is optional."""
+        """Return the model ``name`` and its digest, or None if the model is not installed.
+
+        If ``name`` has no tag, the tag ``latest`` is used.
+        """
         for entry in self._entries:
             if qualified_name(_name(entry)) == qualified_name(name):
                 return self._info(entry), _digest(entry)

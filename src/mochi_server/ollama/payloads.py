@@ -53,11 +53,13 @@ def chat_payload(
     logprobs: int | None = None,
     stream: bool = True,
 ) -> dict[str, Any]:
-    """Return a body for ``/api/chat``. ``context_window`` (``num_ctx``) is in tokens; None values are not sent.
+    """Return a request body for ``/api/chat``. The body does not contain parameters that are None.
 
-    ``logprobs`` is the number of alternatives for each token.
+    ``context_window`` is sent as the option ``num_ctx``, in tokens. If ``logprobs`` is a number, the answer contains
+    the log probability of each token, and of this number of alternatives to each token.
 
-    ``truncate: false`` makes Ollama reject a prompt that is too long instead of truncating it silently.
+    The body contains ``truncate: false``, so that Ollama rejects a prompt that is too long. Without this field, Ollama
+    would truncate the prompt silently.
     """
     options = dict(options or {})
     if context_window is not None:

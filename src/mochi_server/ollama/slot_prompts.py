@@ -37,7 +37,10 @@ class SlotPrompts:
         return self._requests[name]
 
     def record(self, exchange: Exchange, request: int) -> None:
-        """Record an exchange, unless the model received another request after the one with this number."""
+        """Record an exchange, unless the model has received a newer request.
+
+        ``request`` is the number that ``begin`` returned for the request of this exchange.
+        """
         name = qualified_name(exchange.payload["model"])
         if request == self._requests.get(name):
             self._exchanges[name] = exchange

@@ -94,7 +94,10 @@ class Completions:
     """Function that receives the ID of an unstored conversation whose turn did not start."""
 
     async def models(self) -> dict[str, int]:
-        """Return the chat models and the valid agents: by name, the time of their last change in seconds since 1970."""
+        """Return a mapping of the name of each chat model and each valid agent to the time of its last change.
+
+        Times are in seconds since 1970.
+        """
         found = await self.agents.directory_agents()
         agents = {f"{PREFIX}{name}": agent.modified for name, agent in found.items() if agent.valid}
         return {model.name: model.modified for model in await self.client.list_models()} | agents
@@ -144,9 +147,10 @@ class Completions:
         return CompletionRun(self.stored.runs, run, len(session.history))
 
     def _repeated(self, session: ChatSession, request: CompletionInput, key: str) -> CompletionRun | None:
-        """Return the run that a request with the same idempotency key started, unless the run failed.
+        """Return the run that an earlier request with the same idempotency key started.
 
-        Raise ``IdempotencyKeyReused`` if that request was different.
+        If there is no such run, or the run has failed or was cancelled, return None. Raise ``IdempotencyKeyReused`` if
+        the earlier request differs from ``request``.
         """
         run = self.stored.runs.with_key(session.session_id, key)
         if run is None or run.state in ("failed", "cancelled"):
@@ -219,7 +223,7 @@ class Completions:
 
 
 def _check_position(request: CompletionInput, session: ChatSession) -> None:
-    """Raise ``ValidationFailed`` if the request follows a response that is not the session's latest."""
+    """Raise ``ValidationFailed`` if the request continues a response that is not the session's latest response."""
     if request.previous_response is not None:
         check_previous_response(session, request.previous_response)
 

@@ -58,7 +58,12 @@ class Embeddings:
         return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
 
     async def _options(self, model: str, texts: Sequence[str]) -> dict[str, Any] | None:
-        """Return the options that keep a chat model loaded as it is. For other models, return None."""
+        """Return Ollama's options with the context window for a chat model, or None if the server sends no window.
+
+        If Ollama has loaded the model with a window that is large enough for the texts, the options contain this
+        window. Ollama then does not reload the model. For models that only compute embeddings, the server sends no
+        window.
+        """
         try:
             info = await self.client.find_model(model)
         except ModelNotFound:  # Ollama also has models that only compute embeddings

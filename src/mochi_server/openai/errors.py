@@ -31,9 +31,9 @@ def invalid_parameter(param: str, message: str) -> ValidationFailed:
 
 @contextmanager
 def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
-    """Convert validation errors in a ``with`` block to errors about other request fields.
+    """Catch a validation error in a ``with`` block, and raise an error that names the field in the client's request.
 
-    ``names`` maps the field of an error to the field of the request that the client sent.
+    ``names`` maps the field in the caught error to the field in the client's request. Other field names do not change.
     """
     try:
         yield
@@ -48,7 +48,11 @@ def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def openai_status(error: MochiError) -> int:
-    """Return the HTTP status for an error. OpenAI's API uses 400 instead of 422, and Ollama's 429 is retained."""
+    """Return the HTTP status for an error in OpenAI's API.
+
+    This API uses status 400 in place of this server's 422. If Ollama is busy, return the status that Ollama sent: 429
+    or 503.
+    """
     if isinstance(error, OllamaBusy):
         return int(error.details["upstream_status"])
     return 400 if error.status == 422 else error.status

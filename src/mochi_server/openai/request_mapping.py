@@ -51,7 +51,7 @@ class CompletionInput:
     key: str | None = None
     """Idempotency key. It has no effect without a session."""
     previous_response: str | None = None
-    """ID of the response that the request follows, from the Responses API."""
+    """ID of the earlier response that this request continues. Only requests of the Responses API have this ID."""
 
     @property
     def messages_with_images(self) -> list[Message]:
@@ -112,13 +112,19 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
 
 
 def to_keyed_turn_request(request: CompletionInput) -> TurnRequest:
-    """Convert a completion request with an idempotency key to a turn request that identifies the request."""
+    """Convert a completion request with an idempotency key to a turn request.
+
+    The turn request is only used for a comparison with the earlier turn request that had the same key.
+    """
     turn, position = to_turn_request(request), _user_message_index(request)
     return turn if position is None else _with_user_message(turn, request, position)
 
 
 def _user_message_index(request: CompletionInput) -> int | None:
-    """Return the index of the user message that follows the last assistant message, or None."""
+    """Return the index of the last user message in the request, or None if an assistant message follows it.
+
+    If the request has no user message, return None too.
+    """
     first = len(request.messages) - len(request.new_messages)
     indexes = reversed(range(first, len(request.messages)))
     return next((index for index in indexes if request.messages[index]["role"] == "user"), None)

@@ -57,7 +57,10 @@ class DeltaReader:
     """Warnings and compactions. The server sends them at the end of the response."""
     _logprobs: list[dict[str, Any]] = field(default_factory=list)
     _emitted_characters: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
-    """Number of characters of the model's text emitted so far, by kind. A snapshot event begins with this text."""
+    """Number of characters of the model's content and of its reasoning that ``pieces`` has yielded so far.
+
+    A snapshot event repeats the whole text of the model, so ``pieces`` skips this number of characters in the event.
+    """
     _sources: dict[Kind, str] = field(default_factory=dict)
     """Type of the event with the latest text of each kind, or ``_NO_SOURCE`` if the round of that text has ended."""
 
@@ -86,7 +89,10 @@ class DeltaReader:
                 self.notices.append({"type": _NOTICES[event], **orjson.loads(payload)})
 
     def take_logprobs(self) -> dict[str, Any] | None:
-        """Return the log probabilities since the last call in OpenAI's format, or None if there are none."""
+        """Return the log probabilities of the tokens received since the last call, or None if there are none.
+
+        The result is in OpenAI's format.
+        """
         tokens, self._logprobs = self._logprobs, []
         return {"content": [_logprob(token) for token in tokens], "refusal": None} if tokens else None
 
@@ -190,7 +196,10 @@ def _delta(kind: Kind, text: str) -> dict[str, str]:
 
 
 def _logprob(token: dict[str, Any]) -> dict[str, Any]:
-    """Return the log probability of a token in OpenAI's format, which has fields that Ollama omits."""
+    """Convert the log probability of a token from Ollama's format to OpenAI's format.
+
+    If Ollama omitted ``bytes`` or ``top_logprobs``, add ``bytes`` as null and ``top_logprobs`` as an empty list.
+    """
     alternatives = token.get("top_logprobs") or []
     return {"bytes": None} | token | {"top_logprobs": [{"bytes": None} | alternative for alternative in alternatives]}
 
@@ -224,6 +233,6 @@ def usage(turn: TurnResult) -> dict[str, int]:
 
 
 def extra_fields(turn: TurnResult, reader: DeltaReader) -> dict[str, Any]:
-    """Return this server's additional response fields. Clients of OpenAI's API ignore unknown fields."""
+    """Return the response fields that OpenAI's API does not have. Clients of the API ignore such fields."""
     executed = [outcome.executed() for outcome in turn.outcomes]
     return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": reader.notices}

@@ -168,7 +168,7 @@ def _new_response(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ending(run: Run) -> dict[str, Any]:
-    """Return the fields of a response that are known when its run has ended."""
+    """Return the response fields that are known only after the run has ended, for example the token counts."""
     if run.failure is not None:
         return {"status": "failed", "error": _error(run.failure)}
     counts, is_cut = usage(run.result), finish_reason(run.result) == "length"
@@ -186,6 +186,9 @@ def _ending(run: Run) -> dict[str, Any]:
 
 
 def _error(error: MochiError) -> dict[str, str]:
-    """Return an error of a response. OpenAI's API defines only few codes."""
+    """Convert an error to the ``error`` object of a response.
+
+    OpenAI's API defines only a few error codes for responses, so most errors get the code ``server_error``.
+    """
     code = "rate_limit_exceeded" if openai_status(error) == HTTPStatus.TOO_MANY_REQUESTS else "server_error"
     return {"code": "invalid_prompt" if isinstance(error, ContextOverflow) else code, "message": error.message}

@@ -41,7 +41,7 @@ async def chat_with_ai_sdk(session_id: str, request: Request, frontends: Fronten
     responses=_UI_MESSAGES | _NO_RUN | responses(errors.SessionNotFound, errors.ServerLost),
 )
 async def resume_ai_sdk(session_id: str, chat_id: str, frontends: FrontendsDep) -> Response:  # noqa: ARG001 - in the path
-    """Resume the stream of the running turn from its beginning. `chat_id` is the client's name of the chat."""
+    """Resume the stream of the running turn from its beginning. The server ignores `chat_id`, the AI SDK's chat ID."""
     run = await frontends.running(session_id)
     return Response(status_code=204) if run is None else ai_sdk_response(frontends, run)
 

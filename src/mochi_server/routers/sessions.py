@@ -69,7 +69,10 @@ async def list_sessions(
 
 @router.post("", status_code=201, responses=responses(*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS))
 async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> SessionChanged:
-    """Create a session. The response has a warning for each named tool or agent that does not exist."""
+    """Create a session.
+
+    The response has a warning for each tool, tool group and agent in the request that cannot be used.
+    """
     session = await sessions.create(body.creation_options())
     return SessionChanged.with_warnings(session, await sessions.warnings(body.sent_values()))
 
@@ -95,7 +98,10 @@ async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
 
 @router.patch("/{session_id}", responses=responses(SessionNotFound, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS))
 async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: SessionsDep) -> SessionChanged:
-    """Change the settings of a session, also during a turn. Unknown tools and agents cause warnings."""
+    """Change the settings of a session, even while a turn is running.
+
+    The response has a warning for each tool, tool group and agent in the request that cannot be used.
+    """
     session = await sessions.patch(session_id, body.changes())
     return SessionChanged.with_warnings(session, await sessions.warnings(body.sent_values()))
 

@@ -78,13 +78,21 @@ async def _no_loaded_models() -> Mapping[str, int]:
 
 
 class TrimmedPrompts:
-    """Last trimmed message of each session whose prompts do not fit their window. Old sessions are dropped."""
+    """Registry of sessions whose prompts are trimmed because they exceed the context window.
+
+    For each session, the registry contains the ID of the last message that was left out of the prompt. If there are too
+    many sessions, the oldest entry is dropped.
+    """
 
     def __init__(self) -> None:
         self._trims: dict[str, tuple[int, str]] = {}
 
     def get(self, session_id: str, window: int | None) -> str | None:
-        """Return the ID of the last trimmed message. Return None for another window, whose model is reloaded anyway."""
+        """Return the ID of the last message that was left out of the session's prompt, or None if there is none.
+
+        Also return None if the message was left out for a window of another size. For a new size, Ollama reloads the
+        model, so the new prompt need not begin like the earlier prompts.
+        """
         trimmed_window, message_id = self._trims.get(session_id, (None, ""))
         return message_id if trimmed_window == window and message_id else None
 

@@ -27,7 +27,7 @@ class ToolSource(Protocol):
 
 
 class AgentSource(Protocol):
-    """Source of all agents, by name. The agents may lack tools of MCP servers."""
+    """Source of all agents, keyed by name. The agents may be loaded without their tools from MCP servers."""
 
     async def directory_agents(self) -> Mapping[str, Agent]: ...
 
@@ -38,22 +38,28 @@ class Selection:
 
     active_tools: list[str] = field(default_factory=list)
     missing_tools: list[str] = field(default_factory=list)
-    """Names of unknown tools and of an unknown tool group."""
+    """Names of enabled tools that do not exist, and the name of the enabled tool group if the group does not exist."""
     active_agents: list[str] = field(default_factory=list)
     missing_agents: list[str] = field(default_factory=list)
-    """Names of unknown and of invalid agents."""
+    """Names of enabled agents that do not exist or are invalid."""
     warnings: list[TurnWarning] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class SelectionChecker:
-    """Checker of tool and agent settings. Tools and agents are discovered only if the settings name any."""
+    """Checker of the tools and agents that a session enables.
+
+    If the session enables no tools, the checker does not discover tools. The same applies to agents.
+    """
 
     tools: ToolSource
     agents: AgentSource
 
     async def check(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
-        """Return which of the named tools and agents can be used. Settings that are None are not checked."""
+        """Return which tools and agents in the settings can be used.
+
+        If ``tools`` is None, the result contains no tools. If ``agents`` is None, the result contains no agents.
+        """
         selection = Selection()
         if tools is not None and (tools.tools or tools.tool_group):
             _check_tools(tools, await self.tools.catalogue(), selection)

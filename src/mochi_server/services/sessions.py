@@ -82,7 +82,7 @@ class SessionService:
         return patched
 
     async def warnings(self, changes: Mapping[str, Any]) -> list[TurnWarning]:
-        """Return a warning for each unknown tool, tool group and agent that ``changes`` name."""
+        """Return a warning for each tool, tool group and agent in ``changes`` that cannot be used."""
         selection = await self.selections.check(changes.get("tool_settings"), changes.get("agent_settings"))
         return selection.warnings
 

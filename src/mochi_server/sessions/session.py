@@ -51,7 +51,10 @@ class SessionMetadata(SessionSettings):
     pending_approval: dict[str, Any] | None = field(
         default=None, metadata={"read": pending_approval, "only_if_set": True}
     )
-    """Tool call of the running turn that waits for approval. It remains if the server stops before the decision."""
+    """Tool call of the running turn that waits for approval.
+
+    If the server stops before the call is approved or denied, the call stays in the stored session.
+    """
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -95,7 +98,7 @@ _ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
 LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in ("compaction", "pending_approval"))
-"""Names of the metadata fields in list entries and responses."""
+"""Names of the metadata fields that the server sends to clients, in the session list and in other responses."""
 
 _STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
 _MESSAGE_TYPES: dict[str, type] = {

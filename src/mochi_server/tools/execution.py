@@ -190,7 +190,10 @@ def as_text(value: object) -> str:
 
 
 def shorten(text: str, limit: int, limit_name: str = "") -> str:
-    """Return ``text``. If it has more than ``limit`` characters, a note with ``limit_name`` replaces its middle."""
+    """Return ``text``, or a shortened text if ``text`` has more than ``limit`` characters.
+
+    In the shortened text, a note replaces the middle. If ``limit_name`` is not empty, the note names this limit.
+    """
     if len(text) <= limit:
         return text
     reason = f" because of {limit_name}" if limit_name else ""

@@ -22,16 +22,17 @@ class _Source:
     tree: ast.Module
 
     def functions(self) -> Iterator[_Function]:
-        """Yield the public functions of the file whose parameters and result all have types."""
+        """Yield the file's public functions that have type annotations for all parameters and for the result."""
         for node in self.tree.body:
             if isinstance(node, _Function) and not node.name.startswith("_") and _is_typed(node):
                 yield node
 
 
 def find_mistakes(directory: Path, exported: Collection[str] | None) -> list[Problem]:
-    """Return a problem for each unreadable folder, each name that is defined twice, and each function not exported.
+    """Return a problem for each unreadable folder, each name that is defined twice, and each tool that is not exported.
 
-    ``exported`` are the names in ``__all__``, or None if the names are unknown because ``__init__.py`` is broken.
+    ``exported`` contains the names in ``__all__``. If ``__init__.py`` is broken, ``exported`` is None, and the result
+    has no problems about tools that are not exported.
     """
     sources = {source.name: source for source in _sources(directory, directory)}
     problems = list(_unreadable_folders(directory))
@@ -101,7 +102,7 @@ def _not_exported(sources: dict[str, _Source], exported: Collection[str]) -> Ite
 
 
 def _used_names(source: _Source) -> Iterator[str]:
-    """Yield the names that a file reads. Imports count only outside of ``__init__.py``."""
+    """Yield the names that the code of a file uses. Outside of ``__init__.py``, imported names count as used too."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id

@@ -260,7 +260,10 @@ class ConfirmingToolbox:
     tools: FunctionToolbox
     approver: Approver
     publishes_approved: bool = False
-    """Whether an approved call publishes ``ToolCalled`` when it starts, as a call without approval does."""
+    """Whether ``run`` publishes ``ToolCalled`` for a call that the user approved.
+
+    For a call that needs no approval, ``run`` always publishes this event.
+    """
 
     def schemas(self) -> list[dict[str, Any]]:
         return self.tools.schemas()

@@ -1,4 +1,4 @@
-"""Sample tools, agents and prompts of the package, and the file that marks a directory for them."""
+"""Folders of sample tools, agents and prompts, and the file that permits the server to import a directory's tools."""
 
 from pathlib import Path
 
@@ -10,6 +10,9 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def sample_folders() -> list[Path]:
-    """Return the sample folders: in the installed package, or at the root of a clone of the repository."""
+    """Return the paths of the sample folders.
+
+    An installed package has the folders in ``samples``. A clone of the repository has them in its root directory.
+    """
     root = next(root for root in (_PACKAGE / "samples", _PACKAGE.parents[1]) if (root / FOLDERS[0]).is_dir())
     return [root / folder for folder in FOLDERS]

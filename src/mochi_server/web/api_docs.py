@@ -1,4 +1,7 @@
-"""Entry page `/`, and the pages `/docs` and `/redoc`. Their scripts come from a package, not from another site."""
+"""Entry page `/`, and the API documentation at `/docs` and `/redoc`.
+
+The server itself serves the scripts of the documentation, so that browsers need no other site.
+"""
 
 import html
 from importlib.resources import files

@@ -31,7 +31,7 @@ def format_error(error: MochiError, path: str) -> tuple[int, bytes]:
 
 
 def error_response(error: MochiError, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the response for an error, and record the error in the scope of the request. ``headers`` are added."""
+    """Return the response for an error, with additional ``headers``. Store the error code in ``scope``."""
     scope[ERROR] = error.code
     status, body = format_error(error, scope["path"])
     own = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}

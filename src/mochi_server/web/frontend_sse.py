@@ -24,7 +24,7 @@ _PROTOCOL = re.compile(r"/chat/[^/]+/(ai-sdk|ag-ui)\b")
 
 
 class _StreamEnded(Exception):
-    """Signal that the stream ends before its run."""
+    """Signal that the stream ends, although the run continues."""
 
 
 class FrontendResponse(EventStream):
@@ -56,13 +56,13 @@ class FrontendResponse(EventStream):
 
 
 def ai_sdk_response(frontends: FrontendRuns, started: FrontendRun) -> FrontendResponse:
-    """Return a stream of a run for the AI SDK."""
+    """Return a response that streams a run in the protocol of the AI SDK."""
     is_pending = partial(frontends.is_pending, started.run.session_id)
     return FrontendResponse(frontends, AiSdkEncoder(started.run, is_pending, started.after))
 
 
 def ag_ui_response(frontends: FrontendRuns, started: FrontendRun, request: "RunAgentInput") -> FrontendResponse:
-    """Return a stream of a run for AG-UI."""
+    """Return a response that streams a run in the AG-UI protocol."""
     from mochi_server.frontends.ag_ui_encoder import AgUiEncoder  # noqa: PLC0415 - its package takes time to import
 
     is_pending = partial(frontends.is_pending, started.run.session_id)
@@ -71,9 +71,9 @@ def ag_ui_response(frontends: FrontendRuns, started: FrontendRun, request: "RunA
 
 
 def closing_body(path: str, session_id: str, error: MochiError, after: bytes) -> bytes:
-    """Return the bytes that end a broken stream of the route ``path``. ``after`` is the ID of its last event, if any.
+    """Return the bytes that report ``error`` and end a broken stream, in the protocol of the route ``path``.
 
-    The bytes are in the protocol of the route.
+    ``after`` is the ID of the last event of the stream, or empty bytes if no event has an ID.
     """
     protocol = _PROTOCOL.search(path)
     if protocol is None:

@@ -1,4 +1,4 @@
-"""HEAD requests: the response to the same GET request, without its body."""
+"""Middleware for HEAD requests. Their responses have the status and headers of a GET response, but no body."""
 
 from collections.abc import Awaitable
 

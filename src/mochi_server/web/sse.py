@@ -36,8 +36,8 @@ _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Bu
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
     """Return FastAPI's ``responses`` argument for a route that streams.
 
-    The body is text, because generated clients would parse any other schema as JSON. The description names the schema
-    of an event.
+    The schema of the body is a string. With any other schema, generated clients would parse the body as JSON.
+    The description names the schema of each event.
     """
     content = {"text/event-stream": {"schema": {"type": "string"}, "example": example}}
     text = f"A stream of server-sent events. Each event is a `{events.name}`, and the last event is `{events.last}`."
@@ -108,8 +108,8 @@ class RunResponse(EventStream):
 class ChunksResponse(EventStream):
     """Stream of a run in a format of OpenAI's API.
 
-    The response starts with the first chunk, or after ``start_seconds``. If the run fails earlier, the response is an
-    error with its HTTP status, so that clients send the request again.
+    The response starts with the first chunk, or after ``start_seconds`` without a chunk. If the run fails before the
+    response starts, the client receives an error response with the HTTP status of the error, and can retry.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ChunksResponse(EventStream):
         self._run = run
         self._chunks = chunks
         self._opening: bytes | None = _data(chunks.opening())
-        """Chunks that start the stream, until the response starts."""
+        """First chunks of the stream. None after they have been sent."""
         self._start_seconds = start_seconds
         self._last_sent = 0.0
 
@@ -149,7 +149,7 @@ class ChunksResponse(EventStream):
             await self._send(send, data)
 
     def _is_silent(self) -> bool:
-        """Return whether a ping is due. Some events have no chunks."""
+        """Return whether the stream has sent nothing for ``PING_SECONDS`` and therefore needs a ping."""
         return time.monotonic() - self._last_sent >= PING_SECONDS
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:

@@ -31,7 +31,7 @@ OF_MODEL: Set[str] = {
     *("license", "parameters", "system", "messages", "tensors", "projector_info", "parent_model", "requires"),
     *("capabilities", "remote_model", "remote_host", "context_length", "embedding_length"),
 }
-"""Fields that a description of a model contains only for some models."""
+"""Fields that Ollama omits in the descriptions of some models."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,11 @@ class Side:
 def verify(url: str, model: str, stub_model: str | None = None, machine: Machine | None = None) -> int:
     """Print how a server differs from the stub. Return 0 (no differences), 1 (differences) or 2 (comparison failed).
 
-    The stub is the one of `mochi-stub run` with the limits `machine`. `stub_model` is the model of the stub to compare
-    with. The default is the model whose capabilities are the most similar.
+    Args:
+        url: URL of the server.
+        model: Model of the server.
+        stub_model: Model of the stub. By default, the stub's model that is most similar to `model`.
+        machine: Limits of the scheduler that the stub simulates.
     """
     try:
         with StubServer(speed=0, machine=machine) as stub:
@@ -84,9 +87,10 @@ def capabilities_of(client: httpx.Client, name: str) -> set[str]:
 
 
 def nearest_model(client: httpx.Client, name: str, capabilities: set[str]) -> Model:
-    """Return the stub's model whose capabilities and whose place of tool calls are most similar to those of a model.
+    """Return the stub's model that is most similar to the model `name` of the server that `client` calls.
 
-    `/api/tags` lists fewer capabilities than `/api/show` for models that Ollama's newer runner serves.
+    The capabilities are compared first, then the habit (see `catalogue.Model`). The server's model has the habit
+    `native` if it has several `capabilities`, but `/api/tags` lists only `completion`.
     """
     models = client.get("/api/tags").json().get("models", [])
     listed = {_full_name(entry.get("name", "")): entry.get("capabilities") for entry in models}
@@ -116,7 +120,7 @@ def _send(side: Side, probe: Probe) -> dict[str, Any]:
 
 
 def _kind(value: Any) -> str:
-    """Return the kind of an object in a stream: the main content, "last" or "error"."""
+    """Return the kind of an object in a stream: "error", "last" (the last object) or its content, e.g. "thinking"."""
     if not isinstance(value, Mapping) or "error" in value:
         return "error"
     if value.get("done") or any(choice.get("finish_reason") for choice in value.get("choices", ())):
@@ -126,7 +130,7 @@ def _kind(value: Any) -> str:
 
 
 def _of_model(value: Any, model: str) -> Any:
-    """Return a list of models with only the entry of `model`, or any other value unchanged."""
+    """Return `value`. If `value` contains a list of models, keep only the entry of `model` in the list."""
     for name in ("models", "data"):
         entries = value.get(name) if isinstance(value, Mapping) else None
         if isinstance(entries, list) and all(isinstance(entry, Mapping) for entry in entries):
@@ -174,7 +178,7 @@ def _compare(real: Mapping[str, Any], stub: Mapping[str, Any], *, shared: bool) 
 
 
 def _aligned(first: Any, second: Any, *, shared: bool) -> tuple[Any, Any]:
-    """Return two structures without the fields that only one has, if the presence of these fields is not compared."""
+    """Return both structures without the fields that only one of them has and whose presence is not compared."""
     if isinstance(first, list) and isinstance(second, list) and first and second:
         aligned = [_aligned(one, other, shared=shared) for one, other in zip(first, second, strict=False)]
         return [one for one, _ in aligned], [other for _, other in aligned]

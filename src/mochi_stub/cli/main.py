@@ -124,7 +124,7 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _restart(options: argparse.Namespace) -> int:
-    """Stop the server and start it with the same options. Options of the command replace options of the server."""
+    """Stop a background server and start it with its previous options. Options of `mochi-stub restart` replace them."""
     from mochi_stub.config.loader import load
 
     pid_file = _pid_file(options)
@@ -166,7 +166,11 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
-    """Return the PID file of the server that the options select. Without options, it can have any port."""
+    """Return the PID file of the background server that the options select.
+
+    Without `--pid-file` and `--port`, the server on the default port is selected. If that server is not running, the
+    only other background server is selected. Raises OSError if several other servers are running.
+    """
     if options.pid_file or options.port:
         return options.pid_file or daemon.pid_file_of(options.port)
     default, running = daemon.pid_file_of(DEFAULT_PORT), daemon.running_pid_files()

@@ -55,10 +55,10 @@ MALFORMED_TOOLS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Probe:
-    """Request that is sent to both servers. The request is skipped if a model lacks the capability `needs`.
+    """Request to send to both servers. If the model of a server lacks the capability `needs`, the request is skipped.
 
-    If `shared` is true, only the status and the fields that both responses contain are compared. This applies to `/v1`,
-    because the stub has the formats of the providers there.
+    If `shared` is true, only the status and the fields that both responses contain are compared. `shared` is true for
+    the paths below `/v1`, because the stub imitates OpenAI there, not Ollama's version of OpenAI's API.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Probe:
 
 
 def probes(model: str) -> Iterator[Probe]:
-    """Yield the requests to compare. They load the model with several contexts, but they change no model."""
+    """Yield all requests to send. They load `model` with several context lengths, but change no stored model."""
     yield from _server_probes(model)
     yield from _chat_probes(model)
     yield from _generate_probes(model)

@@ -13,9 +13,12 @@ from mochi_stub.models.gguf_file import GgufError
 class ModelRegistry:
     """Registry of models and blobs. It is not thread-safe: use it from the event loop only.
 
-    `declared` contains the `fixed` models and the models of the configuration. After a client deletes a declared model,
-    clients can pull this model again. `blobs` maps digests to the result of `read_gguf` for the uploaded data, to the
-    error that it raised, or to None for a layer that is not a file.
+    `declared` contains the models in `fixed` and the models of the configuration. After a client deletes a declared
+    model, clients can pull this model again.
+
+    `blobs` maps the digest of each blob to one of these values:
+    - for uploaded data: the result of `read_gguf`, or the error that `read_gguf` raised
+    - for a layer of a model that a client created: None
     """
 
     def __init__(self, fixed: Iterable[Model], config: Callable[[], Config | None] = lambda: None) -> None:

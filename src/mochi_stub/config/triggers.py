@@ -16,12 +16,12 @@ Match = Literal["exact", "substring", "regex"]
 
 @dataclass(frozen=True)
 class Trigger:
-    """A trigger and its response.
+    """Text of a trigger, and the response that it selects.
 
     Attributes:
-        match: How the trigger is compared with the latest user message. `exact`: the message is the trigger.
-            `substring`: the message contains the trigger. `regex`: the trigger is a Python regular expression, and a
-            part of the message matches it. Default: `exact`.
+        match: How `text` is compared with the latest user message. `exact` (default): the message is equal to `text`.
+            `substring`: the message contains `text`. `regex`: `text` is a Python regular expression that matches any
+            part of the message.
     """
 
     text: str

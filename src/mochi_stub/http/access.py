@@ -1,6 +1,8 @@
-"""Access of web pages, with the rules of Ollama: CORS by the header `Origin`, and a check of the header `Host`.
+"""Access control for requests of web pages, with the rules of Ollama.
 
-The check of `Host` prevents DNS rebinding. It applies only to a server that listens on a loopback address.
+The stub refuses requests if the header `Origin` contains an origin that is not allowed (CORS). If the stub listens on a
+loopback address, it also refuses requests whose header `Host` is not a local name or address. This check prevents DNS
+rebinding.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ class Access:
 
 
 def _foreign_origin(request: Request) -> str:
-    """Return the origin of a request from a page of another server, or ""."""
+    """Return the header `Origin` of a request, or "" if the header is missing or is the origin of the stub itself."""
     origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
     return "" if origin in (f"http://{host}", f"https://{host}") else origin
 

@@ -162,9 +162,9 @@ class ResponseWriter:
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Send the status line and the headers. A body without `Content-Length` is sent in chunks.
+        """Send the status line and the headers. If they contain no `Content-Length`, the body is sent in chunks.
 
-        HTTP/1.0 has no chunks: such a body ends with the connection.
+        HTTP/1.0 does not support chunks. In HTTP/1.0, the end of the connection marks the end of the body.
         """
         all_headers = [(b"date", formatdate(usegmt=True).encode()), *headers]
         has_length = any(name == b"content-length" for name, _ in all_headers)

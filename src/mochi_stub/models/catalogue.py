@@ -45,7 +45,10 @@ class Remote:
 
 @dataclass(frozen=True)
 class Model:
-    """Model of the stub. `info`, `tensors`, `listed_quantization`, `weights` and `manifest` override generated values.
+    """Model of the stub.
+
+    If `info`, `tensors`, `listed_quantization`, `weights` or `manifest` is set, it replaces a value that is otherwise
+    generated.
 
     Attributes:
         capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`, `vision`, `insert`,
@@ -57,8 +60,8 @@ class Model:
         quantization: Quantization level in `/api/show`.
         size: Size in bytes.
         modified_at: Time of the last change, for example `2026-01-15T09:00:00Z`.
-        habit: How Ollama handles tool calls and thinking of the model. A stream contains the tool calls on separate
-            lines (`template` and `builtin`) or on the last line (`native`).
+        habit: How Ollama handles the tool calls and the thinking of the model. With `template` and `builtin`, a stream
+            has a separate line for each tool call. With `native`, the last line contains all tool calls.
         chars_per_token: Number of characters per token.
         parameters: Parameters of the Modelfile.
         system: System prompt of the Modelfile.
@@ -67,7 +70,7 @@ class Model:
         messages: Messages of the Modelfile, which precede each conversation, with `role` and `content`.
         adapters: Digests of the adapters of the Modelfile.
         license: Text of the license.
-        parent: Name of the model from which this one was created.
+        parent: Name of the model from which a client created this model.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
         load_time: Seconds to load the model. If 0, there is no delay, but responses report 100 ms for a reload.
         out_of_memory_above: Largest context in tokens that fits into memory. A load with a larger context fails.
@@ -108,7 +111,10 @@ class Model:
 
     @property
     def shifts_context(self) -> bool:
-        """Whether the model shifts a full context. Models of the family `deepseek2` do so only on request."""
+        """Default of the request field `shift`: whether Ollama removes old tokens when the context is full.
+
+        The default is false only for models of the family `deepseek2`.
+        """
         return self.family != "deepseek2"
 
     @cached_property
@@ -123,7 +129,7 @@ class Model:
 
     @cached_property
     def modelfile_template(self) -> str:
-        """Template of the Modelfile, by default one that uses the capabilities of the model."""
+        """Template of the Modelfile. If `template` is empty, the default depends on the habit and the capabilities."""
         return self.template or (PLAIN_TEMPLATE if self.habit == "native" else go_template(self.capabilities))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Metadata of a model that its declaration does not contain: templates, vocabulary and tensors."""
+"""Generated metadata for models that are declared without metadata: templates, vocabulary and tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JINJA_THINKING = "{% if enable_thinking %}<think>{% endif %}"
 
 
 def go_template(capabilities: Collection[str]) -> str:
-    """Return a template of a Modelfile from which Ollama derives these capabilities."""
+    """Return a Modelfile template in which Ollama detects the given capabilities."""
     chat = PLAIN_TEMPLATE
     if "tools" in capabilities or "thinking" in capabilities:
         tools, calls = (_TOOLS, _CALLS) if "tools" in capabilities else ("", "")
@@ -32,7 +32,7 @@ def go_template(capabilities: Collection[str]) -> str:
 
 
 def jinja_template(capabilities: Collection[str]) -> str:
-    """Return a chat template of a GGUF file from which Ollama derives these capabilities."""
+    """Return a GGUF chat template in which Ollama detects the given capabilities."""
     tools = _JINJA_TOOLS if "tools" in capabilities else ""
     thinking = _JINJA_THINKING if "thinking" in capabilities else ""
     return f"{tools}{{% for m in messages %}}{{{{ m.role }}}}: {{{{ m.content }}}}\n{{% endfor %}}assistant:{thinking}"

@@ -1,4 +1,4 @@
-"""Headers of GGUF files, as declarations of models."""
+"""Reader of GGUF files. Their metadata and tensors determine most fields of a `Model`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GgufError(ValueError):
 
 
 def read_gguf(data: bytes) -> dict[str, Any]:
-    """Return the values of the fields of `Model` that a GGUF file determines. Raises GgufError."""
+    """Read a GGUF file. Return values for the fields of `Model`, by field name. Raises GgufError."""
     if not data.startswith(MAGIC):
         raise GgufError("supplied file was not in GGUF format")
     try:

@@ -62,7 +62,7 @@ class LoadRequest:
 
     @cached_property
     def load_options(self) -> Mapping[str, Any]:
-        """Values of all options that reload the model when they change, except the context."""
+        """Values of the options that reload the model if a request changes them. The context length is not included."""
         return {**{name: self.options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}, "shift": self.shift}
 
 

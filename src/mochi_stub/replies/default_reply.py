@@ -205,7 +205,10 @@ def _topic(text: str) -> str:
 
 
 def _calls(tools: Any, query: str) -> list[dict[str, Any]]:
-    """Return calls of the tools that the query names, or else of the tool that has the most words in common with it."""
+    """Return calls of the tools whose names are in the query.
+
+    If there are none, return a call of the tool that has the most words in common with the query.
+    """
     offered = functions(tools)
     best = best_function(offered, query)
     chosen = named_functions(offered, query) or ([best] if best else [])

@@ -54,8 +54,8 @@ def demo_reply(prompt: Prompt) -> Reply:
 def _task(prompt: Prompt) -> tuple[str, bool]:
     """Return the message to reply to, and whether the reply is a plan.
 
-    Programs that run agents append prompts to the instruction of an agent: first a request for a plan, later a request
-    to carry out the plan. The instruction is then the user message before that.
+    A program that runs an agent sends the instruction of the agent, then a request for a plan, and later a request to
+    carry out the plan. For both requests, the message to reply to is the instruction.
     """
     users = [index for index, message in enumerate(prompt.messages) if message.role == "user"]
     if len(users) > 1 and _PLANNING.search(prompt.user_text):

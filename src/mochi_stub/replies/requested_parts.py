@@ -1,4 +1,4 @@
-"""Thinking and tool calls that a request demands, added to configured and built-in replies."""
+"""Adjustment of configured and built-in replies to the thinking and the tool call that a request demands."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ def as_requested(prompt: Prompt, reply: Reply) -> Reply:
     """Return the reply with the thinking and the tool call that the request demands.
 
     - If the request disables thinking, the reasoning is removed.
-    - If the request enables thinking, a reply without reasoning gets some.
-    - If the request requires a tool call, a call replaces the text of a reply without calls.
+    - If the request enables thinking and the reply has no reasoning, generated reasoning is added.
+    - If the request requires a tool call and the reply has none, a generated call replaces the text of the reply.
+      This does not apply to replies that end early.
 
-    Error replies, replies that break off and recorded replies stay unchanged.
+    Recorded replies, and replies without text and tool calls (such as errors), stay unchanged.
     """
     if reply.frames is not None or not any(isinstance(part, (Text, ToolCalls)) for part in reply.parts):
         return reply
@@ -45,7 +46,10 @@ def _with_required_call(prompt: Prompt, reply: Reply) -> Reply:
 
 
 def _next_tool(prompt: Prompt) -> Function:
-    """Return the first required tool without a call since the last user message, or else the last required tool."""
+    """Return the first required tool that the model has not called since the last user message.
+
+    If the model has called all required tools, return the last required tool.
+    """
     called = {call.name for message in prompt.messages[prompt.last_user + 1 :] for call in message.tool_calls}
     tools = functions(prompt.required_tools)
     return next((tool for tool in tools if tool.name not in called), tools[-1])

@@ -207,7 +207,10 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
 
 
 def _is_answered(reply: Reply, prompt: Prompt) -> bool:
-    """Return whether the prompt has the results of the reply's tool calls. Reminders can follow the results."""
+    """Return whether the prompt already contains the results of the tool calls in `reply`.
+
+    Reminders (user messages that an agent program adds) can follow the results.
+    """
     if not reply.tool_calls or not prompt.results:
         return False
     called = next((message.tool_calls for message in reversed(prompt.messages) if message.role == "assistant"), ())
@@ -237,7 +240,11 @@ def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) 
 
 
 def _trigger_texts(prompt: Prompt) -> list[str]:
-    """Return the latest user message and, if it is a reminder after tool results, the user message before it."""
+    """Return the user messages to compare with the triggers, latest first.
+
+    Usually, this is only the latest user message. If that message follows tool results, it is a reminder that an agent
+    program added, and the user message before it is also returned.
+    """
     texts = [message.content for message in prompt.messages if message.role == "user"]
     return texts[:-3:-1] if prompt.results and not prompt.after_tools else [prompt.user_text]
 

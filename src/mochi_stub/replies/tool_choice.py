@@ -51,7 +51,7 @@ class Function:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        """Regular expression for the name, also with spaces or hyphens in place of its underscores."""
+        """Regular expression that finds the name in a text. Spaces or hyphens may replace the underscores."""
         words = [re.escape(word) for word in re.split(r"[_\W]+", self.name) if word]
         return re.compile(r"(?<!\w)" + r"[\s_.:/-]+".join(words) + r"(?!\w)", re.IGNORECASE)
 
@@ -86,14 +86,20 @@ def named_functions(offered: Iterable[Function], text: str) -> list[Function]:
 
 
 def best_function(offered: Iterable[Function], text: str) -> Function | None:
-    """Return the function whose name and description have the most words in common with a text, or None."""
+    """Return the function that has the most words in common with a text. Words of the name count before other words.
+
+    Return None if the text has no word in common with any function.
+    """
     ranked = [(function.relevance(text), -index, function) for index, function in enumerate(offered)]
     best = max(ranked, key=lambda entry: entry[:2], default=None)
     return best[2] if best and any(best[0]) else None
 
 
 def functions_to_call(offered: Sequence[Function], text: str) -> list[Function]:
-    """Return the functions that a text names, or else the one whose name has the most words in common with it."""
+    """Return the functions whose names are in a text.
+
+    If there are none, return the result of `best_function`, if the text contains a word of that function's name.
+    """
     best = best_function(offered, text)
     related = [best] if best and best.relevance(text)[0] else []
     return named_functions(offered, text) or related
@@ -113,7 +119,7 @@ def _words(text: str) -> set[str]:
 
 @dataclass
 class _Arguments:
-    """Reader of arguments from a text. Each number, quoted text, name and path of the text is used once."""
+    """Reader of arguments from a text. It uses each number, quoted text, name and path of the text only once."""
 
     function: Function
     text: str
@@ -142,7 +148,10 @@ class _Arguments:
             yield name, argument if name in properties and _permits(declared, argument) else value
 
     def _assigned(self, name: str, declared: Mapping[str, Any]) -> Any:
-        """Return the value in `name=value` or `name: value`, or in a choice of the schema that the text contains."""
+        """Return the value that the text gives for the argument `name`, or `_MISSING` if the text gives none.
+
+        The text gives a value as `name=value` or `name: value`, or contains a value that the schema lists in `enum`.
+        """
         pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}}]+))"
         if assigned := re.search(pattern, self.text):
             value = next(group for group in assigned.groups() if group is not None)
@@ -186,7 +195,10 @@ def _contains(text: str, word: str) -> bool:
 
 
 def _alternative(schema: Any) -> Mapping[str, Any]:
-    """Return a schema, or its first alternative if it permits null and another type, as optional parameters do."""
+    """Return the first alternative in `anyOf` that is not null, or the schema itself if it has no such alternative.
+
+    The schemas of optional parameters have an `anyOf` with null and another type.
+    """
     schema = schema if isinstance(schema, Mapping) else {}
     options = schema.get("anyOf")
     options = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []

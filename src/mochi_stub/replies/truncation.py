@@ -89,9 +89,9 @@ def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Messa
 def _shorten_last_message(
     prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int
 ) -> FittedPrompt:
-    """Remove tokens from the last message, so that half of the context after `num_keep` remains free.
+    """Shorten the last message: keep its first `num_keep` tokens, and remove tokens after them.
 
-    The first `num_keep` tokens of the message are kept, and the tokens after them are removed.
+    Enough tokens are removed that (`context` - `num_keep`) / 2 tokens of the context are free.
     """
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
     removed = tokens - (context - (context - keep) // 2)

@@ -16,7 +16,10 @@ from mochi_stub.reply import Reply
 
 @dataclass(frozen=True)
 class EvaluatedPrompt:
-    """Truncated prompt with its reply. `seconds` is the evaluation time, or None if the machine has no prompt speed."""
+    """Truncated prompt with its reply.
+
+    `seconds` is the simulated time of the evaluation, or None if the simulated machine has no `prompt_speed`.
+    """
 
     fit: FittedPrompt
     reply: Reply
@@ -25,9 +28,9 @@ class EvaluatedPrompt:
     seconds: float | None
 
     def generation(self, encoder: Encoder, reply: Reply | None = None, **noted: Any) -> Generation:
-        """Return the result that sends `reply` (default: the reply of the prompt).
+        """Return the response that sends `reply`. If `reply` is None, the response sends `self.reply`.
 
-        The fields of `noted` are added to the journal entry.
+        `noted` contains additional fields for the journal entry of the request.
         """
         journal_fields = {
             **{"truncated": self.fit.truncated, "dropped_messages": self.fit.dropped},
@@ -41,9 +44,10 @@ class EvaluatedPrompt:
 def evaluate_prompt(
     stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, *, truncate: bool = True, context_tokens: int = 0
 ) -> EvaluatedPrompt:
-    """Truncate a prompt to the context of the loaded model, and return it with the reply.
+    """Truncate a prompt to the context of the loaded model, and return the prompt with its reply.
 
-    `context_tokens` is the number of tokens before the prompt. Raises TooLong if the prompt cannot be truncated.
+    `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt. Raises TooLong if the
+    prompt is too long and cannot be truncated.
     """
     model = load.model
     fit = fit_prompt(prompt, model, lease.limit, truncate=truncate, shift=load.shift, before=context_tokens)
@@ -57,7 +61,7 @@ def evaluate_prompt(
 
 
 def _options(fit: FittedPrompt, load: LoadRequest, limit: int | None) -> Mapping[str, Any]:
-    """Return the effective options. Without context shifting, the remaining context also limits the output."""
+    """Return the generation options. If `load.shift` is false, limit `num_predict` to the free part of the context."""
     options = fit.prompt.options
     if load.shift or limit is None:
         return options

@@ -1,6 +1,7 @@
 """Shared steps from a request to its reply: validate the body, find and load the model, get the reply, count tokens.
 
-Ollama's wire uses only parts of this module, because it has its own model names and load options.
+The handlers of Ollama's API use only a part of this module, because that API has its own rules for model names and load
+options.
 """
 
 from __future__ import annotations
@@ -93,7 +94,10 @@ def with_refusals(
 
 
 def schedule(stub: Stub, load: LoadRequest, then: Callable[[Lease], HttpResponse | Generation]) -> ScheduledResult:
-    """Return a result that `then` builds when the model is loaded. Use it in handlers of `with_refusals`."""
+    """Return a result that loads the model and then calls `then` to build the response.
+
+    Use this function only in handlers that `with_refusals` wraps: if loading fails, the result raises HttpError.
+    """
 
     def failed(error: NotLoaded) -> HttpResponse:
         raise HttpError(error.status, error.message)
@@ -145,7 +149,7 @@ def list_models(models: Iterable[Model]) -> list[Model]:
 def generate(
     stub: Stub, model: Model, prompt: Prompt, request: Request, encoder: Callable[[GenerationContext], Encoder]
 ) -> ScheduledResult:
-    """Return the reply to a prompt. `encoder` creates the encoder of the reply when the model is loaded."""
+    """Return a result that loads the model and sends the reply to `prompt`. `encoder` creates the reply's encoder."""
     load = usual_load(model)
 
     def build_result(lease: Lease) -> Generation:
@@ -156,7 +160,10 @@ def generate(
 
 
 def build_context(stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, request: Request) -> GenerationContext:
-    """Return the encoder input for the reply to `prompt`. IDs and times depend on the model name and the body."""
+    """Evaluate a prompt, and return the input for the encoder of its reply.
+
+    The IDs and times in the reply are derived from the model name and the request body.
+    """
     model = load.model
     evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
     ids = stub.seeded_ids(prompt.model.encode(errors="replace") + request.body)

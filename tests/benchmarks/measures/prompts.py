@@ -1,15 +1,20 @@
 """Measurement of how many prompt tokens the model evaluates in a conversation.
 
-Ollama keeps the evaluated prompt of a model in a slot, and evaluates only the part of the next prompt that differs. The
-upstream of this measurement is mochi-stub with one slot. It finds the longest common beginning as llama.cpp does, and
-records the length of each prompt and the number of evaluated tokens. The figures are counts: they do not depend on the
-speed of the machine. One round suffices.
+Ollama keeps the evaluated prompt of a model in a slot. If the next prompt begins in the same way, the model evaluates
+only the rest of this prompt. The upstream of this measurement is mochi-stub with one slot. Like llama.cpp, mochi-stub
+finds the longest beginning that the prompt has in common with the slot. It records the length of each prompt and the
+number of evaluated tokens. These numbers do not depend on the speed of the machine, so one round is enough.
 
-The table has a column for each conversation. The evaluated tokens are divided by the tokens of the whole conversation,
-which is the number of turns times the tokens of a turn. A ratio below 1 is possible, because the slot contains the
-answers of the model without an evaluation. *Letter of the specification* is the same conversation with a separate
-summary of the whole conversation after each turn, on the same model. The specification asks for such summaries in the
-background. Two sessions in turn replace each other in the only slot, and so does an agent on the same model.
+Each column of the table is a conversation. Each figure is the number of evaluated tokens, divided by the number of
+tokens in the whole conversation. The conversation has as many tokens as its turns have together. A ratio can be below
+1, because the model does not evaluate its own answers: the slot already contains them. If two sessions alternate, the
+prompt of each session replaces the prompt of the other session in the only slot. The model then evaluates each prompt
+again from its beginning. An agent that uses the same model has the same effect.
+
+The specification of mochi-server asks for summaries in the background. The row *letter of the specification* shows the
+cost of the simplest way to create them: after each turn, a separate request to the same model summarizes the whole
+conversation. The other rows show mochi-server with its own summaries (*summaries on*) and without them (*summaries
+off*).
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,10 +1,11 @@
 """Measurement of the CPU time that the server needs for one event of a stream.
 
 There are two loads. In the first load, the upstream sends the events of each stream at the speed of a model, so that
-each event wakes the server. In the second load, the upstream sends long answers as bursts, as fast as it can.
+the server receives and forwards each event separately. In the second load, the upstream sends long answers in bursts:
+it writes as fast as it can, and the server receives many events at once.
 
 The column *direct* shows the figures without a server between the client and the upstream. The *delay* of an event is
-the time between the write in the upstream and the read in the client.
+the time from the moment when the upstream writes the event until the client reads it.
 
 If a server is too slow for the load, the benchmark measures it at its own maximum speed. At its maximum, a server uses
 less CPU time for each event than at a normal load. The benchmark ends the streams of such a server when the planned

@@ -108,7 +108,7 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
-    """Return the offered tools, and those of which the reply must call one."""
+    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty."""
     choice = body.get("tool_choice", {"type": "auto"})
     tools = [
         function_tool(name=raw["name"], description=raw.get("description") or None, parameters=raw.get("input_schema"))

@@ -104,7 +104,7 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
 
 
 def _thinking(config: Mapping[str, Any]) -> bool | None:
-    """Return whether the request enables thinking, or None if it does not set it."""
+    """Return whether the request enables thinking, or None if the request does not configure thinking."""
     if config.get("thinkingBudget") == 0:
         return False
     is_requested = config.keys() & {"thinkingBudget", "thinkingLevel"} or config.get("includeThoughts")
@@ -112,7 +112,7 @@ def _thinking(config: Mapping[str, Any]) -> bool | None:
 
 
 def _tools(body: Mapping[str, Any], declarations: Iterable[Mapping[str, Any]]) -> tuple[Tools, Tools]:
-    """Return the offered tools, and those of which the reply must call one."""
+    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty."""
     config = body.get("toolConfig", {}).get("functionCallingConfig", {})
     mode, allowed = config.get("mode", "").upper(), config.get("allowedFunctionNames", ())
     tools = tuple(map(_function, declarations))

@@ -107,9 +107,9 @@ def _format_error(format_: Any) -> Failure | None:
 
 
 def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
-    """Return the reply to a request with an invalid format: in chats, the thinking before the error.
+    """Return the error reply to a request with an invalid `format`. In a chat, the thinking precedes the error.
 
-    Raises HttpError for a chat with a model whose habit is `native`, because Ollama does not start to stream.
+    Raises HttpError for a chat with a model whose habit is `native`, because Ollama then sends no thinking.
     """
     if prompt.operation == "chat" and model.habit == "native":
         raise HttpError(problem.status, problem.message)

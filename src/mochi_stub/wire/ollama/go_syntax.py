@@ -158,7 +158,10 @@ def _character(byte: int) -> str:
 
 
 class Mismatch(Exception):
-    """JSON value of the wrong type. `owner` and `path` are the Go struct and the fields that contain the value."""
+    """JSON value of the wrong type. `owner` is the name of the innermost Go struct that contains the value.
+
+    `path` contains the names of all fields that lead to the value, separated by dots.
+    """
 
     def __init__(self, found: str, go_type: str) -> None:
         super().__init__(found, go_type)
@@ -181,7 +184,7 @@ def read_body(data: bytes, name: str, fields: Mapping[str, Decoder]) -> dict[str
 
 
 def _matches(kind: type, go_type: str, value: Any) -> bool:
-    """Return whether `value` has the type `kind`, or False for null. Raises Mismatch for other types."""
+    """Return True if `value` has the type `kind`, or False if `value` is null. Raises Mismatch for other values."""
     if type(value) is not kind and value is not None:
         names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
         suffix = f" {value}" if go_type == "int" and isinstance(value, float) else ""
@@ -231,7 +234,10 @@ def struct(go_type: str, fields: Mapping[str, Decoder]) -> Decoder:
 
 
 def own_unmarshaler(decoder: Decoder) -> Decoder:
-    """Wrap a decoder of a Go type that implements `UnmarshalJSON`. Its errors name the struct that contains it."""
+    """Wrap the decoder of a Go type that implements `UnmarshalJSON`.
+
+    As in Go, error messages then name the struct that contains the Go type, not the Go type itself.
+    """
 
     def decode(value: Any) -> Any:
         try:
@@ -274,7 +280,7 @@ INT = scalar("int", int)
 
 
 def mapping(value: Any) -> Any:
-    """Decode an object with arbitrary fields. A number outside the range of a 64-bit float is a mismatch."""
+    """Decode an object with arbitrary fields. Raises Mismatch for a number outside the range of a 64-bit float."""
     if not _matches(dict, "map[string]interface {}", value):
         return {}
     if any(isinstance(item, float) and isinf(item) for item in value.values()):

@@ -1,4 +1,4 @@
-"""Errors of templates with the messages of Go's package `text/template`."""
+"""Check of Go templates, with the error messages of Go's package `text/template`."""
 
 from __future__ import annotations
 

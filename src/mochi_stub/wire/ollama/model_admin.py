@@ -1,7 +1,7 @@
-"""Handlers of `/api/pull`, `push`, `copy`, `delete` and `blobs`. Layers exist only as digests and sizes.
+"""Handlers of `/api/pull`, `push`, `copy`, `delete` and `blobs`. The layers of models contain no data.
 
-The stub contacts no registry. Only the models of its configuration can be pulled. Other names result in the errors
-that Ollama returns for unknown models and for unreachable registries.
+The stub contacts no registry. Clients can pull only models that are stored or declared (see `ModelRegistry`).
+For any other model, the stub sends Ollama's error for an unknown model or for an unreachable registry.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from mochi_stub.wire.ollama.request_schema import MESSAGES, effective_options
 from mochi_stub.wire.provider_pipeline import HttpError
 
 NO_DIGEST = "0" * 19
-"""Digest of the progress steps that convert weights."""
+"""Placeholder for the digest in progress steps of a conversion or quantization."""
 UNQUANTIZED = ("F32", "F16", "BF16")
 QUANTIZATIONS = {
     **{name: name for name in ("F32", "F16", "BF16", "Q4_K_S", "Q4_K_M", "Q8_0")},
@@ -71,7 +71,7 @@ def _check_file_names(body: Mapping[str, Any]) -> None:
 
 
 def _build(stub: Stub, body: Mapping[str, Any], steps: list[Step]) -> Model:
-    """Return the model that a request describes, and add the steps of its conversion. Raises HttpError."""
+    """Return the model that a request describes, and append the progress steps to `steps`. Raises HttpError."""
     if body.get("from"):
         model = _from_model(stub, body["from"], steps)
     elif "files" in body:
@@ -116,7 +116,7 @@ def _adapters(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> list[s
 
 
 def _gguf_digests(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> list[str]:
-    """Return the digests of GGUF files, sorted by path. Raises HttpError for a missing or other file."""
+    """Return the digests of GGUF files, sorted by path. Raises HttpError if a file is missing or is not a GGUF file."""
     if any(path.endswith(".safetensors") for path in files):
         steps.append({"status": "converting model"})
         raise HttpError(500, "mochi-stub does not convert safetensors: create the model from a GGUF file")
@@ -140,7 +140,10 @@ def _is_gguf(stub: Stub, digest: str) -> bool:
 
 
 def _gguf_fields(stub: Stub, digest: str) -> Mapping[str, Any]:
-    """Return the declaration in a GGUF file: an uploaded blob, or the weights of a model. Raises HttpError."""
+    """Return values for the fields of `Model`, by field name, from the GGUF file with this digest.
+
+    The file is an uploaded blob or the weights of a model. Raises HttpError if there is no such GGUF file.
+    """
     uploaded = stub.registry.blobs.get(digest)
     if isinstance(uploaded, GgufError):
         raise HttpError(400, str(uploaded))
@@ -187,7 +190,10 @@ def _with_modelfile(model: Model, body: Mapping[str, Any]) -> Model:
 
 
 def _with_template(model: Model, template: str) -> Model:
-    """Return the model with a template, which also determines its capabilities for tools, thinking and insertion."""
+    """Return the model with another template, or the same model if `template` is empty.
+
+    The template determines whether the model has the capabilities `tools`, `thinking` and `insert`.
+    """
     if problem := template_error(template):
         raise HttpError(400, f"template error: {problem}")
     if not template:

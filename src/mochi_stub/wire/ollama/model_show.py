@@ -16,7 +16,7 @@ from mochi_stub.wire.ollama.request_schema import SHOW
 
 
 def show(stub: Stub, request: Request) -> Result:
-    """Handle `POST /api/show`. Only with `verbose`, the response contains the arrays of the metadata."""
+    """Handle `POST /api/show`. If the field `verbose` is false, null replaces the arrays in `model_info`."""
     body = read_body(request.body, "ShowRequest", SHOW)
     name = body.get("model") or body.get("name") or ""
     if not name:
@@ -33,7 +33,7 @@ def show(stub: Stub, request: Request) -> Result:
 
 
 def details(model: Model, quantization: str) -> dict[str, Any]:
-    """Return the object `details` of a model."""
+    """Return the field `details` of Ollama's description of a model."""
     return {
         "parent_model": model.parent,
         "format": model.format,

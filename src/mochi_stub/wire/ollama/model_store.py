@@ -54,9 +54,9 @@ def progress(
     failure: Failure | None = None,
     finish: Callable[[], None] = lambda: None,
 ) -> Generation:
-    """Return a generation that sends the steps and then the error `failure`.
+    """Return a response that sends `steps` as progress lines and then the error `failure`.
 
-    If `failure` is None, the generation calls `finish` after the steps and sends the status `success`.
+    If `failure` is None, `finish` is called after the steps, and the response ends with the status `success`.
     """
     parts: list[Part] = [Text([f"{dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
@@ -64,7 +64,7 @@ def progress(
 
 
 def requested_name(body: Mapping[str, Any]) -> str:
-    """Return the name of the model in a request, or "". The field `name` is deprecated."""
+    """Return the model name from the field `model` or the deprecated field `name`, or "" if both are missing."""
     return body.get("model") or body.get("name") or ""
 
 
@@ -112,12 +112,12 @@ def hexadecimal(digest: str) -> str:
 
 
 def blob_path(digest: str) -> str:
-    """Return the path of a blob in the folder of a real Ollama server."""
+    """Return the path at which a real Ollama server stores a blob."""
     return f"{MODELS}/blobs/sha256-{digest}"
 
 
 def manifest_path(name: Name) -> str:
-    """Return the path of a model's manifest in the folder of a real Ollama server."""
+    """Return the path at which a real Ollama server stores the manifest of a model."""
     return f"{MODELS}/manifests/{name.host}/{name.namespace}/{name.model}/{name.tag}"
 
 

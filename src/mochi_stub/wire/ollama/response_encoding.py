@@ -137,7 +137,7 @@ class ChatLines:
         return f',"logprobs":[{",".join(entries)}]' if entries else ""
 
     def _entries(self, piece: Piece) -> list[Logprob]:
-        """Return the configured log probability of a piece, or else a generated one for each of its tokens."""
+        """Return the configured log probability of a piece. If it is None, generate one for each token of the piece."""
         if piece.logprob is not None:
             return [piece.logprob]
         start, per_token, text = self.characters, self.model.chars_per_token, piece.value
@@ -176,7 +176,7 @@ class ChatLines:
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
         """Return the contents of the lines that Ollama sends when thinking begins or ends."""
-        # With `format`, models that are not native start a second generation after the thinking.
+        # With `format`, Ollama starts a second generation after the thinking, unless the habit is `native`.
         return () if opens or self.native or self.prompt.format is None else ("",)
 
     def _call_fields(self, calls: list[ToolCall]) -> str:
@@ -197,9 +197,10 @@ class GenerateLines(ChatLines):
         return f'",{key}', ',"done":false'
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
-        """Return the contents of the lines for the tag that begins or ends the thinking.
+        """Return the contents of the lines that Ollama sends when thinking begins or ends.
 
-        For models with the habit `template`, Ollama sends these lines without the tag, so the contents are empty.
+        The contents depend on the habit of the model. `native`: the tag `<think>`, or `</think>` and a blank line.
+        `template`: the same number of lines, with empty contents. `builtin`: no lines.
         """
         if self.model.habit == "builtin":
             return ()

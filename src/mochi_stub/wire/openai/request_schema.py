@@ -132,7 +132,10 @@ def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
 
 
 def thinking(effort: str | None, summary: str | None = None) -> bool | str | None:
-    """Return the thinking that a request sets with its reasoning effort. A summary of the reasoning requires some."""
+    """Return the value of `Prompt.think` for a request with the reasoning effort `effort`.
+
+    If the request sets no effort but requests a summary of the reasoning, thinking is enabled.
+    """
     return False if effort == "none" else effort or (True if summary else None)
 
 

@@ -16,9 +16,10 @@ ALLOWED = {"mode!": ("auto", "required"), "tools!": [{"type!": string, "name": s
 
 
 def tool_choice(function: Schema, allowed: Schema) -> Check:
-    """Build the check for `tool_choice`, with the schemas of a named function and of allowed tools.
+    """Build the check of the request field `tool_choice`.
 
-    Choices of tools that OpenAI runs itself are accepted unchanged.
+    `function` is the schema for the choice of one function, and `allowed` is the schema for the choice of several
+    allowed tools. The choice of a tool that OpenAI runs itself is accepted without a check.
     """
     checks = {"function": schema(function), "allowed_tools": schema(allowed)}
 
