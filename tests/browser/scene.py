@@ -7,7 +7,7 @@ from mochi_stub.reply import Gate, Part, Reasoning, Reply, Text, ToolCalls
 _CAN = ("completion", "tools", "thinking")
 MODELS = [
     Model("qwen3:14b", _CAN, context_length=40_960, chars_per_token=4),
-    Model("gemma3:12b", ("completion",), context_length=131_072, chars_per_token=4),
+    Model("gemma3:12b", ("completion", "vision"), context_length=131_072, chars_per_token=4),
     Model("llama3.2:3b", ("completion", "tools"), context_length=131_072, chars_per_token=4),
 ]
 WHY = {
@@ -18,6 +18,23 @@ WHY = {
     "llama3.2:3b": "The air scatters blue light more than red light. That is why the sky is blue by day, and red at "
     "sunset, when the light has had a longer way.",
 }
+CODE = "print('Hello, sky')"
+MARKDOWN = f"""A **short** program:
+
+```python
+{CODE}
+```
+
+| Language | Typing |
+|---|---|
+| Python | dynamic |
+"""
+ATTACK = """<img src=x onerror="document.title='attacked'"> <b>bold</b>
+
+[link](javascript:document.title='attacked') ![picture](http://127.0.0.1:9/picture.png)
+
+[site](https://example.com/)
+"""
 
 
 class Scene:
@@ -31,6 +48,14 @@ class Scene:
             return self._librarian(prompt)
         results = [message.content for message in prompt.messages[prompt.last_user :] if message.role == "tool"]
         text = prompt.user_text
+        if "Summarize" in text:
+            return Reply.of('{"summary": "The user asks about the sky.", "topics": ["sky"]}')
+        if "attack" in text:
+            return Reply.of(ATTACK)
+        if "program" in text:
+            return Reply.of(MARKDOWN)
+        if "describe" in text:
+            return Reply.of(_describe(prompt))
         if "dice" in text:
             return _dice(results)
         if "librarian" in text:
@@ -47,6 +72,14 @@ class Scene:
         if any(message.role == "assistant" for message in prompt.messages):
             return Reply.of(tool_calls=[ToolCall("note", {"text": "Three books by Ursula K. Le Guin"})])
         return Reply.of("1. Choose three books. 2. Note them. 3. Report.")
+
+
+def _describe(prompt: Prompt) -> str:
+    """Return the model, the system prompt and the number of images of the prompt."""
+    first = prompt.messages[0]
+    system = first.content if first.role == "system" else "none"
+    images = sum(message.images for message in prompt.messages)
+    return f"Model {prompt.model}; system prompt {system}; images {images}; tools {len(prompt.tools)}."
 
 
 def _dice(results: list[str]) -> Reply:

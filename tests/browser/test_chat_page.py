@@ -10,40 +10,13 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from mochi_stub import StubServer
 from tests.browser.scene import WHY, Scene
+from tests.browser.steps import IMAGES, answers, asked_for_dice, enable_agents, send_message, wait_for_answer
 from tests.support.instructions import instruct, words
 from tests.support.process import Command
 from tests.support.relay import CuttingRelay
 from tests.support.server import RunningServer
 
 pytestmark = pytest.mark.slow  # Playwright's sync API keeps an event loop running in its process
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
-
-
-def send_message(page: Page, text: str) -> None:
-    """Type a message and press Enter."""
-    page.get_by_label("Message").fill(text)
-    page.keyboard.press("Enter")
-
-
-def wait_for_answer(page: Page) -> None:
-    expect(page.get_by_role("button", name="Send")).to_be_enabled()
-
-
-def enable_agents(page: Page) -> None:
-    page.get_by_role("button", name="Settings").click()
-    page.get_by_label("librarian").check()
-    page.get_by_role("button", name="Close").click()
-
-
-def answers(page: Page) -> list[str]:
-    texts: list[str] = page.locator(".answer > .markdown").all_inner_texts()
-    return texts
-
-
-def asked_for_dice(page: Page) -> None:
-    page.get_by_label("think").check()
-    send_message(page, "Throw two dice for me, please.")
-    expect(page.get_by_role("button", name="Approve")).to_be_visible()
 
 
 def test_answer_and_thinking_stream_and_fill_the_gauge(page: Page) -> None:
@@ -239,4 +212,10 @@ def test_key_field_is_sent_with_each_request(
         page.get_by_label("API key").fill("the-key")
         page.get_by_role("button", name="Connect").click()
         expect(page.locator("#model option")).to_have_count(3)
+        sent.clear()
+        page.reload()
+        with page.expect_response("**/api/v1/sessions?*") as response:
+            expect(page.locator("#model option")).to_have_count(3)
+        assert response.value.ok
+        page.close()
     assert set(sent) - {None} == {"Bearer the-key"}

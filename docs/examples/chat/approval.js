@@ -7,7 +7,6 @@ export class Approval {
   constructor(sessionId, data, onDecided) {
     Object.assign(this, { sessionId, data, onDecided, toolName: data.tool_name, sentArguments: data.arguments });
     const caller = data.agent_name ? `The agent ${data.agent_name}` : "The model";
-    this.question = `${caller} wants to call a tool: `;
     this.field = element("textarea", { value: JSON.stringify(data.arguments, null, 2), ariaLabel: "Arguments" });
     this.approve = button("Approve", () => this.decide(true), { className: "primary" });
     this.deny = button("Deny", () => this.decide(false));
@@ -18,7 +17,7 @@ export class Approval {
       fitHeight(this.field);
     };
     this.card = element("div", { className: "card approval", role: "group", ariaLabel: "Approval" },
-      element("div", {}, this.question, element("code", {}, data.tool_name)), this.field,
+      element("div", {}, `${caller} wants to call a tool: `, element("code", {}, data.tool_name)), this.field,
       element("div", { className: "row" }, this.approve, this.deny,
         element("label", {}, this.remember, "for the whole conversation"), this.problem));
   }
@@ -26,7 +25,7 @@ export class Approval {
   /** Announce the question. Move the focus to it, unless the user is writing. */
   open() {
     fitHeight(this.field);
-    announce(this.question + this.toolName);
+    announce(`Approval needed: ${this.toolName}`);
     const writing = document.activeElement?.matches("textarea, input") && document.activeElement.value;
     if (!writing && !byId("message").value) this.approve.focus();
   }

@@ -79,7 +79,7 @@ export function useSession(created) {
   byId("summarize").hidden = false;
 }
 
-export function showSummary(summary) {
+function showSummary(summary) {
   byId("summary").textContent = summary?.summary ?? "This conversation has no summary.";
 }
 
@@ -131,6 +131,16 @@ async function summarize() {
   byId("summarize").disabled = false;
 }
 
+async function openSettings() {
+  byId("settings").showModal();
+  if (!sessionId) return;
+  try {
+    showSummary(await get(`/sessions/${sessionId}/summary`));  // the server also summarizes on its own
+  } catch (error) {
+    showProblem(describe(error));
+  }
+}
+
 export function connectSettings() {
   sendOnChange("model", readModel);
   sendOnChange("think", readThink);
@@ -141,6 +151,6 @@ export function connectSettings() {
   byId("system-prompt").oninput = () => { byId("prompt-file").value = ""; };
   byId("save-prompt").onclick = savePrompt;
   byId("summarize").onclick = summarize;
-  byId("open-settings").onclick = () => byId("settings").showModal();
+  byId("open-settings").onclick = openSettings;
   byId("close-settings").onclick = () => byId("settings").close();
 }

@@ -79,5 +79,5 @@ export function toggleMenu(open = byId("menu").getAttribute("aria-expanded") !==
   byId("menu").setAttribute("aria-expanded", open);
   byId("sidebar").classList.toggle("open", open);
   byId("backdrop").hidden = !open;
-  if (open) byId("search").focus();
+  if (open && byId("menu").checkVisibility()) byId("search").focus();
 }

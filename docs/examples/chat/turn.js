@@ -20,7 +20,7 @@ export class Turn {
   }
 
   addUserMessage(images) {
-    this.user = element("article", { className: "user", ariaLabel: "Your message" });
+    this.user = element("article", { className: "user", ariaLabel: "You" });
     if (images.length) this.user.append(element("div", { className: "images" }, ...images));
     this.user.append(element("div", { className: "text" }, this.userText));
     const edit = button("Edit", () => this.editUserMessage(), { className: "quiet" });
