@@ -1,5 +1,7 @@
 """Scripted model whose replies suit screenshots."""
 
+from collections.abc import Callable
+
 from mochi_stub import Model
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Gate, Part, Reasoning, Reply, Text, ToolCalls
@@ -37,6 +39,23 @@ ATTACK = """<img src=x onerror="document.title='attacked'"> <b>bold</b>
 """
 
 
+def _describe(prompt: Prompt) -> str:
+    """Return the model, the system prompt and the number of images of the prompt."""
+    first = prompt.messages[0]
+    system = first.content if first.role == "system" else "none"
+    images = sum(message.images for message in prompt.messages)
+    return f"Model {prompt.model}; system prompt {system}; images {images}; tools {len(prompt.tools)}."
+
+
+SUMMARY = '{"summary": "The user asks about the sky.", "topics": ["sky"]}'
+TEXTS: dict[str, Callable[[Prompt], str]] = {
+    "Summarize": lambda _: SUMMARY,
+    "attack": lambda _: ATTACK,
+    "program": lambda _: MARKDOWN,
+    "describe": _describe,
+}
+
+
 class Scene:
     """Scripted model. An answer to "hold" waits in the middle until `gate` opens."""
 
@@ -48,14 +67,9 @@ class Scene:
             return self._librarian(prompt)
         results = [message.content for message in prompt.messages[prompt.last_user :] if message.role == "tool"]
         text = prompt.user_text
-        if "Summarize" in text:
-            return Reply.of('{"summary": "The user asks about the sky.", "topics": ["sky"]}')
-        if "attack" in text:
-            return Reply.of(ATTACK)
-        if "program" in text:
-            return Reply.of(MARKDOWN)
-        if "describe" in text:
-            return Reply.of(_describe(prompt))
+        for word, reply in TEXTS.items():
+            if word in text:
+                return Reply.of(reply(prompt))
         if "dice" in text:
             return _dice(results)
         if "librarian" in text:
@@ -72,14 +86,6 @@ class Scene:
         if any(message.role == "assistant" for message in prompt.messages):
             return Reply.of(tool_calls=[ToolCall("note", {"text": "Three books by Ursula K. Le Guin"})])
         return Reply.of("1. Choose three books. 2. Note them. 3. Report.")
-
-
-def _describe(prompt: Prompt) -> str:
-    """Return the model, the system prompt and the number of images of the prompt."""
-    first = prompt.messages[0]
-    system = first.content if first.role == "system" else "none"
-    images = sum(message.images for message in prompt.messages)
-    return f"Model {prompt.model}; system prompt {system}; images {images}; tools {len(prompt.tools)}."
 
 
 def _dice(results: list[str]) -> Reply:

@@ -14,7 +14,7 @@ def send_message(page: Page, text: str) -> None:
 
 
 def wait_for_answer(page: Page) -> None:
-    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    expect(page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
 
 
 def enable_agents(page: Page) -> None:

@@ -33,10 +33,16 @@ const sidebar = createSidebar({
 
 // ---- Open a conversation ----------------------------------------------------------------------------------------
 
+/** Run a function that opens a conversation. Messages that are sent meanwhile wait for it. */
+function open(load) {
+  byId("send").disabled = true;
+  opening = load().finally(() => { byId("send").disabled = false; });
+}
+
 function openSession(sessionId) {
   toggleMenu(false);
   if (comparing()) showView("chat");
-  if (sessionId === currentSession()) opening = showSession();
+  if (sessionId === currentSession()) open(showSession);
   else location.hash = sessionId ?? "";  // the hashchange event opens the session
 }
 
@@ -132,7 +138,8 @@ function showContextWindow(contextWindow) {
 function setStream(controller) {
   stream = controller;
   byId("stop").hidden = !controller;
-  byId("send").disabled = Boolean(controller);
+  if (controller && document.activeElement === byId("send")) byId("message").focus();
+  byId("send").hidden = Boolean(controller);
   byId("log").ariaBusy = Boolean(controller);
   byId("log").classList.toggle("busy", Boolean(controller));
 }
@@ -272,13 +279,12 @@ function showView(name) {
   byId("title").textContent = "Compare models";
   setStream(null);
   if (isComparison) byId("window").hidden = true;
-  else opening = showSession();
+  else open(showSession);
 }
 
 // ---- Start ------------------------------------------------------------------------------------------------------
 
 async function connect() {
-  byId("send").disabled = true;
   try {
     showComparedModels(await loadChoices());
     await showSession();
@@ -323,10 +329,10 @@ byId("connection").onsubmit = (event) => {
   event.preventDefault();
   connection.save(byId("address").value, byId("key").value);
   history.replaceState(null, "", "#");
-  opening = connect();
+  open(connect);
 };
 document.onkeydown = handleShortcut;
-window.onhashchange = () => { opening = showSession(); };
+window.onhashchange = () => open(showSession);
 
 connectSettings();
 connectAttachments();
@@ -334,4 +340,4 @@ const address = new URLSearchParams(location.search).get("server");
 if (address) connection.save(address);
 byId("address").value = connection.address;
 byId("key").value = connection.key;
-opening = connect();
+open(connect);
