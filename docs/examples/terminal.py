@@ -3,7 +3,7 @@
     uv run python docs/examples/terminal.py http://127.0.0.1:5099 mochi
 
 Without a model, the program uses the first model of the server. Set MOCHI_API_KEY if the server requires an API key.
-Ctrl+C stops an answer. Ctrl+D ends the program.
+Ctrl+C stops an answer. An empty line ends the program.
 """
 
 import os
@@ -15,7 +15,7 @@ from mochi_server.client import ApiError, ConnectionFailed, MochiClient
 
 def decide(call: events.ToolConfirmationRequired) -> bool:
     """Ask the user to approve a tool call."""
-    return input(f"\nApprove {call.tool_name}({call.arguments})? [y/N] ").strip().lower() in ("y", "yes")
+    return input(f"\nApprove {call.tool_name}({call.arguments})? [y/N] ").strip().lower() == "y"
 
 
 def show(event: object) -> None:
@@ -26,7 +26,7 @@ def show(event: object) -> None:
         case events.ToolResult():
             print(f"[{event.tool_name}: {event.result or event.error_message}]")
         case events.TurnWarning() | events.TurnError():
-            print(f"\n{event.message}", file=sys.stderr)
+            print(f"\n{event.message}")
 
 
 def answer(client: MochiClient, session_id: str, message: str) -> None:
@@ -43,13 +43,12 @@ def answer(client: MochiClient, session_id: str, message: str) -> None:
 def main(address: str = "http://127.0.0.1:8000", model: str | None = None) -> None:
     """Create a session and answer each line of the standard input."""
     with MochiClient(address, api_key=os.environ.get("MOCHI_API_KEY")) as client:
+        settings = {"tools": list(client.list_tools()["tools"])}
         model = model or client.list_models()[0]["name"]
-        tools = {"tools": list(client.list_tools()["tools"])}
-        session_id = client.create_session(model, tool_settings=tools)["session_id"]
+        session_id = client.create_session(model, tool_settings=settings)["session_id"]
         try:
-            while True:
-                if message := input("> ").strip():
-                    answer(client, session_id, message)
+            while message := input("> "):
+                answer(client, session_id, message)
         except (EOFError, KeyboardInterrupt):
             print()
 

@@ -76,9 +76,8 @@ class Scene:
             return _delegating(results, times=2 if "twice" in text else 1)
         if "sky" in text:
             return Reply.of(WHY[prompt.model], reasoning="Rayleigh, in plain words." if prompt.thinks else "")
-        if "hold" in text:
-            return Reply([Text(["One, ", "two, ", "three, "]), self.gate, Text("four.")])
-        return None
+        held = Reply([Text(["One, ", "two, ", "three, "]), self.gate, Text("four.")])
+        return held if "hold" in text else None
 
     def _librarian(self, prompt: Prompt) -> Reply:
         if any(message.role == "tool" for message in prompt.messages):

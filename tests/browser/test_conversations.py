@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
 from tests.browser.conftest import EXAMPLES
 from tests.browser.scene import CODE, WHY, Scene
@@ -188,8 +188,8 @@ def test_settings_change_during_an_answer(page: Page, scene: Scene, server: Runn
 
 def test_images_are_sent_and_shown_after_a_reload(page: Page) -> None:
     page.get_by_label("Model", exact=True).select_option("gemma3:12b")
-    image = {"name": "dot.png", "mimeType": "image/png", "buffer": PNG}
-    page.locator("#files").set_input_files([image, image])  # type: ignore[list-item]
+    image: FilePayload = {"name": "dot.png", "mimeType": "image/png", "buffer": PNG}
+    page.locator("#files").set_input_files([image, image])
     page.get_by_role("button", name="Remove Image 2").click()
     expect(page.locator("#attachments img")).to_have_count(1)
     assert "images 1" in ask(page, "describe")
@@ -259,7 +259,6 @@ def test_sidebar_opens_and_closes_on_a_phone(page: Page) -> None:
     expect(page.get_by_label("Search conversations")).to_be_hidden()
     page.get_by_role("button", name="Conversations").click()
     expect(page.get_by_label("Search conversations")).to_be_focused()
-    page.screenshot(path=IMAGES / "chat-phone-sidebar.png")
     page.keyboard.press("Escape")
     expect(page.get_by_label("Search conversations")).to_be_hidden()
     page.get_by_role("button", name="Conversations").click()
@@ -271,7 +270,6 @@ def test_sidebar_opens_and_closes_on_a_phone(page: Page) -> None:
 def test_settings_fit_on_a_phone(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 760})
     open_settings(page)
-    page.screenshot(path=IMAGES / "settings-phone.png")
     assert page.evaluate("document.getElementById('settings').scrollWidth") <= 390 * 0.94
     page.get_by_role("button", name="Close").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
