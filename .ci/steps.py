@@ -27,6 +27,9 @@ PYTEST = "uv run pytest -q"
 IGNORED = "--ignore tests/benchmarks --ignore tests/soak --ignore tests/browser --ignore tests/docs/test_site.py"
 """Second-tier tests with a step of their own."""
 
+FRAMEWORKS = "-W ignore -p no:benchmark -p no:codspeed -p no:recording -p no:socket -p no:syrupy"
+"""Options of the framework tests: the pytest plugins that LangChain's tests install are not loaded."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -65,7 +68,12 @@ CHROMIUM = (
 PREPARE = [
     Step("environment", "uv sync --locked --group docs --group browser --quiet"),
     Step("chromium", CHROMIUM, needs=("apt-get",)),
-    Step("node packages", f"for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js; do (cd $d && {NPM_CI}); done", NODE),
+    Step(
+        "node packages",
+        "for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js tests/frontends/js; "
+        f"do (cd $d && {NPM_CI}); done",
+        NODE,
+    ),
 ]
 """What the other steps need. The first must end before the others begin."""
 
@@ -77,11 +85,17 @@ SIDE_BY_SIDE = [
         "pytest -q -n 0 tests/unit tests/sessions tests/stub",
         (OLDEST,),
     ),
+    Step(
+        "client frameworks",
+        "env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-frameworks uv run --locked --quiet --no-dev --group frameworks "
+        f"pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks",
+    ),
     Step("types", "uv run mypy --strict"),
     Step("format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"),
     Step("documentation site", "uv run zensical build --strict && " + f"{PYTEST} -n 0 -m slow tests/docs/test_site.py"),
     Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
     Step("JavaScript clients", "cd tests/stub/js && uv run node --test", NODE),
+    Step("AI SDK and AG-UI clients", "cd tests/frontends/js && uv run node --test", NODE),
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
     Step("MCP reference server", f"{PYTEST} -n 0 tests/mcp/test_everything.py", NODE),
     Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),

@@ -94,7 +94,7 @@ export interface paths {
         };
         /**
          * List confirmations
-         * @description List the tool calls of a session that wait for approval.
+         * @description List the tool calls of a session that wait for approval, or waited when the server stopped.
          */
         get: operations["list_confirmations"];
         put?: never;
@@ -125,6 +125,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/chat/{session_id}/ai-sdk": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Chat with AI SDK
+         * @description Answer a request of the AI SDK's `useChat`: a message, or responses to approval requests.
+         */
+        post: operations["chat_with_ai_sdk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/chat/{session_id}/ai-sdk/{chat_id}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Resume AI SDK
+         * @description Resume the stream of the running turn from its beginning. `chat_id` is the client's name of the chat.
+         */
+        get: operations["resume_ai_sdk"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/chat/{session_id}/ag-ui": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Chat with AG-UI
+         * @description Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to interrupts.
+         */
+        post: operations["chat_with_ag_ui"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sessions": {
         parameters: {
             query?: never;
@@ -140,7 +200,7 @@ export interface paths {
         put?: never;
         /**
          * Create session
-         * @description Create a session.
+         * @description Create a session. The response has a warning for each named tool or agent that does not exist.
          */
         post: operations["create_session"];
         delete?: never;
@@ -192,7 +252,7 @@ export interface paths {
         head?: never;
         /**
          * Patch session
-         * @description Change the settings of a session, also during a turn.
+         * @description Change the settings of a session, also during a turn. Unknown tools and agents cause warnings.
          */
         patch: operations["patch_session"];
         trace?: never;
@@ -813,10 +873,516 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create completion
+         * @description Answer a prompt with text, as a whole or as a stream. The model receives the prompt as a user message.
+         */
+        post: operations["create_completion"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create response
+         * @description Answer the items of a conversation, as a whole or as a stream of events.
+         */
+        post: operations["create_response"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/embeddings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create embeddings
+         * @description Embed texts as vectors. Ollama computes the vectors.
+         */
+        post: operations["create_embeddings"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AgUiRequest
+         * @description `RunAgentInput` of AG-UI. Only the messages after the last answer are new; the session has the earlier ones.
+         *
+         *     `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`. `state` and unknown
+         *     fields are ignored.
+         * @example {
+         *       "messages": [
+         *         {
+         *           "content": "Hello!",
+         *           "id": "m",
+         *           "role": "user"
+         *         }
+         *       ],
+         *       "runId": "r",
+         *       "threadId": "t"
+         *     }
+         */
+        AgUiRequest: {
+            /**
+             * Threadid
+             * @description Conversation of the client. The events repeat it.
+             */
+            threadId: string;
+            /**
+             * Runid
+             * @description Run of the client. The events repeat it.
+             */
+            runId: string;
+            /**
+             * Messages
+             * @description Messages of the conversation, oldest first.
+             */
+            messages: (({
+                subagentRunId?: string | null;
+                id: string;
+                /** @constant */
+                role: "developer";
+                name?: string | null;
+                encryptedValue?: string | null;
+                metadata?: {
+                    [key: string]: unknown;
+                } | null;
+                content: string;
+            } & {
+                [key: string]: unknown;
+            }) | ({
+                subagentRunId?: string | null;
+                id: string;
+                /** @constant */
+                role: "system";
+                name?: string | null;
+                encryptedValue?: string | null;
+                metadata?: {
+                    [key: string]: unknown;
+                } | null;
+                content: string;
+            } & {
+                [key: string]: unknown;
+            }) | ({
+                subagentRunId?: string | null;
+                id: string;
+                /** @constant */
+                role: "assistant";
+                name?: string | null;
+                encryptedValue?: string | null;
+                metadata?: {
+                    [key: string]: unknown;
+                } | null;
+                content?: string | null;
+                toolCalls?: ({
+                    id: string;
+                    /** @constant */
+                    type: "function";
+                    function: {
+                        name: string;
+                        arguments: string;
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    encryptedValue?: string | null;
+                    metadata?: {
+                        [key: string]: unknown;
+                    } | null;
+                } & {
+                    [key: string]: unknown;
+                })[] | null;
+            } & {
+                [key: string]: unknown;
+            }) | ({
+                subagentRunId?: string | null;
+                id: string;
+                /** @constant */
+                role: "user";
+                name?: string | null;
+                encryptedValue?: string | null;
+                metadata?: {
+                    [key: string]: unknown;
+                } | null;
+                content: string | (({
+                    /** @constant */
+                    type: "text";
+                    id?: string | null;
+                    text: string;
+                    metadata?: unknown | null;
+                } & {
+                    [key: string]: unknown;
+                }) | ({
+                    /** @constant */
+                    type: "image";
+                    id?: string | null;
+                    source: ({
+                        /** @constant */
+                        type: "data";
+                        value: string;
+                        mimeType: string;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "url";
+                        value: string;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "file";
+                        value: string;
+                        provider?: string | null;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    });
+                    metadata?: unknown | null;
+                } & {
+                    [key: string]: unknown;
+                }) | ({
+                    /** @constant */
+                    type: "audio";
+                    id?: string | null;
+                    source: ({
+                        /** @constant */
+                        type: "data";
+                        value: string;
+                        mimeType: string;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "url";
+                        value: string;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "file";
+                        value: string;
+                        provider?: string | null;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    });
+                    metadata?: unknown | null;
+                } & {
+                    [key: string]: unknown;
+                }) | ({
+                    /** @constant */
+                    type: "video";
+                    id?: string | null;
+                    source: ({
+                        /** @constant */
+                        type: "data";
+                        value: string;
+                        mimeType: string;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "url";
+                        value: string;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "file";
+                        value: string;
+                        provider?: string | null;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    });
+                    metadata?: unknown | null;
+                } & {
+                    [key: string]: unknown;
+                }) | ({
+                    /** @constant */
+                    type: "document";
+                    id?: string | null;
+                    source: ({
+                        /** @constant */
+                        type: "data";
+                        value: string;
+                        mimeType: string;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "url";
+                        value: string;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "file";
+                        value: string;
+                        provider?: string | null;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    });
+                    metadata?: unknown | null;
+                } & {
+                    [key: string]: unknown;
+                }))[];
+            } & {
+                [key: string]: unknown;
+            }) | ({
+                subagentRunId?: string | null;
+                id: string;
+                /** @constant */
+                role: "tool";
+                content: string | (({
+                    /** @constant */
+                    type: "text";
+                    id?: string | null;
+                    text: string;
+                    metadata?: unknown | null;
+                } & {
+                    [key: string]: unknown;
+                }) | ({
+                    /** @constant */
+                    type: "image";
+                    id?: string | null;
+                    source: ({
+                        /** @constant */
+                        type: "data";
+                        value: string;
+                        mimeType: string;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "url";
+                        value: string;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "file";
+                        value: string;
+                        provider?: string | null;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    });
+                    metadata?: unknown | null;
+                } & {
+                    [key: string]: unknown;
+                }) | ({
+                    /** @constant */
+                    type: "audio";
+                    id?: string | null;
+                    source: ({
+                        /** @constant */
+                        type: "data";
+                        value: string;
+                        mimeType: string;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "url";
+                        value: string;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "file";
+                        value: string;
+                        provider?: string | null;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    });
+                    metadata?: unknown | null;
+                } & {
+                    [key: string]: unknown;
+                }) | ({
+                    /** @constant */
+                    type: "video";
+                    id?: string | null;
+                    source: ({
+                        /** @constant */
+                        type: "data";
+                        value: string;
+                        mimeType: string;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "url";
+                        value: string;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "file";
+                        value: string;
+                        provider?: string | null;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    });
+                    metadata?: unknown | null;
+                } & {
+                    [key: string]: unknown;
+                }) | ({
+                    /** @constant */
+                    type: "document";
+                    id?: string | null;
+                    source: ({
+                        /** @constant */
+                        type: "data";
+                        value: string;
+                        mimeType: string;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "url";
+                        value: string;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    }) | ({
+                        /** @constant */
+                        type: "file";
+                        value: string;
+                        provider?: string | null;
+                        mimeType?: string | null;
+                    } & {
+                        [key: string]: unknown;
+                    });
+                    metadata?: unknown | null;
+                } & {
+                    [key: string]: unknown;
+                }))[];
+                toolCallId: string;
+                error?: string | null;
+                encryptedValue?: string | null;
+                metadata?: {
+                    [key: string]: unknown;
+                } | null;
+            } & {
+                [key: string]: unknown;
+            }) | ({
+                subagentRunId?: string | null;
+                id: string;
+                /** @constant */
+                role: "activity";
+                activityType: string;
+                content: {
+                    [key: string]: unknown;
+                };
+                metadata?: {
+                    [key: string]: unknown;
+                } | null;
+            } & {
+                [key: string]: unknown;
+            }) | ({
+                subagentRunId?: string | null;
+                id: string;
+                /** @constant */
+                role: "reasoning";
+                content: string;
+                encryptedValue?: string | null;
+                metadata?: {
+                    [key: string]: unknown;
+                } | null;
+            } & {
+                [key: string]: unknown;
+            }))[];
+            /**
+             * Tools
+             * @description Tools that the client runs.
+             */
+            tools?: ({
+                name: string;
+                description: string;
+                parameters?: unknown | null;
+                metadata?: {
+                    [key: string]: unknown;
+                } | null;
+            } & {
+                [key: string]: unknown;
+            })[] | null;
+            /**
+             * Context
+             * @description Texts that are added to the instructions.
+             */
+            context?: ({
+                description: string;
+                value: string;
+            } & {
+                [key: string]: unknown;
+            })[] | null;
+            /**
+             * Resume
+             * @description Decisions about tool calls.
+             */
+            resume?: ({
+                interruptId: string;
+                /** @enum {string} */
+                status: "resolved" | "cancelled";
+                payload?: unknown | null;
+                metadata?: {
+                    [key: string]: unknown;
+                } | null;
+            } & {
+                [key: string]: unknown;
+            })[] | null;
+            /**
+             * Forwardedprops
+             * @description Options of the turn.
+             */
+            forwardedProps?: unknown;
+        } & {
+            [key: string]: unknown;
+        };
         /**
          * AgentChat
          * @description A session of an agent, without its messages.
@@ -978,7 +1544,7 @@ export interface components {
         /**
          * @description A piece of the agent's answer while it executes its plan.
          *
-         *     Empty content ends an answer that only announced the next step. Another answer follows.
+         *     An event with empty `content` means that the agent only announced its next step. Another answer follows.
          */
         AgentExecution: {
             content: string;
@@ -989,7 +1555,7 @@ export interface components {
         /**
          * @description `agent_execution`: A piece of the agent's answer while it executes its plan.
          *
-         *     Empty content ends an answer that only announced the next step. Another answer follows.
+         *     An event with empty `content` means that the agent only announced its next step. Another answer follows.
          */
         AgentExecutionEvent: {
             /**
@@ -1006,7 +1572,7 @@ export interface components {
         };
         /**
          * AgentList
-         * @description All agents by name, including invalid ones.
+         * @description All agents, including invalid ones. ``agents`` maps each name to an agent.
          */
         AgentList: {
             /** Agents */
@@ -1102,7 +1668,7 @@ export interface components {
             /** Tools */
             tools: string[];
         };
-        /** @description The agent starts a tool call. `call_index` counts the calls of this agent run. */
+        /** @description The agent starts a tool call. `call_index` numbers the calls of one agent run, starting at 0. */
         AgentToolCalled: {
             agent_name: string;
             tool_name: string;
@@ -1113,7 +1679,7 @@ export interface components {
             agent_session_id: string;
             parent_call_id: string;
         };
-        /** @description `agent_tool_call`: The agent starts a tool call. `call_index` counts the calls of this agent run. */
+        /** @description `agent_tool_call`: The agent starts a tool call. `call_index` numbers the calls of one agent run, starting at 0. */
         AgentToolCalledEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -1152,6 +1718,86 @@ export interface components {
              */
             event: "agent_tool_result";
             data: components["schemas"]["AgentToolResult"];
+        };
+        /**
+         * AiSdkRequest
+         * @description What `useChat` sends. Only the last message is new; the session has the earlier ones. The other fields are set
+         *     with `body`. Unknown fields are ignored.
+         * @example {
+         *       "messages": [
+         *         {
+         *           "parts": [
+         *             {
+         *               "text": "Hello!",
+         *               "type": "text"
+         *             }
+         *           ],
+         *           "role": "user"
+         *         }
+         *       ]
+         *     }
+         */
+        AiSdkRequest: {
+            /**
+             * Think
+             * @description Reasoning of models that can think: on, off or a level.
+             */
+            think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            /**
+             * Options
+             * @description Ollama's options. They override the session's options.
+             */
+            options?: {
+                num_keep?: number | null;
+                seed?: number | null;
+                num_predict?: number | null;
+                top_k?: number | null;
+                top_p?: number | null;
+                min_p?: number | null;
+                typical_p?: number | null;
+                repeat_last_n?: number | null;
+                temperature?: number | null;
+                repeat_penalty?: number | null;
+                presence_penalty?: number | null;
+                frequency_penalty?: number | null;
+                stop?: string[] | null;
+            } | null;
+            /**
+             * Format
+             * @description Format of the answer: `json` or a JSON schema.
+             */
+            format?: "json" | {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Keep Alive
+             * @description How long Ollama keeps the model loaded.
+             */
+            keep_alive?: string | number | null;
+            /**
+             * On Disconnect
+             * @description `cancel` ends the turn when its last client disconnects. `continue` does not.
+             * @default cancel
+             * @enum {string}
+             */
+            on_disconnect?: "cancel" | "continue";
+            /**
+             * Messages
+             * @description Messages of the chat, oldest first.
+             */
+            messages: components["schemas"]["UiMessage"][];
+            /**
+             * Trigger
+             * @description Whether to answer a new message or the last user message again.
+             * @default submit-message
+             * @enum {string}
+             */
+            trigger?: "submit-message" | "regenerate-message";
+            /**
+             * Messageid
+             * @description Message to replace, if it is the last user message.
+             */
+            messageId?: string | null;
         };
         /**
          * Alive
@@ -1194,17 +1840,29 @@ export interface components {
              */
             role: "assistant";
             /** Content */
-            content?: (string | components["schemas"]["TextPart"][]) | null;
+            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["RefusalPart"])[]) | null;
             /** Reasoning Content */
             reasoning_content?: string | null;
             /** Reasoning */
             reasoning?: string | null;
             /** Tool Calls */
             tool_calls?: components["schemas"]["Call"][] | null;
+            /**
+             * Function Call
+             * @description Not supported. Use `tool_calls`.
+             */
+            function_call?: unknown;
+            /**
+             * Audio
+             * @description Not supported.
+             */
+            audio?: unknown;
         };
         /**
          * Besides
-         * @description Results that OpenAI's API does not have: context window, tool calls of this server, warnings (``notices``).
+         * @description Results that OpenAI's API does not have. ``tool_calls_executed`` are the tool calls that this server ran.
+         *
+         *     ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.
          */
         Besides: {
             /** Context Window */
@@ -1339,14 +1997,25 @@ export interface components {
         ChatResponse: {
             /** Session Id */
             session_id: string;
+            /**
+             * State
+             * @description `stopped`: a client stopped the turn, and `message` is the partial answer.
+             * @enum {string}
+             */
+            state: "completed" | "stopped" | "cancelled";
             /** Message */
             message: components["schemas"]["StoredMessage"] | null;
             /** Tool Calls Executed */
             tool_calls_executed: components["schemas"]["ToolCallExecuted"][];
             context_window: components["schemas"]["ContextWindow"];
+            /**
+             * Warnings
+             * @description The warnings that a stream would have sent.
+             */
+            warnings: components["schemas"]["WarningOut"][];
         };
         /** @description Event of a turn. `data` is JSON. New events may be added. */
-        ChatStreamEvent: components["schemas"]["ContentDeltaEvent"] | components["schemas"]["ThinkingDeltaEvent"] | components["schemas"]["ToolCalledEvent"] | components["schemas"]["ToolConfirmationRequiredEvent"] | components["schemas"]["ToolResultEvent"] | components["schemas"]["ToolContinuationStartEvent"] | components["schemas"]["AgentStartEvent"] | components["schemas"]["AgentPlanningEvent"] | components["schemas"]["AgentExecutionEvent"] | components["schemas"]["AgentToolCalledEvent"] | components["schemas"]["AgentToolResultEvent"] | components["schemas"]["AgentCompleteEvent"] | components["schemas"]["MessageCompleteEvent"] | components["schemas"]["StatusEvent"] | components["schemas"]["SnapshotEvent"] | components["schemas"]["ContextCompactedEvent"] | components["schemas"]["TurnWarningEvent"] | components["schemas"]["TurnErrorEvent"] | components["schemas"]["DoneEvent"];
+        ChatStreamEvent: components["schemas"]["ContentDeltaEvent"] | components["schemas"]["ThinkingDeltaEvent"] | components["schemas"]["TokenLogprobsEvent"] | components["schemas"]["ToolCalledEvent"] | components["schemas"]["ToolConfirmationRequiredEvent"] | components["schemas"]["ToolResultEvent"] | components["schemas"]["ToolContinuationStartEvent"] | components["schemas"]["AgentStartEvent"] | components["schemas"]["AgentPlanningEvent"] | components["schemas"]["AgentExecutionEvent"] | components["schemas"]["AgentToolCalledEvent"] | components["schemas"]["AgentToolResultEvent"] | components["schemas"]["AgentCompleteEvent"] | components["schemas"]["MessageCompleteEvent"] | components["schemas"]["StatusEvent"] | components["schemas"]["SnapshotEvent"] | components["schemas"]["ContextCompactedEvent"] | components["schemas"]["TurnWarningEvent"] | components["schemas"]["TurnErrorEvent"] | components["schemas"]["StoppedEvent"] | components["schemas"]["DoneEvent"];
         /**
          * Choice
          * @description The answer of a completion. A completion has exactly one choice.
@@ -1355,13 +2024,24 @@ export interface components {
             /** Index */
             index: number;
             message: components["schemas"]["CompletionMessage"];
-            /** Logprobs */
-            logprobs: null;
+            logprobs: components["schemas"]["ChoiceLogprobs"] | null;
             /**
              * Finish Reason
              * @enum {string}
              */
             finish_reason: "stop" | "length" | "tool_calls";
+        };
+        /**
+         * ChoiceLogprobs
+         * @description Log probabilities of the tokens of the answer, if the request sets ``logprobs``.
+         */
+        ChoiceLogprobs: {
+            /** Content */
+            content: {
+                [key: string]: unknown;
+            }[];
+            /** Refusal */
+            refusal: null;
         };
         /**
          * ClientTool
@@ -1465,7 +2145,7 @@ export interface components {
         };
         /**
          * CompareRequest
-         * @description One prompt for one to three models. Each is a name or a position in the list of models, starting at 1.
+         * @description One prompt for one to three models. Each model is a name, or a position in the list of models, starting at 1.
          * @example {
          *       "message": "What is the capital of France?",
          *       "modelIds": [
@@ -1597,55 +2277,8 @@ export interface components {
          *     }
          */
         CompletionRequest: {
-            /**
-             * Model
-             * @description Model of Ollama, or `agent:NAME`.
-             */
-            model: string;
-            /**
-             * Messages
-             * @description The conversation; in a session, its new messages.
-             */
-            messages: (components["schemas"]["SystemMessage"] | components["schemas"]["UserMessage"] | components["schemas"]["AssistantMessage"] | components["schemas"]["ToolMessage"])[];
-            /**
-             * Stream
-             * @description Stream the answer in chunks.
-             */
-            stream?: boolean | null;
-            /** @description `include_usage` adds a chunk with token counts. */
-            stream_options?: components["schemas"]["StreamOptions"] | null;
             /** @description `session_id` is the session of the turn. */
             metadata?: components["schemas"]["Metadata"] | null;
-            /**
-             * Tools
-             * @description Tools that the client runs.
-             */
-            tools?: components["schemas"]["ClientTool"][] | null;
-            /**
-             * Tool Choice
-             * @description `required` is not enforced; it works like `auto`.
-             */
-            tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedTool"] | null;
-            /**
-             * Response Format
-             * @description Text, any JSON object, or JSON that matches a schema.
-             */
-            response_format?: (components["schemas"]["PlainFormat"] | components["schemas"]["SchemaFormat"]) | null;
-            /**
-             * Reasoning Effort
-             * @description Level of reasoning of a model that can think.
-             */
-            reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max") | null;
-            /**
-             * Max Tokens
-             * @description Maximum tokens of the answer, with reasoning.
-             */
-            max_tokens?: number | null;
-            /**
-             * Max Completion Tokens
-             * @description Overrides `max_tokens`.
-             */
-            max_completion_tokens?: number | null;
             /**
              * Temperature
              * @description Sampling temperature.
@@ -1677,20 +2310,114 @@ export interface components {
              */
             stop?: string | string[] | null;
             /**
-             * N
-             * @description Only 1 is supported.
+             * Top K
+             * @description Number of candidates for the next token. Not in OpenAI's API.
              */
-            n?: number | null;
+            top_k?: number | null;
+            /**
+             * Min P
+             * @description Minimum probability of candidates. Not in OpenAI's API.
+             */
+            min_p?: number | null;
+            /**
+             * Repeat Penalty
+             * @description Penalty for repetitions. Not in OpenAI's API.
+             */
+            repeat_penalty?: number | null;
+            /**
+             * Keep Alive
+             * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
+             */
+            keep_alive?: string | number | null;
+            /**
+             * Options
+             * @description Not supported. Use the fields of this request.
+             */
+            options?: unknown;
+            /**
+             * Num Ctx
+             * @description Not supported. The server sets the context window.
+             */
+            num_ctx?: unknown;
+            /**
+             * Model
+             * @description Model of Ollama, or `agent:NAME`.
+             */
+            model: string;
+            /**
+             * Messages
+             * @description The conversation; in a session, its new messages.
+             */
+            messages: (components["schemas"]["SystemMessage"] | components["schemas"]["UserMessage"] | components["schemas"]["AssistantMessage"] | components["schemas"]["ToolMessage"])[];
+            /**
+             * Stream
+             * @description Stream the answer in chunks.
+             */
+            stream?: boolean | null;
+            /** @description `include_usage` adds a chunk with token counts. */
+            stream_options?: components["schemas"]["StreamOptions"] | null;
+            /**
+             * Tools
+             * @description Tools that the client runs.
+             */
+            tools?: components["schemas"]["ClientTool"][] | null;
+            /**
+             * Tool Choice
+             * @description `required` and the name of a tool are enforced for the first answer of the turn.
+             */
+            tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedTool"] | null;
+            /**
+             * Parallel Tool Calls
+             * @description If `false`, each answer calls one tool at most. The server drops further calls.
+             */
+            parallel_tool_calls?: boolean | null;
+            /**
+             * Response Format
+             * @description Text, any JSON object, or JSON that matches a schema.
+             */
+            response_format?: (components["schemas"]["PlainFormat"] | components["schemas"]["SchemaFormat"]) | null;
+            /**
+             * Reasoning Effort
+             * @description Level of reasoning of a model that can think.
+             */
+            reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
+            /** @description `effort` overrides `reasoning_effort`. */
+            reasoning?: components["schemas"]["ReasoningOptions"] | null;
+            /**
+             * Think
+             * @description Ollama's name of `reasoning_effort`, which overrides it.
+             */
+            think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            /**
+             * Max Tokens
+             * @description Maximum tokens of the answer, with reasoning. -1 sets no limit.
+             */
+            max_tokens?: number | null;
+            /**
+             * Max Completion Tokens
+             * @description Overrides `max_tokens`.
+             */
+            max_completion_tokens?: number | null;
             /**
              * Logprobs
-             * @description Only `false` is supported.
+             * @description Return the log probabilities of the tokens of the answer.
              */
             logprobs?: boolean | null;
             /**
              * Top Logprobs
-             * @description Only 0 is supported.
+             * @description Number of alternatives for each token. It requires `logprobs`.
              */
             top_logprobs?: number | null;
+            /**
+             * N
+             * @description Only 1 is supported, because Ollama gives one answer to a request.
+             */
+            n?: number | null;
+            /**
+             * Format
+             * @description Not supported. Use `response_format`.
+             */
+            format?: unknown;
             /**
              * Logit Bias
              * @description Only `{}` is supported.
@@ -1743,13 +2470,13 @@ export interface components {
             event: "content_delta";
             data: components["schemas"]["ContentDelta"];
         };
-        /** @description Parts of the history were left out of the prompt. The fields count them. The stored session is complete. */
+        /** @description Old messages were left out of the prompt, or tool results were shortened. The stored session is complete. */
         ContextCompacted: {
             dropped_messages: number;
             trimmed_tool_results: number;
             summary_used: boolean;
         };
-        /** @description `context_compacted`: Parts of the history were left out of the prompt. The fields count them. The stored session is complete. */
+        /** @description `context_compacted`: Old messages were left out of the prompt, or tool results were shortened. The stored session is complete. */
         ContextCompactedEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -1792,6 +2519,77 @@ export interface components {
              */
             event: "done";
             data: components["schemas"]["Done"];
+        };
+        /**
+         * Embedding
+         * @description Embedding of a text: numbers, or base64 of 32-bit floats in little-endian order.
+         */
+        Embedding: {
+            /**
+             * Object
+             * @constant
+             */
+            object: "embedding";
+            /** Index */
+            index: number;
+            /** Embedding */
+            embedding: number[] | string;
+        };
+        /**
+         * EmbeddingList
+         * @description Embeddings in the order of the texts.
+         */
+        EmbeddingList: {
+            /**
+             * Object
+             * @constant
+             */
+            object: "list";
+            /** Data */
+            data: components["schemas"]["Embedding"][];
+            /** Model */
+            model: string;
+            usage: components["schemas"]["EmbeddingUsage"];
+        };
+        /**
+         * EmbeddingRequest
+         * @description Texts to embed. Unknown fields are ignored.
+         * @example {
+         *       "input": "Hello!",
+         *       "model": "nomic-embed-text"
+         *     }
+         */
+        EmbeddingRequest: {
+            /**
+             * Model
+             * @description Model of Ollama.
+             */
+            model: string;
+            /**
+             * Input
+             * @description A text, or a list of up to 2048 texts.
+             */
+            input: string | string[];
+            /**
+             * Dimensions
+             * @description Length of the vectors, for models that support it.
+             */
+            dimensions?: number | null;
+            /**
+             * Encoding Format
+             * @description `float` (default) or `base64`.
+             */
+            encoding_format?: ("float" | "base64") | null;
+        };
+        /**
+         * EmbeddingUsage
+         * @description Ollama's token count of the texts.
+         */
+        EmbeddingUsage: {
+            /** Prompt Tokens */
+            prompt_tokens: number;
+            /** Total Tokens */
+            total_tokens: number;
         };
         /**
          * ErrorBody
@@ -1910,6 +2708,38 @@ export interface components {
             arguments?: string;
         };
         /**
+         * FunctionCall
+         * @description A tool call of the model. ``arguments`` is JSON text.
+         */
+        FunctionCall: {
+            /**
+             * Type
+             * @constant
+             */
+            type: "function_call";
+            /** Call Id */
+            call_id: string;
+            /** Name */
+            name: string;
+            /** Arguments */
+            arguments: string;
+        };
+        /**
+         * FunctionCallOutput
+         * @description The result of a tool call.
+         */
+        FunctionCallOutput: {
+            /**
+             * Type
+             * @constant
+             */
+            type: "function_call_output";
+            /** Call Id */
+            call_id: string;
+            /** Output */
+            output: string | (components["schemas"]["InputText"] | components["schemas"]["RefusalPart"] | components["schemas"]["InputImage"])[];
+        };
+        /**
          * FunctionTool
          * @description A function of the client that the model may call. ``parameters`` is a JSON schema.
          */
@@ -1964,7 +2794,8 @@ export interface components {
              * @enum {string}
              */
             type: "image_url";
-            image_url: components["schemas"]["ImageUrl"];
+            /** Image Url */
+            image_url: string | components["schemas"]["ImageUrl"];
         };
         /**
          * ImageUrl
@@ -1973,6 +2804,69 @@ export interface components {
         ImageUrl: {
             /** Url */
             url: string;
+        };
+        /**
+         * InputImage
+         * @description An image as a data URL, for models with `vision`.
+         */
+        InputImage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "input_image";
+            /** Image Url */
+            image_url: string;
+        };
+        /**
+         * InputMessage
+         * @description A message.
+         */
+        InputMessage: {
+            /**
+             * Type
+             * @default message
+             * @constant
+             */
+            type?: "message";
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "user" | "assistant" | "system" | "developer";
+            /** Content */
+            content: string | (components["schemas"]["InputText"] | components["schemas"]["RefusalPart"] | components["schemas"]["InputImage"])[];
+        };
+        /**
+         * InputText
+         * @description Text of an item.
+         */
+        InputText: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "input_text" | "output_text" | "text";
+            /** Text */
+            text: string;
+        };
+        /**
+         * InputTokensDetails
+         * @description Always 0, because Ollama does not count cached tokens.
+         */
+        InputTokensDetails: {
+            /** Cached Tokens */
+            cached_tokens: number;
+        };
+        /**
+         * ItemReference
+         * @description The ID of an item that the server sent in an earlier response.
+         */
+        ItemReference: {
+            /** Type */
+            type?: "item_reference" | null;
+            /** Id */
+            id: string;
         };
         /**
          * JsonSchema
@@ -2040,11 +2934,13 @@ export interface components {
         };
         /**
          * Metadata
-         * @description ``session_id`` is the session of the turn. Other keys are ignored.
+         * @description ``session_id`` is the session of the turn. Other keys have no effect.
          */
         Metadata: {
             /** Session Id */
             session_id?: string | null;
+        } & {
+            [key: string]: unknown;
         };
         /**
          * Model
@@ -2077,12 +2973,65 @@ export interface components {
             models: components["schemas"]["Model"][];
         };
         /**
+         * ModelResponse
+         * @description A response. ``output`` has items of the types `reasoning`, `message` and `function_call`.
+         *
+         *     The response also repeats the fields of the request that influenced it.
+         */
+        ModelResponse: {
+            /** Id */
+            id: string;
+            /**
+             * Object
+             * @constant
+             */
+            object: "response";
+            /** Created At */
+            created_at: number;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "in_progress" | "completed" | "incomplete" | "failed";
+            /** Error */
+            error: {
+                [key: string]: unknown;
+            } | null;
+            /** Incomplete Details */
+            incomplete_details: {
+                [key: string]: unknown;
+            } | null;
+            /** Model */
+            model: string;
+            /** Output */
+            output: {
+                [key: string]: unknown;
+            }[];
+            usage: components["schemas"]["ResponseUsage"] | null;
+            /** Store */
+            store: boolean;
+            mochi?: components["schemas"]["Besides"] | null;
+        };
+        /**
          * NamedFunction
          * @description Name of a function.
          */
         NamedFunction: {
             /** Name */
             name: string;
+        };
+        /**
+         * NamedResponseFunction
+         * @description The function that the model should call. No other function is offered.
+         */
+        NamedResponseFunction: {
+            /** Name */
+            name: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "function";
         };
         /**
          * NamedTool
@@ -2119,7 +3068,7 @@ export interface components {
         };
         /**
          * OpenAIModel
-         * @description A possible value of ``model`` in a request. ``created`` is always 0, because Ollama does not report it.
+         * @description A possible value of ``model`` in a request. ``created`` is the time of its last change, in seconds since 1970.
          */
         OpenAIModel: {
             /** Id */
@@ -2320,8 +3269,18 @@ export interface components {
             [key: string]: unknown;
         };
         /**
+         * OutputTokensDetails
+         * @description Always 0, because Ollama does not count the tokens of reasoning separately.
+         */
+        OutputTokensDetails: {
+            /** Reasoning Tokens */
+            reasoning_tokens: number;
+        };
+        /**
          * PendingConfirmation
-         * @description A tool call that waits for approval. ``agent_name`` is set if an agent made the call.
+         * @description A tool call that needs approval. ``agent_name`` is set if an agent made the call.
+         *
+         *     A ``waiting`` call can be decided. The server stopped while an ``interrupted`` call waited, so the call did not run.
          */
         PendingConfirmation: {
             /** Confirmation Id */
@@ -2335,11 +3294,16 @@ export interface components {
             /** Call Index */
             call_index: number;
             /** Agent Name */
-            agent_name: string | null;
+            agent_name?: string | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "interrupted";
         };
         /**
          * PendingConfirmations
-         * @description All tool calls of a session that wait for approval, oldest first.
+         * @description All tool calls of a session that need approval, oldest first.
          */
         PendingConfirmations: {
             /** Confirmations */
@@ -2347,9 +3311,20 @@ export interface components {
         };
         /**
          * PlainFormat
-         * @description Plain text, or any JSON object.
+         * @description Response format: plain text, or any JSON object.
          */
         PlainFormat: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "json_object" | "text";
+        };
+        /**
+         * PlainText
+         * @description Format of the answer: plain text, or any JSON object.
+         */
+        PlainText: {
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
@@ -2380,6 +3355,27 @@ export interface components {
             word_count: number;
         };
         /**
+         * PromptEvaluation
+         * @description Evaluation of the prompt of the last answer. ``prompt_eval_duration`` is in nanoseconds.
+         */
+        PromptEvaluation: {
+            /**
+             * Prompt Eval Count
+             * @description Number of tokens of the prompt.
+             */
+            prompt_eval_count: number;
+            /**
+             * Prompt Eval Duration
+             * @description Time to evaluate the part of the prompt that was not cached.
+             */
+            prompt_eval_duration: number;
+            /**
+             * Evaluated Tokens
+             * @description Estimated number of tokens that were not cached.
+             */
+            evaluated_tokens: number;
+        };
+        /**
          * PromptFile
          * @description A prompt file: its name and its text.
          */
@@ -2398,7 +3394,7 @@ export interface components {
         };
         /**
          * PromptList
-         * @description All prompt files by name.
+         * @description All prompt files, sorted by name.
          */
         PromptList: {
             /** Prompts */
@@ -2417,6 +3413,239 @@ export interface components {
             status?: "ready";
         };
         /**
+         * ReasoningItem
+         * @description Reasoning of the model before its answer.
+         */
+        ReasoningItem: {
+            /**
+             * Type
+             * @constant
+             */
+            type: "reasoning";
+            /** Summary */
+            summary?: components["schemas"]["ReasoningText"][];
+            /** Content */
+            content?: components["schemas"]["ReasoningText"][] | null;
+        };
+        /**
+         * ReasoningOptions
+         * @description Level of reasoning of a model that can think.
+         */
+        ReasoningOptions: {
+            /** Effort */
+            effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
+        };
+        /**
+         * ReasoningText
+         * @description Reasoning of the model.
+         */
+        ReasoningText: {
+            /** Text */
+            text: string;
+        };
+        /**
+         * RefusalPart
+         * @description Text with which a model refused to answer.
+         */
+        RefusalPart: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "refusal";
+            /** Refusal */
+            refusal: string;
+        };
+        /**
+         * ResponseFunction
+         * @description A function of the client that the model may call. ``parameters`` is a JSON schema.
+         */
+        ResponseFunction: {
+            /**
+             * Type
+             * @constant
+             */
+            type: "function";
+            /** Name */
+            name: string;
+            /** Description */
+            description?: string | null;
+            /** Parameters */
+            parameters?: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /**
+         * ResponseRequest
+         * @description Input to answer. A null field counts as absent. Unknown fields are ignored.
+         * @example {
+         *       "input": "Hello!",
+         *       "model": "qwen3:14b"
+         *     }
+         */
+        ResponseRequest: {
+            /** @description `session_id` is the session of the turn. */
+            metadata?: components["schemas"]["Metadata"] | null;
+            /**
+             * Temperature
+             * @description Sampling temperature.
+             */
+            temperature?: number | null;
+            /**
+             * Top P
+             * @description Nucleus sampling: cumulative probability of candidates.
+             */
+            top_p?: number | null;
+            /**
+             * Frequency Penalty
+             * @description Penalty for frequent tokens.
+             */
+            frequency_penalty?: number | null;
+            /**
+             * Presence Penalty
+             * @description Penalty for tokens that already occurred.
+             */
+            presence_penalty?: number | null;
+            /**
+             * Seed
+             * @description The same seed and request give the same answer.
+             */
+            seed?: number | null;
+            /**
+             * Stop
+             * @description Stop sequences. The answer ends before them.
+             */
+            stop?: string | string[] | null;
+            /**
+             * Top K
+             * @description Number of candidates for the next token. Not in OpenAI's API.
+             */
+            top_k?: number | null;
+            /**
+             * Min P
+             * @description Minimum probability of candidates. Not in OpenAI's API.
+             */
+            min_p?: number | null;
+            /**
+             * Repeat Penalty
+             * @description Penalty for repetitions. Not in OpenAI's API.
+             */
+            repeat_penalty?: number | null;
+            /**
+             * Keep Alive
+             * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
+             */
+            keep_alive?: string | number | null;
+            /**
+             * Options
+             * @description Not supported. Use the fields of this request.
+             */
+            options?: unknown;
+            /**
+             * Num Ctx
+             * @description Not supported. The server sets the context window.
+             */
+            num_ctx?: unknown;
+            /**
+             * Model
+             * @description Model of Ollama, or `agent:NAME`.
+             */
+            model: string;
+            /**
+             * Input
+             * @description A message of the user, or the items of the conversation; in a session, its new items.
+             */
+            input: string | (components["schemas"]["InputMessage"] | components["schemas"]["FunctionCall"] | components["schemas"]["FunctionCallOutput"] | components["schemas"]["ReasoningItem"] | components["schemas"]["ItemReference"])[];
+            /**
+             * Instructions
+             * @description System message of this request.
+             */
+            instructions?: string | null;
+            /**
+             * Previous Response Id
+             * @description Only in a session: the ID of its latest response.
+             */
+            previous_response_id?: string | null;
+            /**
+             * Stream
+             * @description Stream the response as events.
+             */
+            stream?: boolean | null;
+            /**
+             * Store
+             * @description If `false`, later requests cannot refer to the output items of the response by ID.
+             */
+            store?: boolean | null;
+            /**
+             * Tools
+             * @description Functions that the client runs.
+             */
+            tools?: components["schemas"]["ResponseFunction"][] | null;
+            /**
+             * Tool Choice
+             * @description Whether the model may or must call a tool, or the function to call.
+             */
+            tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedResponseFunction"] | null;
+            /**
+             * Parallel Tool Calls
+             * @description If `false`, each answer calls one tool at most. The server drops further calls.
+             */
+            parallel_tool_calls?: boolean | null;
+            /** @description `format`: text, any JSON object, or JSON that fits a schema. */
+            text?: components["schemas"]["TextOptions"] | null;
+            /** @description `effort`: level of reasoning of a model that can think. */
+            reasoning?: components["schemas"]["ReasoningOptions"] | null;
+            /**
+             * Max Output Tokens
+             * @description Maximum tokens of the answer, with reasoning.
+             */
+            max_output_tokens?: number | null;
+            /**
+             * Include
+             * @description Has no effect. `message.output_text.logprobs` is not supported.
+             */
+            include?: string[] | null;
+            /**
+             * Top Logprobs
+             * @description Only 0 is supported.
+             */
+            top_logprobs?: number | null;
+            /**
+             * Background
+             * @description Only `false` is supported.
+             */
+            background?: boolean | null;
+            /**
+             * Conversation
+             * @description Not supported. Use a session.
+             */
+            conversation?: unknown;
+            /**
+             * Prompt
+             * @description Not supported.
+             */
+            prompt?: unknown;
+            /**
+             * Max Tool Calls
+             * @description Not supported.
+             */
+            max_tool_calls?: unknown;
+        };
+        /**
+         * ResponseUsage
+         * @description Ollama's token counts, summed over all requests of the turn.
+         */
+        ResponseUsage: {
+            /** Input Tokens */
+            input_tokens: number;
+            input_tokens_details: components["schemas"]["InputTokensDetails"];
+            /** Output Tokens */
+            output_tokens: number;
+            output_tokens_details: components["schemas"]["OutputTokensDetails"];
+            /** Total Tokens */
+            total_tokens: number;
+        };
+        /**
          * RunStatus
          * @description The running or most recent turn of a session. ``idle`` means that there was no recent turn.
          */
@@ -2431,7 +3660,7 @@ export interface components {
         };
         /**
          * SchemaFormat
-         * @description JSON that matches a schema.
+         * @description Response format: JSON that matches a schema.
          */
         SchemaFormat: {
             /**
@@ -2440,6 +3669,26 @@ export interface components {
              */
             type: "json_schema";
             json_schema: components["schemas"]["JsonSchema"];
+        };
+        /**
+         * SchemaText
+         * @description Format of the answer: JSON that matches a schema.
+         */
+        SchemaText: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "json_schema";
+            /**
+             * Name
+             * @default answer
+             */
+            name?: string;
+            /** Schema */
+            schema: {
+                [key: string]: unknown;
+            };
         };
         /**
          * Session
@@ -2490,8 +3739,58 @@ export interface components {
             } | null;
         };
         /**
+         * SessionChanged
+         * @description A new or changed session. ``warnings`` lists the named tools, tool groups and agents that cannot be used.
+         */
+        SessionChanged: {
+            /** Session Id */
+            session_id: string;
+            /** Model */
+            model: string;
+            /** Created At */
+            created_at: string;
+            /** Updated At */
+            updated_at: string;
+            /** Message Count */
+            message_count: number;
+            /** Title */
+            title: string | null;
+            /** Preview */
+            preview: string;
+            /** Summary */
+            summary: {
+                [key: string]: unknown;
+            } | null;
+            /** Summary Model */
+            summary_model: string | null;
+            /** Format Version */
+            format_version: string;
+            tool_settings: components["schemas"]["ToolSettings"];
+            agent_settings: components["schemas"]["AgentSettings"];
+            /** Context Window Config */
+            context_window_config: {
+                [key: string]: unknown;
+            };
+            /** Options */
+            options: {
+                [key: string]: unknown;
+            } | null;
+            /** Keep Alive */
+            keep_alive: string | number | null;
+            /** Think */
+            think: boolean | string | null;
+            /** Format */
+            format: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Warnings */
+            warnings: components["schemas"]["WarningOut"][];
+        };
+        /**
          * SessionCreate
-         * @description A new session. If ``system_prompt`` has text, ``system_prompt_source_file`` is a label and no file is read.
+         * @description A new session. The system prompt is the text in ``system_prompt``, or the text of a prompt file.
+         *
+         *     If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label. Otherwise, the server reads this file.
          * @example {
          *       "model": "qwen3:14b"
          *     }
@@ -2733,16 +4032,34 @@ export interface components {
             /** Message Count */
             message_count: number;
             context_window: components["schemas"]["WindowStatus"];
+            /** @description Null if Ollama reported no evaluation. */
+            prompt_evaluation: components["schemas"]["PromptEvaluation"] | null;
             /** Tools Enabled */
             tools_enabled: boolean;
-            /** Active Tools */
+            /**
+             * Active Tools
+             * @description Enabled tools that exist, including the tools of the group.
+             */
             active_tools: string[];
+            /**
+             * Missing Tools
+             * @description Enabled tools and tool group that do not exist.
+             */
+            missing_tools: string[];
             /** Execution Policy */
             execution_policy: string;
             /** Agents Enabled */
             agents_enabled: boolean;
-            /** Enabled Agents */
+            /**
+             * Enabled Agents
+             * @description Enabled agents that exist and are valid.
+             */
             enabled_agents: string[];
+            /**
+             * Missing Agents
+             * @description Enabled agents that do not exist or are invalid.
+             */
+            missing_agents: string[];
             /** System Prompt File */
             system_prompt_file: string | null;
             /** Summary */
@@ -2812,6 +4129,24 @@ export interface components {
             event: "status";
             data: components["schemas"]["Status"];
         };
+        /** @description A client stopped the turn. `message_id` is the ID of the stored partial answer, or null. `done` follows. */
+        Stopped: {
+            message_id: string | null;
+        };
+        /** @description `stopped`: A client stopped the turn. `message_id` is the ID of the stored partial answer, or null. `done` follows. */
+        StoppedEvent: {
+            /**
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
+             * @example 1f0c5e7a9b:42
+             */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "stopped";
+            data: components["schemas"]["Stopped"];
+        };
         /**
          * StoredCall
          * @description A tool call in Ollama's format.
@@ -2872,7 +4207,7 @@ export interface components {
             source_file?: string | null;
             /**
              * Images
-             * @description user: images of the message.
+             * @description user and tool: images of the message.
              */
             images?: components["schemas"]["StoredImage"][] | null;
             /**
@@ -3019,7 +4354,9 @@ export interface components {
         };
         /**
          * SystemPromptUpdate
-         * @description A new system prompt. If ``content`` has text, ``source_file`` is a label and no file is read.
+         * @description A new system prompt: the text in ``content``, or the text of a prompt file.
+         *
+         *     If ``content`` has text, ``source_file`` is only a label. Otherwise, the server reads this file.
          * @example {
          *       "source_file": "helpful.md"
          *     }
@@ -3039,6 +4376,178 @@ export interface components {
             content: string;
         } | {
             source_file: string;
+        };
+        /**
+         * TextChoice
+         * @description The answer of a text completion. A completion has exactly one choice.
+         */
+        TextChoice: {
+            /** Index */
+            index: number;
+            /** Text */
+            text: string;
+            /** Logprobs */
+            logprobs: null;
+            /**
+             * Finish Reason
+             * @enum {string}
+             */
+            finish_reason: "stop" | "length" | "tool_calls";
+        };
+        /**
+         * TextCompletion
+         * @description A complete answer as text.
+         */
+        TextCompletion: {
+            /** Id */
+            id: string;
+            /**
+             * Object
+             * @constant
+             */
+            object: "text_completion";
+            /** Created */
+            created: number;
+            /** Model */
+            model: string;
+            /** Choices */
+            choices: components["schemas"]["TextChoice"][];
+            usage: components["schemas"]["Usage"];
+            mochi: components["schemas"]["Besides"];
+        };
+        /**
+         * TextCompletionRequest
+         * @description A prompt to complete. The model receives it as a user message. Unknown fields are ignored.
+         * @example {
+         *       "model": "qwen3:14b",
+         *       "prompt": "Once upon a time"
+         *     }
+         */
+        TextCompletionRequest: {
+            /** @description `session_id` is the session of the turn. */
+            metadata?: components["schemas"]["Metadata"] | null;
+            /**
+             * Temperature
+             * @description Sampling temperature.
+             */
+            temperature?: number | null;
+            /**
+             * Top P
+             * @description Nucleus sampling: cumulative probability of candidates.
+             */
+            top_p?: number | null;
+            /**
+             * Frequency Penalty
+             * @description Penalty for frequent tokens.
+             */
+            frequency_penalty?: number | null;
+            /**
+             * Presence Penalty
+             * @description Penalty for tokens that already occurred.
+             */
+            presence_penalty?: number | null;
+            /**
+             * Seed
+             * @description The same seed and request give the same answer.
+             */
+            seed?: number | null;
+            /**
+             * Stop
+             * @description Stop sequences. The answer ends before them.
+             */
+            stop?: string | string[] | null;
+            /**
+             * Top K
+             * @description Number of candidates for the next token. Not in OpenAI's API.
+             */
+            top_k?: number | null;
+            /**
+             * Min P
+             * @description Minimum probability of candidates. Not in OpenAI's API.
+             */
+            min_p?: number | null;
+            /**
+             * Repeat Penalty
+             * @description Penalty for repetitions. Not in OpenAI's API.
+             */
+            repeat_penalty?: number | null;
+            /**
+             * Keep Alive
+             * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
+             */
+            keep_alive?: string | number | null;
+            /**
+             * Options
+             * @description Not supported. Use the fields of this request.
+             */
+            options?: unknown;
+            /**
+             * Num Ctx
+             * @description Not supported. The server sets the context window.
+             */
+            num_ctx?: unknown;
+            /**
+             * Model
+             * @description Model of Ollama, or `agent:NAME`.
+             */
+            model: string;
+            /**
+             * Prompt
+             * @description The prompt, or a list of one prompt.
+             */
+            prompt: string | string[];
+            /**
+             * Stream
+             * @description Stream the answer in chunks.
+             */
+            stream?: boolean | null;
+            /** @description `include_usage` adds a chunk with token counts. */
+            stream_options?: components["schemas"]["StreamOptions"] | null;
+            /**
+             * Max Tokens
+             * @description Maximum tokens of the answer, with reasoning. -1 sets no limit.
+             */
+            max_tokens?: number | null;
+            /**
+             * N
+             * @description Only 1 is supported.
+             */
+            n?: number | null;
+            /**
+             * Best Of
+             * @description Only 1 is supported.
+             */
+            best_of?: number | null;
+            /**
+             * Echo
+             * @description Only `false` is supported.
+             */
+            echo?: boolean | null;
+            /**
+             * Suffix
+             * @description Only an empty text is supported.
+             */
+            suffix?: string | null;
+            /**
+             * Logprobs
+             * @description Not supported.
+             */
+            logprobs?: unknown;
+            /**
+             * Logit Bias
+             * @description Only `{}` is supported.
+             */
+            logit_bias?: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /**
+         * TextOptions
+         * @description Options for the text of the answer.
+         */
+        TextOptions: {
+            /** Format */
+            format?: (components["schemas"]["PlainText"] | components["schemas"]["SchemaText"]) | null;
         };
         /**
          * TextPart
@@ -3071,6 +4580,26 @@ export interface components {
             event: "thinking_delta";
             data: components["schemas"]["ThinkingDelta"];
         };
+        /** @description Log probabilities of the tokens of the next `content_delta`, if a request to `/v1` sets `logprobs`. */
+        TokenLogprobs: {
+            logprobs: {
+                [key: string]: unknown;
+            }[];
+        };
+        /** @description `logprobs`: Log probabilities of the tokens of the next `content_delta`, if a request to `/v1` sets `logprobs`. */
+        TokenLogprobsEvent: {
+            /**
+             * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
+             * @example 1f0c5e7a9b:42
+             */
+            id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "logprobs";
+            data: components["schemas"]["TokenLogprobs"];
+        };
         /**
          * ToolCallExecuted
          * @description A tool call of the turn and its result. ``execution_time`` is in seconds.
@@ -3095,7 +4624,7 @@ export interface components {
             /** Execution Time */
             execution_time: number;
         };
-        /** @description A tool call starts. It needs no approval. */
+        /** @description A tool call that needs no approval starts. */
         ToolCalled: {
             tool_name: string;
             arguments: {
@@ -3103,7 +4632,7 @@ export interface components {
             };
             call_index: number;
         };
-        /** @description `tool_call`: A tool call starts. It needs no approval. */
+        /** @description `tool_call`: A tool call that needs no approval starts. */
         ToolCalledEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -3117,7 +4646,11 @@ export interface components {
             event: "tool_call";
             data: components["schemas"]["ToolCalled"];
         };
-        /** @description A call waits for approval. Send a decision to `confirm-tool`. `agent_name` is the calling agent, if any. */
+        /**
+         * @description A tool call waits for approval. Send the decision to `confirm-tool`.
+         *
+         *     `agent_name` is set if an agent made the call.
+         */
         ToolConfirmationRequired: {
             tool_name: string;
             arguments: {
@@ -3127,7 +4660,11 @@ export interface components {
             confirmation_id: string;
             agent_name: string | null;
         };
-        /** @description `tool_call_confirmation_required`: A call waits for approval. Send a decision to `confirm-tool`. `agent_name` is the calling agent, if any. */
+        /**
+         * @description `tool_call_confirmation_required`: A tool call waits for approval. Send the decision to `confirm-tool`.
+         *
+         *     `agent_name` is set if an agent made the call.
+         */
         ToolConfirmationRequiredEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -3260,7 +4797,9 @@ export interface components {
         ToolExecutionPolicy: "always_confirm" | "never_confirm" | "confirm_destructive";
         /**
          * ToolList
-         * @description All tools by name, their groups, and problems. The tools of each MCP server form a group.
+         * @description All tools, tool groups and problems. ``tools`` maps names to tools. ``groups`` maps names to lists of tool names.
+         *
+         *     The tools of each MCP server form a group.
          */
         ToolList: {
             /** Tools */
@@ -3379,15 +4918,24 @@ export interface components {
             /** Destructive */
             destructive: boolean;
         };
-        /** @description The turn failed. The answer up to this point is stored. `done` still follows. */
+        /**
+         * @description The turn failed. The answer up to this point is stored. `done` still follows.
+         *
+         *     `retry_after` is the time in seconds after which the client can repeat the request, if Ollama is busy.
+         */
         TurnError: {
             code: string;
             message: string;
             details: {
                 [key: string]: unknown;
             };
+            retry_after: number | null;
         };
-        /** @description `error`: The turn failed. The answer up to this point is stored. `done` still follows. */
+        /**
+         * @description `error`: The turn failed. The answer up to this point is stored. `done` still follows.
+         *
+         *     `retry_after` is the time in seconds after which the client can repeat the request, if Ollama is busy.
+         */
         TurnErrorEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -3411,6 +4959,8 @@ export interface components {
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
          *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
+         *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
+         *     - `AGENT_INVALID`: the session enables an agent whose files are incomplete or invalid.
          */
         TurnWarning: {
             code: string;
@@ -3426,6 +4976,8 @@ export interface components {
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
          *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
+         *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
+         *     - `AGENT_INVALID`: the session enables an agent whose files are incomplete or invalid.
          */
         TurnWarningEvent: {
             /**
@@ -3439,6 +4991,27 @@ export interface components {
              */
             event: "warning";
             data: components["schemas"]["TurnWarning"];
+        };
+        /**
+         * UiMessage
+         * @description A message of the AI SDK. The server uses parts of the types `text` and `file`, and responses to approvals.
+         */
+        UiMessage: {
+            /**
+             * Id
+             * @description ID of the message in the client.
+             * @default
+             */
+            id?: string;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant";
+            /** Parts */
+            parts: {
+                [key: string]: unknown;
+            }[];
         };
         /**
          * Usage
@@ -3464,6 +5037,19 @@ export interface components {
             role: "user";
             /** Content */
             content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
+        };
+        /**
+         * WarningOut
+         * @description A problem that did not prevent the request. ``message`` is text for users.
+         */
+        WarningOut: {
+            /**
+             * Code
+             * @example TOOL_NOT_FOUND
+             */
+            code: string;
+            /** Message */
+            message: string;
         };
         /**
          * WindowOverride
@@ -3552,7 +5138,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY` */
+            /** @description `SESSION_BUSY`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3588,7 +5174,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
+            /** @description `SHUTTING_DOWN`, `OLLAMA_BUSY`, `STORAGE_BUSY` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3634,7 +5220,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A stream of events. The last event is `done`. */
+            /** @description A stream of server-sent events. Each event is a `ChatStreamEvent`, and the last event is `done`. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3649,7 +5235,7 @@ export interface operations {
                      *     event: done
                      *     data: {"session_id":"a1b2c3d4e5"}
                      */
-                    "text/event-stream": components["schemas"]["ChatStreamEvent"];
+                    "text/event-stream": string;
                 };
             };
             /** @description There are no events after this position. */
@@ -3715,7 +5301,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description A stream of events. The last event is `done`. */
+            /** @description A stream of server-sent events. Each event is a `ChatStreamEvent`, and the last event is `done`. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3730,7 +5316,7 @@ export interface operations {
                      *     event: done
                      *     data: {"session_id":"a1b2c3d4e5"}
                      */
-                    "text/event-stream": components["schemas"]["ChatStreamEvent"];
+                    "text/event-stream": string;
                 };
             };
             /** @description `EMPTY_HISTORY` */
@@ -3751,7 +5337,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY` */
+            /** @description `SESSION_BUSY`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3836,6 +5422,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description `SERVER_LOST` */
             504: {
                 headers: {
@@ -3885,6 +5480,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description `SERVER_LOST` */
             504: {
                 headers: {
@@ -3927,6 +5531,15 @@ export interface operations {
             };
             /** @description `SESSION_NOT_FOUND` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3996,7 +5609,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `CONFIRMATION_RESOLVED` */
+            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_INTERRUPTED` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4007,6 +5620,265 @@ export interface operations {
             };
             /** @description `VALIDATION_ERROR` */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    chat_with_ai_sdk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AiSdkRequest"];
+            };
+        };
+        responses: {
+            /** @description The UI message stream of the AI SDK. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": {
+                        data: string;
+                    };
+                };
+            };
+            /** @description `SESSION_NOT_FOUND`, `CONFIRMATION_NOT_FOUND`, `MODEL_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `TOOL_CONFIRMATION_TIMEOUT` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    resume_ai_sdk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                chat_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The UI message stream of the AI SDK. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": {
+                        data: string;
+                    };
+                };
+            };
+            /** @description No turn is running. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    chat_with_ag_ui: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AgUiRequest"];
+            };
+        };
+        responses: {
+            /** @description Events of AG-UI. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": {
+                        data: string;
+                    };
+                };
+            };
+            /** @description `SESSION_NOT_FOUND`, `CONFIRMATION_NOT_FOUND`, `MODEL_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `TOOL_CONFIRMATION_TIMEOUT` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4100,11 +5972,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Session"];
+                    "application/json": components["schemas"]["SessionChanged"];
                 };
             };
             /** @description `MODEL_NOT_FOUND`, `PROMPT_NOT_FOUND` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4139,7 +6020,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `STORAGE_BUSY` */
+            /** @description `OLLAMA_BUSY`, `STORAGE_BUSY` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4179,6 +6060,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SessionsImported"];
+                };
+            };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
             /** @description `VALIDATION_ERROR` */
@@ -4248,6 +6138,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description `STORAGE_BUSY` */
             503: {
                 headers: {
@@ -4288,6 +6187,15 @@ export interface operations {
             };
             /** @description `SESSION_NOT_FOUND` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4345,11 +6253,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Session"];
+                    "application/json": components["schemas"]["SessionChanged"];
                 };
             };
             /** @description `SESSION_NOT_FOUND`, `MODEL_NOT_FOUND` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4384,7 +6301,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `STORAGE_BUSY` */
+            /** @description `OLLAMA_BUSY`, `STORAGE_BUSY` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4439,6 +6356,15 @@ export interface operations {
             };
             /** @description `SESSION_NOT_FOUND` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4566,6 +6492,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description `STORAGE_BUSY` */
             503: {
                 headers: {
@@ -4613,6 +6548,15 @@ export interface operations {
             };
             /** @description `SESSION_NOT_FOUND`, `BLOB_NOT_FOUND` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4692,7 +6636,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY` */
+            /** @description `SESSION_BUSY`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4772,7 +6716,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY` */
+            /** @description `SESSION_BUSY`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4846,7 +6790,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY` */
+            /** @description `SESSION_BUSY`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4935,6 +6879,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
+            /** @description `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description `VALIDATION_ERROR` */
             422: {
                 headers: {
@@ -4962,7 +6915,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `STORAGE_BUSY` */
+            /** @description `OLLAMA_BUSY`, `STORAGE_BUSY` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -5075,7 +7028,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description A stream of events. The last event is `complete`. */
+            /** @description A stream of server-sent events. Each event is a `CompareStreamEvent`, and the last event is `complete`. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5088,7 +7041,7 @@ export interface operations {
                      *     event: complete
                      *     data: {"message":"All models completed"}
                      */
-                    "text/event-stream": components["schemas"]["CompareStreamEvent"];
+                    "text/event-stream": string;
                 };
             };
             /** @description `VALIDATION_ERROR` */
@@ -5118,7 +7071,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SHUTTING_DOWN` */
+            /** @description `OLLAMA_BUSY`, `SHUTTING_DOWN` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -5158,6 +7111,15 @@ export interface operations {
             };
             /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
             502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `OLLAMA_BUSY` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5207,6 +7169,15 @@ export interface operations {
             };
             /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
             502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `OLLAMA_BUSY` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5918,6 +7889,15 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
+            /** @description `ollama_busy` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
             /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
@@ -5976,6 +7956,15 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
+            /** @description `ollama_busy` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
             /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
             default: {
                 headers: {
@@ -5997,6 +7986,8 @@ export interface operations {
                 "X-Mochi-Tools"?: string | null;
                 /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
                 "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
+                /** @description In a session: a repeated request with the same key returns the existing answer. */
+                "Idempotency-Key"?: string | null;
             };
             path?: never;
             cookie?: never;
@@ -6014,12 +8005,10 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Completion"];
-                    "text/event-stream": {
-                        data: string;
-                    };
+                    "text/event-stream": string;
                 };
             };
-            /** @description `invalid_request`, `context_length_exceeded`, `agent_invalid` */
+            /** @description `invalid_request`, `context_length_exceeded`, `agent_invalid`, `idempotency_key_reused` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6037,7 +8026,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description `session_busy`, `session_conflict` */
+            /** @description `session_busy`, `session_conflict`, `session_too_new` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6055,6 +8044,269 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
+            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_busy`, `storage_busy`, `shutting_down` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    create_completion: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Session of the turn. It overrides `metadata.session_id`. */
+                "X-Mochi-Session"?: string | null;
+                /** @description Tools of this server that the model may call, separated by commas. */
+                "X-Mochi-Tools"?: string | null;
+                /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
+                "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
+                /** @description In a session: a repeated request with the same key returns the existing answer. */
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TextCompletionRequest"];
+            };
+        };
+        responses: {
+            /** @description The completion, as JSON or in chunks. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TextCompletion"];
+                    "text/event-stream": string;
+                };
+            };
+            /** @description `invalid_request`, `context_length_exceeded`, `agent_invalid`, `idempotency_key_reused` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `model_not_found`, `session_not_found`, `tool_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `session_busy`, `session_conflict`, `session_too_new` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_failed` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_busy`, `storage_busy`, `shutting_down` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    create_response: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Session of the turn. It overrides `metadata.session_id`. */
+                "X-Mochi-Session"?: string | null;
+                /** @description Tools of this server that the model may call, separated by commas. */
+                "X-Mochi-Tools"?: string | null;
+                /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
+                "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
+                /** @description In a session: a repeated request with the same key returns the existing answer. */
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResponseRequest"];
+            };
+        };
+        responses: {
+            /** @description The response, as JSON or as events. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelResponse"];
+                    "text/event-stream": string;
+                };
+            };
+            /** @description `invalid_request`, `context_length_exceeded`, `agent_invalid`, `idempotency_key_reused` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `model_not_found`, `session_not_found`, `tool_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `session_busy`, `session_conflict`, `session_too_new` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_failed` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_busy`, `storage_busy`, `shutting_down` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    create_embeddings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EmbeddingRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EmbeddingList"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `model_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
             /** @description `ollama_unreachable`, `ollama_error` */
             502: {
                 headers: {
@@ -6064,7 +8316,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description `storage_busy`, `shutting_down` */
+            /** @description `ollama_busy` */
             503: {
                 headers: {
                     [name: string]: unknown;

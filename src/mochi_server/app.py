@@ -1,6 +1,7 @@
 """Factory of the FastAPI application: services, routes, exception handlers and middleware."""
 
 import logging
+import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from mochi_server import __version__
-from mochi_server.config import MochiServerSettings
+from mochi_server.config import MochiServerSettings, environment_problems
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.container import build_services
 from mochi_server.ollama.injected_client import ChatClient
@@ -47,6 +48,8 @@ def create_app(
     """
     if settings is None:
         settings = MochiServerSettings(**overrides)
+        for problem in environment_problems(os.environ):
+            logger.warning("%s", problem)
     elif overrides:
         settings = MochiServerSettings(**{**settings.model_dump(exclude_unset=True), **overrides})
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS, LogFormat
 from mochi_server.util.masking import MASK
+from mochi_server.util.nearest import nearest
 from mochi_server.util.net import full_url, server_url
 from mochi_server.util.samples import MARKER, sample_folders
 
@@ -34,13 +35,16 @@ Directory = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isi
 CodeDirectory = Literal["tools_dir", "agents_dir"]
 CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")
 """Settings of the directories from which the server imports code."""
+_PREFIX = "MOCHI_"
+_TOOL_SETTINGS = ("files_root",)
+"""Names of the variables with this prefix that the sample tools read."""
 
 
 class MochiServerSettings(BaseSettings):
     """Settings of a server. Relative directories are below ``data_dir``."""
 
     model_config = SettingsConfigDict(
-        env_prefix="MOCHI_", extra="forbid", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
+        env_prefix=_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
@@ -104,7 +108,9 @@ class MochiServerSettings(BaseSettings):
     )
     tool_timeout_seconds: Timeout = Field(60, description="Timeout of a tool call.")
     tool_output_limit_chars: int = Field(20_000, ge=1, description="Limit of tool output for the model, in characters.")
-    tool_confirmation_timeout_seconds: Seconds = Field(300, description="Approval timeout. Then the call is denied.")
+    tool_confirmation_timeout_seconds: Seconds = Field(
+        300, description="Approval timeout. Then the call is denied. `0` means no timeout."
+    )
     max_agent_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds in an agent's execution phase.")
 
     api_keys: CommaSeparated = Field(
@@ -226,6 +232,20 @@ class MochiServerSettings(BaseSettings):
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield name, without_credentials(value) if name == "ollama_host" else value
+
+
+def environment_problems(environment: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each variable with the prefix ``MOCHI_`` that has no effect."""
+    problems = []
+    for variable in sorted(name for name in environment if name.upper().startswith(_PREFIX)):
+        name, value = variable[len(_PREFIX) :].lower(), environment[variable]
+        if name not in MochiServerSettings.model_fields and name not in _TOOL_SETTINGS:
+            similar = nearest(name, MochiServerSettings.model_fields)
+            hint = f" Did you mean {_PREFIX}{similar.upper()}?" if similar else ""
+            problems.append(f"{variable} is not a setting and has no effect.{hint}")
+        elif name == "env" and value.lower() not in ("", "test"):
+            problems.append(f"{variable}={value} has no effect. The only value of {variable} is `test`.")
+    return problems
 
 
 def without_credentials(url: str) -> str:

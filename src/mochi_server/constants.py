@@ -7,6 +7,8 @@ LogFormat = Literal["text", "json"]
 API_PREFIX = "/api/v1"
 OPENAI_PREFIX = "/v1"
 
+DEMO_MODEL = "mochi-demo"  # model of test mode that answers with sentences
+
 KEY_PATTERN = "^[!-~]{1,255}$"  # of the Idempotency-Key header
 TOTAL_HEADER = "X-Total-Count"  # number of items on all pages of a list
 FORMAT_VERSION = "1.3"  # of session files

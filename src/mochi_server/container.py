@@ -11,7 +11,7 @@ from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.tool_factory import NAME, AgentToolboxProvider
-from mochi_server.chat.approvals import ConfirmationBroker
+from mochi_server.chat.approvals import ApprovalService, ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
@@ -20,6 +20,7 @@ from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
+from mochi_server.frontends.runs import FrontendRuns
 from mochi_server.mcp.manager import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
@@ -31,6 +32,7 @@ from mochi_server.openai.responses_state import ResponseItems
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.import_export import ImportExportService
+from mochi_server.services.selection import SelectionChecker
 from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
@@ -64,7 +66,6 @@ class Services:
         tools_dir = settings.code_directory("tools_dir")
         self.mcp = McpServers(tools_dir, reserved=[NAME])
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
-        self.sessions = SessionService(self.store, client, windows, self.prompts, self.tools, speeds)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,
             output_limit=settings.tool_output_limit_chars,
@@ -72,8 +73,11 @@ class Services:
             on_refused=metrics.refused_calls.inc,
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
+        self.approvals = ApprovalService(self.confirmations, self.store)
         agents_dir, agent_chats_dir = settings.code_directory("agents_dir"), settings.resolved(settings.agent_chats_dir)
-        self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir))
+        self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir), self.tools)
+        selections = SelectionChecker(self.tools, self.agents)
+        self.sessions = SessionService(self.store, client, windows, self.prompts, selections, speeds)
         limits = ToolLoopLimits(
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
@@ -88,7 +92,7 @@ class Services:
             prompts=PromptLoader(
                 settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
             ),
-            limits=replace(limits, rounds=settings.max_agent_iterations),
+            limits=replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
             on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
         )
@@ -105,13 +109,16 @@ class Services:
         )
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(self.store, client, windows, toolboxes, limits, retry=retry),
+            ChatEngine(self.store, client, windows, toolboxes, limits, retry, selections),
             self.summaries,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics),
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
+        self.frontends = FrontendRuns(
+            self.runs, self.sessions, self.approvals, settings.tool_confirmation_timeout_seconds
+        )
         # These runs belong to conversations that are not stored.
         self.ephemeral = ephemeral = EphemeralConversations()
         toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, ephemeral.sessions)
@@ -195,6 +202,7 @@ def _ollama_client(settings: MochiServerSettings, metrics: Metrics, injected: Ch
         on_response=metrics.response_ended,
         connect_timeout=settings.ollama_connect_timeout_seconds,
         stall_timeout=settings.ollama_stall_timeout_seconds,
+        can_install=settings.env != "test",
     )
 
 

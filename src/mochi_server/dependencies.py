@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from mochi_server.agents.registry import AgentRegistry
-from mochi_server.chat.approvals import ConfirmationBroker
+from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
+from mochi_server.frontends.runs import FrontendRuns
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.client import OllamaClient
 from mochi_server.openai.completions import Completions
@@ -64,6 +65,7 @@ SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
 TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]
 PromptsDep = Annotated[SystemPromptService, Depends(_service("prompts"))]
 CompletionsDep = Annotated[Completions, Depends(_service("completions"))]
+FrontendsDep = Annotated[FrontendRuns, Depends(_service("frontends"))]
 EmbeddingsDep = Annotated[Embeddings, Depends(_service("embeddings"))]
 ResponseItemsDep = Annotated[ResponseItems, Depends(_service("response_items"))]
 RunsDep = Annotated[RunRegistry, Depends(_service("runs"))]
@@ -71,6 +73,6 @@ ToolsDep = Annotated[ToolRegistry, Depends(_service("tools"))]
 AgentsDep = Annotated[AgentRegistry, Depends(_service("agents"))]
 AgentChatsDep = Annotated[SessionStore, Depends(_service("agent_chats"))]
 ExecutionDep = Annotated[ToolExecutionService, Depends(_service("execution"))]
-ConfirmationsDep = Annotated[ConfirmationBroker, Depends(_service("confirmations"))]
+ApprovalsDep = Annotated[ApprovalService, Depends(_service("approvals"))]
 SummariesDep = Annotated[SummarizationService, Depends(_service("summaries"))]
 CompareDep = Annotated[CompareService, Depends(_service("compare"))]

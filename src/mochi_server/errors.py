@@ -4,7 +4,11 @@
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, ClassVar
+
+from mochi_server.constants import FORMAT_VERSION
+from mochi_server.util.nearest import listed, nearest
 
 
 class MochiError(Exception):
@@ -35,7 +39,8 @@ class SessionNotFound(MochiError):
     code, status, cause = "SESSION_NOT_FOUND", 404, "The session does not exist."
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"Session with ID {session_id!r} not found.", session_id=session_id)
+        text = f"Session with ID {session_id!r} not found. GET /api/v1/sessions lists the sessions."
+        super().__init__(text, session_id=session_id)
 
 
 class SessionBusy(MochiError):
@@ -70,6 +75,17 @@ class InvalidMessageIndex(MochiError):
 
     def __init__(self, index: int | str, reason: str) -> None:
         super().__init__(f"Message {index} cannot be used: {reason}.", index=index)
+
+
+class SessionTooNew(MochiError):
+    code, status, cause = "SESSION_TOO_NEW", 409, "A later version of the server wrote the session file."
+
+    def __init__(self, session_id: str, version: str) -> None:
+        text = (
+            f"The file of session {session_id!r} has format version {version}, and this server reads versions up to "
+            f"{FORMAT_VERSION}. Update mochi-server."
+        )
+        super().__init__(text, session_id=session_id, version=version)
 
 
 class BlobNotFound(MochiError):
@@ -117,9 +133,21 @@ class IdempotencyKeyReused(MochiError):
 class ModelNotFound(MochiError):
     code, status, cause = "MODEL_NOT_FOUND", 404, "Ollama does not have the model."
 
-    def __init__(self, model: str) -> None:
-        text = f"Ollama has no chat model {model!r}. Install it with `ollama pull {model}`."
-        super().__init__(text, model=model)
+    def __init__(
+        self, model: str, *, chat_models: Sequence[str] = (), can_embed: bool = False, can_install: bool = True
+    ) -> None:
+        """``chat_models`` are the models that exist. ``can_embed`` is true if ``model`` is an embedding model.
+
+        If ``can_install`` is false, the message does not advise to install the model.
+        """
+        similar = nearest(model, chat_models)
+        unknown = f"There is no chat model {model!r}." + (f" Did you mean {similar!r}?" if similar else "")
+        parts = [
+            f"Model {model!r} is an embedding model and cannot chat." if can_embed else unknown,
+            f"Choose one of the chat models: {listed(chat_models)}." if chat_models else "",
+            f"To install {model!r}, run `ollama pull {model}`." if can_install and not can_embed else "",
+        ]
+        super().__init__(" ".join(filter(None, parts)), model=model, chat_models=list(chat_models))
 
 
 class OllamaUnreachable(MochiError):
@@ -196,6 +224,17 @@ class ConfirmationResolved(MochiError):
 
     def __init__(self, confirmation_id: str) -> None:
         super().__init__("This tool call was already decided.", confirmation_id=confirmation_id)
+
+
+class ConfirmationInterrupted(MochiError):
+    code, status, cause = "CONFIRMATION_INTERRUPTED", 409, "The turn of the tool call ended before a decision."
+
+    def __init__(self, confirmation_id: str) -> None:
+        text = (
+            "The server stopped while this tool call waited for approval, and the call did not run. "
+            "Answer the message again with POST /api/v1/chat/{session_id}/stream and no message."
+        )
+        super().__init__(text, confirmation_id=confirmation_id)
 
 
 class AgentNotFound(MochiError):
@@ -294,8 +333,10 @@ class NotReady(MochiError):
 class Unauthorized(MochiError):
     code, status, cause = "UNAUTHORIZED", 401, "The API key is missing or wrong."
 
-    def __init__(self, *, keys_exist: bool = True) -> None:
+    def __init__(self, *, keys_exist: bool = True, key_sent: bool = False) -> None:
         text = "An API key is required: send `Authorization: Bearer <key>`."
+        if key_sent:
+            text = "The API key is wrong. Send one of the keys in MOCHI_API_KEYS, or the key that the server printed."
         hint = " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
         super().__init__(text if keys_exist else text + hint)
 
@@ -312,7 +353,10 @@ class HostForbidden(MochiError):
     code, status, cause = "HOST_FORBIDDEN", 403, "The Host header does not name this machine."
 
     def __init__(self, host: str) -> None:
-        text = f"Host {host!r} is no name of this machine. Use localhost, or add the origin to MOCHI_ALLOWED_ORIGINS."
+        text = (
+            f"Host {host!r} is no name of this machine. Use localhost, "
+            f"or add the origin `http://{host}` to MOCHI_ALLOWED_ORIGINS."
+        )
         super().__init__(text, host=host)
 
 

@@ -214,6 +214,8 @@ class TurnWarning:
     - ``ANSWER_CUT``: the answer filled the context window and was cut.
     - ``PROMPT_TRUNCATED``: Ollama cut the prompt.
     - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent. The session's model answers instead.
+    - ``TOOL_NOT_FOUND``, ``AGENT_NOT_FOUND``: the session enables a tool, tool group or agent that does not exist.
+    - ``AGENT_INVALID``: the session enables an agent whose files are incomplete or invalid.
     """
 
     code: str
@@ -241,6 +243,14 @@ class TurnError:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """A client stopped the turn. ``message_id`` is the ID of the stored partial answer, or null. ``done`` follows."""
+
+    message_id: str | None
+    type: ClassVar[str] = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The stream ended. No event follows."""
 
@@ -251,7 +261,7 @@ class Done:
 _TextEvent = ContentDelta | ThinkingDelta | TokenLogprobs
 _ToolEvent = ToolCalled | ToolConfirmationRequired | ToolResult | ToolContinuationStart
 _AgentEvent = AgentStart | AgentPlanning | AgentExecution | AgentToolCalled | AgentToolResult | AgentComplete
-_TurnEvent = MessageComplete | Status | Snapshot | ContextCompacted | TurnWarning | TurnError | Done
+_TurnEvent = MessageComplete | Status | Snapshot | ContextCompacted | TurnWarning | TurnError | Stopped | Done
 ChatEvent = _TextEvent | _ToolEvent | _AgentEvent | _TurnEvent
 
 Publish = Callable[[list[ChatEvent]], None]

@@ -42,6 +42,10 @@ __all__ += ["Choice", "Cut", "Durations", "Failure", "Gate", "Logprob", "Pace", 
 __all__ += ["ToolCall", "ToolCalls", "Usage"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from mochi_stub.http.access import Access
 from mochi_stub.http.connection import ResponseWriter
 from mochi_stub.http.http_result import Encoder, Generation, HttpResponse, Request, Result, ScheduledResult, Stub
 from mochi_stub.http.response_cache import CachedReply, RequestEntries, ResponseCache
@@ -16,12 +17,18 @@ from mochi_stub.models.scheduler import Lease, NotLoaded
 from mochi_stub.recording.replay import recorded_playback
 from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure
-from mochi_stub.wire.routes import preflight, route
+from mochi_stub.wire.routes import allowed_methods, route
 
 logger = logging.getLogger("mochi_stub")
 
-OPEN_CORS = ((b"access-control-allow-origin", b"*"),)
 MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without content-length
+
+
+def log_request(record: JournalEntry) -> None:
+    """Log one line about a request and its response. The mode is for example `reasoning+text`."""
+    request, mode = record.request, record.fields.get("mode", "-")
+    line = "%s %s status=%d outcome=%s chunks=%d mode=%s"
+    logger.info(line, request.method, request.path, record.status, record.outcome, record.chunks, mode)
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class App:
     replay: Callable[[Stub, Request], Result | None]
     cache: ResponseCache
     speed: float
+    access: Access = field(default_factory=Access)
 
     async def __call__(self, writer: ResponseWriter) -> None:
         request, journal = writer.request, self.stub.journal
@@ -42,16 +50,21 @@ class App:
         entries = self.cache.entries_of(request)
         try:
             result = (entries and entries.get()) or self._handle(request)
-            await ExchangeHandler(writer, record, journal, self.speed, entries).send(result)
+            await ExchangeHandler(writer, record, journal, self.speed, entries, self.access).send(result)
         finally:
-            line = "%s %s status=%d outcome=%s chunks=%d"
-            logger.info(line, request.method, request.path, record.status, record.outcome, record.chunks)
+            log_request(record)
 
     def _handle(self, request: Request) -> Result:
         try:
-            return preflight(request) or self.replay(self.stub, request) or route(self.stub, request)
+            return self._access_response(request) or self.replay(self.stub, request) or route(self.stub, request)
         except Exception as error:
             return _crashed(request, error)
+
+    def _access_response(self, request: Request) -> HttpResponse | None:
+        response = self.access.response(request)
+        if response is None or request.method != "OPTIONS":
+            return response
+        return replace(response, headers=(*response.headers, *allowed_methods(request.path)))
 
 
 @dataclass
@@ -63,6 +76,7 @@ class ExchangeHandler:
     journal: Journal
     speed: float = 0.0
     entries: RequestEntries | None = None
+    access: Access = field(default_factory=Access)
     cache_key: tuple[Hashable, ...] = ()
     parts: list[bytes] = field(default_factory=list)
     lease: Lease | None = None
@@ -103,7 +117,7 @@ class ExchangeHandler:
 
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
-        fields = {"rule": reply.rule, "passed_over": reply.passed_over, **generation.noted}
+        fields = {"rule": reply.rule, "mode": reply.mode, "passed_over": reply.passed_over, **generation.noted}
         self.journal.update(self.record, **fields)
         if self.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.speed)
@@ -150,7 +164,8 @@ class ExchangeHandler:
 
     async def _start(self, status: int, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:
         kind = ((b"content-type", content_type),) if content_type else ()
-        cors = OPEN_CORS if any(name == b"origin" for name, _ in self.writer.request.raw_headers) else ()
+        request = self.writer.request
+        cors = self.access.headers(request) if any(name == b"origin" for name, _ in request.raw_headers) else ()
         self.journal.update(self.record, status=status)
         await self.writer.start(status, [*headers, *kind, *cors])
 

@@ -50,6 +50,7 @@ class Exchange:
         chunks: Number of content chunks in the streamed reply.
         size: Size of the request body in bytes.
         rule: Name of the rule that selected the reply, for example a trigger of the configuration.
+        mode: Kinds of content in the reply, for example `reasoning+text`, `tool_calls` or `error`.
         passed_over: Rules that were tried before `rule`, each with the reason why it did not apply.
         num_ctx: Context length of the model in tokens. None if the request used no model.
         reload: Whether the request reloaded the model with other settings.
@@ -69,6 +70,7 @@ class Exchange:
     size: int = 0
     model: str = ""
     rule: str = ""
+    mode: str = ""
     passed_over: tuple[str, ...] = ()
     num_ctx: int | None = None
     reload: bool = False

@@ -41,7 +41,8 @@ class Prompt:
     """Request to a model. For an embedding request, the only message is the text to embed.
 
     Attributes:
-        think: The `think` field of the request. None if the request has no such field.
+        required_tools: Tools of which the reply must call one. Empty if the request does not require a tool call.
+        think: Thinking that the request sets: false, true or a level. None if the request does not set it.
         thinks: Whether the reply includes reasoning. This depends on the request and the model.
         options: Generation options: those of the request, and defaults of the model.
         choices: Whether the API allows several choices in one reply.
@@ -52,6 +53,7 @@ class Prompt:
     operation: Operation = "chat"
     messages: tuple[Message, ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
+    required_tools: tuple[Mapping[str, Any], ...] = ()
     think: bool | str | None = None
     thinks: bool = False
     format: Any = None
@@ -70,6 +72,17 @@ class Prompt:
     def after_tools(self) -> bool:
         """Whether the last message is a tool result."""
         return bool(self.messages) and self.messages[-1].role == "tool"
+
+    @cached_property
+    def results(self) -> tuple[Message, ...]:
+        """Tool results that the model has not replied to. User and system messages can follow the results."""
+        end = len(self.messages)
+        while end and self.messages[end - 1].role in ("user", "system"):
+            end -= 1
+        start = end
+        while start and self.messages[start - 1].role == "tool":
+            start -= 1
+        return self.messages[start:end]
 
     @property
     def user_text(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,6 +96,7 @@ class Gate:
         await event.wait()
 
 
+_PARTS = (Reasoning, Text, ToolCalls, Choice, Pause, Gate, Failure, Cut)
 Part: TypeAlias = "Reasoning | Text | ToolCalls | Choice | Pause | Gate | Failure | Cut"
 
 
@@ -108,12 +109,14 @@ class Pace:
         characters_per_second: Speed of the text. If it is infinite, only pauses take time.
         jitter: Maximum fraction of a chunk's delay by which the chunk is sent early, from 0 to 1.
             The last chunk is never early.
+        delay: Additional delay before each chunk, in seconds.
     """
 
     characters: int | None = None
     characters_per_second: float = 300.0
     jitter: float = 0.0
     seed: int = 0
+    delay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -201,8 +204,50 @@ class Reply:
         return "".join(joined(part.content) for part in self.parts if isinstance(part, Text))
 
     @property
+    def mode(self) -> str:
+        """Kinds of content in their order, for example `reasoning+text`, or "empty"."""
+        return "+".join(dict.fromkeys(_MODES[type(part)] for part in self.parts if type(part) in _MODES)) or "empty"
+
+    @property
     def tool_calls(self) -> list[ToolCall]:
         return [call for part in self.parts if isinstance(part, ToolCalls) for call in part.calls]
+
+
+Scripted: TypeAlias = "Reply | str | ToolCall"
+
+
+_MODES: Mapping[type, str] = {
+    Reasoning: "reasoning",
+    Text: "text",
+    ToolCalls: "tool_calls",
+    Failure: "error",
+    Cut: "cut",
+}
+
+
+def as_reply(value: object) -> Reply:
+    """Return the reply for a scripted text, `ToolCall` or `Reply`. Raises TypeError for invalid values."""
+    if isinstance(value, str):
+        return Reply.of(value)
+    if isinstance(value, ToolCall):
+        value = Reply([ToolCalls([value])], unasked=True)
+    if not isinstance(value, Reply):
+        raise TypeError(f"a reply must be a text, a ToolCall or a Reply, not {value!r}")
+    for part in value.parts:
+        if not isinstance(part, _PARTS):
+            raise TypeError(f"a part of a Reply must be Text, Reasoning, ToolCalls or another part, not {part!r}")
+        if isinstance(part, (Text, Reasoning)) and not _is_content(part.content):
+            raise TypeError(
+                f"the content of a {type(part).__name__} must be a text or a list of texts, not {part.content!r}"
+            )
+        for call in part.calls if isinstance(part, ToolCalls) else ():
+            if not isinstance(call, ToolCall) or not isinstance(call.arguments, Mapping):
+                raise TypeError(f"a tool call must be ToolCall(name, arguments) with arguments as a dict, not {call!r}")
+    return value
+
+
+def _is_content(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(chunk, str) for chunk in value))
 
 
 def joined(content: Content) -> str:

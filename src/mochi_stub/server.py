@@ -16,6 +16,7 @@ from mochi_stub.app import App
 from mochi_stub.config.loader import Config, packaged_config
 from mochi_stub.config.model_registry import ModelRegistry
 from mochi_stub.config.reload import reloading_config
+from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, HttpConnection
 from mochi_stub.http.http_result import Stub
 from mochi_stub.http.response_cache import ResponseCache
@@ -25,7 +26,7 @@ from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.recording.replay import replay
 from mochi_stub.replies.resolver import resolver
-from mochi_stub.reply import Reply
+from mochi_stub.reply import Scripted, as_reply
 
 loops: ModuleType
 try:
@@ -36,7 +37,7 @@ except ImportError:  # on Windows
 if TYPE_CHECKING:
     from mochi_stub.recording.recorder import Recorder
 
-Resolve = Callable[[Prompt], "Reply | str | None"]
+Resolve = Callable[[Prompt], "Scripted | None"]
 
 
 class StubServer:
@@ -50,6 +51,8 @@ class StubServer:
         seed: Seed of generated values. Equal seeds and requests give equal responses.
         speed: Divisor of all delays: 2 halves them, 0 removes them.
         machine: Limits of the simulated Ollama scheduler. By default, requests do not wait for each other.
+        cors: Origins of web pages that may send requests, in addition to Ollama's default origins. They are separated
+            by commas. `*` allows all pages and all host names.
         record: Recorder that forwards each request to a real server, from `mochi_stub.recording.recorder.record`.
 
     Example:
@@ -69,6 +72,7 @@ class StubServer:
         seed: int = 0,
         speed: float = 1.0,
         machine: Machine | None = None,
+        cors: str = "",
         record: Recorder | None = None,
     ) -> None:
         self.host = host
@@ -83,6 +87,7 @@ class StubServer:
         self._script = resolve
         self._seed = seed
         self._speed = speed
+        self._access = Access(cors, host)
         self._record = record
         self.machine = machine or Machine()
         self._journal = Journal()
@@ -153,8 +158,14 @@ class StubServer:
 
         scheduler = Scheduler(self.machine, wait=load)
         stub = Stub(registry, resolver(self._config, self._script), scheduler, self._journal, self._seed)
-        app = App(stub, lambda stub, request: replay(self._config(), stub, request), ResponseCache(state), self._speed)
-        return app if self._record is None else self._record.app(self._journal, app)
+        app = App(
+            stub,
+            lambda stub, request: replay(self._config(), stub, request),
+            ResponseCache(state),
+            self._speed,
+            self._access,
+        )
+        return app if self._record is None else self._record.app(self._journal, app, self._access)
 
     def _run(self, listener: socket.socket, running: threading.Event) -> None:
         try:
@@ -188,27 +199,25 @@ class ScriptedStub(StubServer):
 
     def __init__(self) -> None:
         super().__init__(resolve=self._next, speed=0)
-        self._queue: deque[Reply | str | Resolve] = deque()
+        self._queue: deque[Scripted | Resolve] = deque()
 
     @property
     def requests(self) -> list[Exchange]:
         return self.exchanges()
 
-    def script(self, *replies: Reply | str | Resolve) -> None:
-        """Queue replies for the next requests. A reply is a text, a `Reply`, or a function that gets the prompt.
+    def script(self, *replies: Scripted | Resolve) -> None:
+        """Queue replies for the next requests. A reply is a text, a `ToolCall`, a `Reply`, or a function.
 
-        The function returns a text or a `Reply`, or None for the built-in reply. Raises TypeError for other values.
+        A function gets the prompt and returns a text, a `ToolCall`, a `Reply`, or None for the built-in reply. Raises
+        TypeError for other values.
         """
-        for reply in replies:
-            if not isinstance(reply, (Reply, str)) and not callable(reply):
-                raise TypeError(f"script() takes texts, replies and functions, not {reply!r}")
-        self._queue.extend(replies)
+        self._queue.extend([reply if callable(reply) else as_reply(reply) for reply in replies])
 
-    def _next(self, prompt: Prompt) -> Reply | str | None:
+    def _next(self, prompt: Prompt) -> Scripted | None:
         if not self._queue:
             return None
         scripted = self._queue.popleft()
-        return scripted if isinstance(scripted, (Reply, str)) else scripted(prompt)
+        return scripted(prompt) if callable(scripted) else scripted
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -209,7 +209,11 @@ def test_iteration_limit_forces_agent_to_answer(stub: StubServer, tmp_path: Path
         session_id = session_with(api, "helper")
         events = api.stream_message(session_id, nested(delegate(*endless), words(2)))
     assert notes(tmp_path) == ["0", "1", "2", "3"]
-    assert limits(events) == ["Agent 'helper': The model reached the limit of tool calls and answers without tools."]
+    (limit,) = limits(events)
+    assert limit == (
+        "Agent 'helper': The model made 4 rounds of tool calls and now answers without tools. "
+        "Change the limit with MOCHI_MAX_AGENT_ITERATIONS."
+    )
     assert [e.data["success"] for e in events if e.type == "agent_complete"] == [True]
     assert "helper" not in "".join(offered_tools(stub)[-2])
     assert offered_tools(stub)[-2] == []

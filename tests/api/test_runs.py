@@ -86,9 +86,10 @@ def test_stop_stores_partial_answer(api: Api, holding: GatedStub) -> None:
         seen.extend(events)
 
     assert stopped["state"] == "stopped"
-    assert [event.type for event in seen] == ["content_delta"] * 3 + ["done"]
+    assert [event.type for event in seen] == ["content_delta"] * 3 + ["stopped", "done"]
     assert len(holding.chats("cancelled")) == 1
     partial = api.messages(session_id)[-1]
+    assert seen[-2].data == {"message_id": partial["message_id"]}
     assert (partial["content"], partial["interrupted"]) == ("one two three ", True)
     assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "stopped"
 
@@ -109,6 +110,7 @@ def test_stopped_collected_turn_returns_partial_answer(api: Api, server: Running
     message = answers[0]["message"]
     assert isinstance(message, dict)
     assert message["interrupted"] is True
+    assert answers[0]["state"] == "stopped"
     window = {"current_window": 8192, "usage_tokens": None, "reason": "initial_setup"}
     assert answers[0]["context_window"] == window
 
@@ -220,7 +222,7 @@ def test_deleting_a_session_stops_its_turn(api: Api, holding: GatedStub) -> None
     with api.open_stream(session_id, "hold") as events:
         assert [next(events).type for _ in range(3)] == ["content_delta"] * 3
         assert api.http.delete(f"/sessions/{session_id}").status_code == 204
-        assert [event.type for event in events] == ["done"]
+        assert [event.type for event in events] == ["stopped", "done"]
     assert len(holding.chats("cancelled")) == 1
     assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
 

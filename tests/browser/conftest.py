@@ -32,7 +32,7 @@ FLAGS = [
 ]
 
 
-class _Quiet(SimpleHTTPRequestHandler):
+class QuietFiles(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Nothing."""
 
@@ -52,7 +52,7 @@ def browser() -> "Iterator[Browser]":
 @pytest.fixture(scope="session")
 def origin() -> Iterator[str]:
     """The origin of the page, with another port than the server."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(EXAMPLES))) as files:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietFiles, directory=str(EXAMPLES))) as files:
         thread = threading.Thread(target=files.serve_forever, daemon=True)
         thread.start()
         yield f"http://localhost:{files.server_port}"

@@ -70,6 +70,24 @@ def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
     assert "Traceback" not in "".join(command.output)
 
 
+def test_greeting_reports_variables_without_effect(tmp_path: Path) -> None:
+    variables = {
+        "MOCHI_DATADIR": "data",
+        "MOCHI_ENV": "production",
+        "MOCHI_FILES_ROOT": str(tmp_path),
+        "MOCHI_LOG_FORMAT": "text",
+        "MOCHI_XYZ": "1",
+    }
+    arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9"]
+    with Command("mochi_server", *arguments, cwd=tmp_path, **variables) as command:
+        said = greeting(command)
+    assert [line for line in said if "MOCHI_" in line and "OLLAMA_HOST" not in line] == [
+        "  Problem  MOCHI_DATADIR is not a setting and has no effect. Did you mean MOCHI_DATA_DIR?",
+        "  Problem  MOCHI_ENV=production has no effect. The only value of MOCHI_ENV is `test`.",
+        "  Problem  MOCHI_XYZ is not a setting and has no effect.",
+    ]
+
+
 def test_unreachable_ollama_is_one_log_line(tmp_path: Path) -> None:
     with Command("mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path) as command:
         said = greeting(command)
@@ -161,5 +179,5 @@ def test_unreadable_directory_does_not_stop_startup(tmp_path: Path) -> None:
         assert command.end() == 0
     assert said[4].endswith("/tools: File name too long")
     assert said[5].endswith("/agents: File name too long")
-    assert said[6].endswith("/tools/__init__.py: it cannot be read: File name too long")
+    assert said[6].endswith("/tools/__init__.py: its directory cannot be read: File name too long")
     assert "Traceback" not in "".join(command.output)

@@ -55,7 +55,11 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         (["--stub-speed", "-1"], {}, "--stub-speed"),
         (["--stub-speed", "2"], {}, "--stub-speed"),
         (["--test-mode", "--ollama-host", "http://localhost:1"], {}, "--ollama-host"),
-        (["--no-such-flag"], {}, "--no-such-flag"),
+        (["--no-such-flag"], {}, "unknown option --no-such-flag; `mochi-server --help` lists the options"),
+        (["--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
+        (["--test-mode", "--datadir=x"], {}, "unknown option --datadir; did you mean --data-dir?"),
+        (["-port", "1"], {}, "unknown option -port; did you mean --port?"),
+        (["init", "--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
         ([], {"MOCHI_PORT": "many"}, "MOCHI_PORT"),
         ([], {"MOCHI_SUMMARIZATION_ENABLED": "perhaps"}, "MOCHI_SUMMARIZATION_ENABLED"),
         (["--test-mode"], {"MOCHI_MAX_BODY_BYTES": "0"}, "MOCHI_MAX_BODY_BYTES"),
@@ -84,6 +88,7 @@ def test_test_mode_curl_command_streams_and_leaves_no_files(
     with start("mochi_server", *arguments, "--port", "0", cwd=tmp_path, **environment) as command:
         api = command.api()
         curl = command.read_until("curl -N")
+        assert '{"model": "mochi-demo"}' in curl
         # Short answers instead of hundreds of words. The rest is run as printed.
         message = json.dumps({"message": instruct(words(7))})
         curl = re.sub(r"""-d '\{"message": "Hello!"\}'""", lambda _: f"-d '{message}'", curl)
@@ -97,6 +102,8 @@ def test_test_mode_curl_command_streams_and_leaves_no_files(
         health = api.ok(api.http.get("/health"))
         assert health["ollama_connected"] is True
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", health["ollama_host"])
+        page = httpx.get(f"{health['ollama_host']}/api/tags", headers={"Origin": "https://example.com"})
+        assert (page.status_code, page.headers["access-control-allow-origin"]) == (200, "*")
         api.http.close()
         assert command.end() == 0
     assert list(tmp_path.iterdir()) == []

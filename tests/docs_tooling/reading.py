@@ -33,7 +33,7 @@ def read_yaml(text: str) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder, "config.yaml")
         file.write_text(text)
-        if isinstance(top, dict) and {*top} <= {"models", "recordings"}:
+        if isinstance(top, dict) and {*top} <= {"models", "include", "recordings"}:
             load(file)
         elif isinstance(top, dict) and {"request", "response"} <= {*top}:
             reply_of(file)
@@ -103,6 +103,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "ini": read_ini,
     "javascript": read_javascript,
     "js": read_javascript,
+    "jsx": read_braces,
     "json": json.loads,
     "markdown": read_markdown,
     "nginx": read_nginx,

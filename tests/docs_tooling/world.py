@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from mochi_stub import DEFAULT_MODELS, Model, Prompt, Reply, StubServer, ToolCall
+from mochi_stub import Prompt, Reply, StubServer, ToolCall
 from tests.docs_tooling.pages import ROOT
 from tests.docs_tooling.shell import Shell
 from tests.support.server import RunningServer
@@ -13,12 +13,7 @@ from tests.support.server import RunningServer
 CALLER = "tool-caller"
 """Model that calls the first offered tool. It replaces the model of test mode, which calls `read_file`."""
 
-MODELS = [
-    *DEFAULT_MODELS,
-    *(Model(name, ("completion", "tools", "thinking")) for name in ("qwen3:8b", "qwen3:14b", CALLER)),
-    Model("gemma3:12b", ("completion", "vision")),
-]
-"""Models of the stub and models that the pages use as examples."""
+MODELS = Path(__file__).with_name("models.yaml")
 
 CALLS = {
     "Wake me at half past seven.": ToolCall("set_alarm", {"time": "07:30"}),
@@ -42,7 +37,7 @@ class World:
             shutil.copytree(ROOT / name, self.clone / name, ignore=shutil.ignore_patterns("__pycache__", "agent_chats"))
         self.names: dict[str, object] = {"__name__": "__main__"}
         self._directory = directory
-        self._stub = StubServer(speed=0, models=MODELS, resolve=_called)
+        self._stub = StubServer(speed=0, config=MODELS, resolve=_called)
         self._commands = _commands(directory / "bin")
 
     def __enter__(self) -> "World":

@@ -128,18 +128,25 @@ def test_session_is_usable_after_kill_during_tool_call(stub: StubServer, tmp_pat
         assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]
 
 
-def test_kill_ends_a_pending_approval(stub: StubServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+def test_pending_approval_is_listed_as_interrupted_after_a_restart(stub: StubServer, tmp_path: Path, end: str) -> None:
     write_tools(tmp_path, HANGING)
-    with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
+    settings = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0", "MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS": "0"}
+    with Command("mochi_server", *arguments(stub), cwd=tmp_path, **settings) as command, command.api() as api:
         session_id = api.create_session("mochi", tool_settings={"tools": ["hang"]})["session_id"]
         with suppress(httpx.HTTPError, AssertionError), api.open_stream(session_id, instruct(calls("hang"))) as events:
             request = next(event for event in events if event.type == "tool_call_confirmation_required")
-            command.process.kill()
+            getattr(command.process, end)()
             list(events)
 
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
         decision = {"confirmation_id": request.data["confirmation_id"], "approved": True}
         response = api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)
-        assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
-        assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
+        assert error_of(response) == (409, "CONFIRMATION_INTERRUPTED")
+        interrupted = {**request.data, "agent_name": None, "state": "interrupted"}
+        assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": [interrupted]}
+        fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]
+        assert api.ok(api.http.get(f"/chat/{fork}/confirmations")) == {"confirmations": []}
         assert api.send_message(session_id, "And now?")["message"]["content"]
+        assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
+        assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))[0] == 404

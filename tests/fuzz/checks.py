@@ -16,6 +16,14 @@ _ID = re.compile(rb"([0-9a-f]+):([0-9]+)")
 _LAST = {b"done", b"complete"}
 _LIMITS_OUTSIDE_SCHEMA = (
     *("cannot be stored", "not finite", "plain file name", "edited arguments are invalid"),
+    *("the last message must be", "has no text", "must be a string", "must be a data URL", "must be an image"),
+    *(
+        "does not have this user message",
+        "must have the fields",
+        ".payload.",
+        "forwardedProps",
+        "no earlier message has",
+    ),
     *("not an image", "cannot see images", "does not support images", "images require a `message`"),
 )
 """Errors for limits that the schema does not express: integers of 64 bits, and names that file systems, tools or models
@@ -66,6 +74,9 @@ def streams_are_complete(_: CheckContext, response: Response, case: Case[Any]) -
     """
     if not response.headers.get("content-type", [""])[0].startswith("text/event-stream"):
         return None
+    if "/ai-sdk" in case.operation.path or "/ag-ui" in case.operation.path:
+        _frontend_stream_is_complete(response, case)
+        return None
     if case.operation.path.startswith("/v1/"):
         _completion_is_complete(response, case)
         return None
@@ -79,6 +90,15 @@ def streams_are_complete(_: CheckContext, response: Response, case: Case[Any]) -
     if problems:
         raise _failure(case, "The event stream is not well-formed", "; ".join(problems))
     return None
+
+
+def _frontend_stream_is_complete(response: Response, case: Case[Any]) -> None:
+    *frames, rest = [frame for frame in response.content.split(b"\n\n") if not frame.startswith(b":")]
+    if frames[-1:] == [b"data: [DONE]"]:
+        frames.pop()
+    types = [(_json(_fields(frame).get(b"data", b"")) or {}).get("type") for frame in frames]
+    if rest or None in types or types[-1:] not in (["finish"], ["error"], ["abort"], ["RUN_FINISHED"], ["RUN_ERROR"]):
+        raise _failure(case, "The stream is not well-formed", repr(response.content[-200:]))
 
 
 def _completion_is_complete(response: Response, case: Case[Any]) -> None:

@@ -182,10 +182,13 @@ def test_conflicting_tool_names_are_prefixed_with_the_server(stub: StubServer, t
         assert called(api, "add", session_id, a=1, b=2)["result"] == "Python"
         assert called(api, "hand_add", session_id)["result"] == "add"
     assert messages == [
-        "MCP server: its tool 'broken' cannot be used: its input schema is not a valid JSON schema",
-        f"MCP server: its tool '{'x' * 65}' is ignored: its name is in use or too long",
-        "MCP server: its tool 'both' is ignored: its name is in use or too long",
-        "MCP server: a tool group already has this name; enable the tools of the server one by one",
+        f"MCP server {sys.executable}: {message}"
+        for message in (
+            "its tool 'broken' cannot be used: its input schema is not a valid JSON schema",
+            f"its tool '{'x' * 65}' is ignored: its name is in use or too long",
+            "its tool 'both' is ignored: its name is in use or too long",
+            "a tool group already has this name; enable the tools of the server one by one",
+        )
     ]
 
 
@@ -195,9 +198,10 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
         hand={**by_hand(tmp_path, "echo"), "url": None, "type": None, "headers": None, "cwd": None, "disabled": None},
         absent={"command": "no-such-program", "args": None, "env": None},
         ended=by_hand(tmp_path, "ended"),
-        down={"url": "http://127.0.0.1:9/mcp"},
-        other={"url": f"{stub.url}/nothing"},
-        odd=by_hand(tmp_path, "echo", "odd"),
+        lost={"command": "sh", "cwd": "no-such-directory"},
+        down={"url": "http://me:password@127.0.0.1:9/mcp?key=secret"},
+        other={"url": f"{stub.url}/nothing-but-a-long-secret"},
+        odd=by_hand(tmp_path, "note", "odd"),
         off={"command": "no-such-program", "disabled": True},
         empty={},
         torn={"command": "python", "args": "-m server"},
@@ -207,7 +211,7 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
         api = server.api()
         until(lambda: "not responded" not in str(problems(api)))
         body = api.ok(api.http.get("/tools"))
-        assert list(body["tools"]) == ["echo"]
+        assert list(body["tools"]) == ["echo", "note"]
         told = [f"{problem['name']}: {problem['message']}" for problem in body["problems"]]
         assert called(api, "echo", text="still")["result"] == "still"
     assert told == [
@@ -215,12 +219,14 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
         "mcp.json: torn: args: Input should be a valid list",
         "mcp.json: wrong: url: not an http:// or https:// URL; headers.a: Input should be a valid string; "
         "type: Input should be 'http', 'streamable-http', 'streamableHttp' or 'streamable_http'",
-        "absent: MCP server: it cannot be started: No such file or directory",
-        "ended: MCP server: it exited without a response; its output is in the log at level DEBUG",
-        "down: MCP server: ConnectError: All connection attempts failed",
-        "other: MCP server: it responded with HTTP status 404",
-        "odd: MCP server: its response is not valid MCP: tools.1.inputSchema: Input should be a valid "
-        "dictionary or instance of InputSchema",
+        "absent: MCP server no-such-program: it cannot be started: the program was not found; install it, or set its "
+        "full path as the command",
+        f"ended: MCP server {sys.executable}: it exited without a response; its output is in the log at level DEBUG",
+        "lost: MCP server sh: it cannot be started: its directory cwd does not exist",
+        "down: MCP server http://127.0.0.1:9/mcp: ConnectError: All connection attempts failed",
+        f"other: MCP server {stub.url}/***: it responded with HTTP status 404",
+        f"odd: MCP server {sys.executable}: its tool 'odd' cannot be used: its definition is not valid MCP: "
+        "inputSchema: Input should be a valid dictionary or instance of InputSchema",
     ]
 
 
@@ -232,9 +238,9 @@ def test_silent_server_delays_no_request_and_times_out(
     write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        assert problems(api) == {"silent": "MCP server: it has not responded yet"}
+        assert problems(api) == {"silent": f"MCP server {sys.executable}: it has not responded yet"}
         until(lambda: "not responded" not in str(problems(api)))
-        assert problems(api) == {"silent": "MCP server: it did not respond within 0.3 seconds"}
+        assert problems(api) == {"silent": f"MCP server {sys.executable}: it did not respond within 0.3 seconds"}
 
 
 @pytest.fixture(scope="module")
@@ -274,11 +280,20 @@ def test_missing_mcp_extra_is_a_problem(stub: StubServer, tmp_path: Path, monkey
 
 
 @offering("die", "echo", "flood")
-@pytest.mark.parametrize("deadly", ["die", "flood"])
-def test_server_that_dies_in_a_call_is_restarted_at_the_next(api: Api, tmp_path: Path, deadly: str) -> None:
+@pytest.mark.parametrize(
+    ("deadly", "message"),
+    [
+        ("die", "the connection ended before the response"),
+        ("flood", "it sent a message of more than 16 MiB, which is the limit. Request a smaller result."),
+    ],
+    ids=["die", "flood"],
+)
+def test_server_that_dies_in_a_call_is_restarted_at_the_next(
+    api: Api, tmp_path: Path, deadly: str, message: str
+) -> None:
     outcome = called(api, deadly)
     assert (outcome["success"], outcome["error_code"]) == (False, "TOOL_EXECUTION_FAILED")
-    assert outcome["error_message"] == f"{deadly} failed: the connection ended before the response"
+    assert outcome["error_message"] == f"{deadly} failed: {message}"
     until(lambda: "hand" in problems(api))
     assert called(api, "echo", text="again")["result"] == "again"
     assert problems(api) == {}
@@ -314,6 +329,39 @@ def test_results_are_text_with_the_length_limit_of_all_tools(api: Api) -> None:
     assert called(api, "nonsense")["success"] is False
 
 
+@offering("listed")
+def test_omitted_required_argument_with_a_default_gets_it(api: Api) -> None:
+    parameters = api.ok(api.http.get("/tools/listed"))["schema"]["function"]["parameters"]
+    assert parameters["required"] == ["page"]
+    assert parameters["properties"]["text"]["description"] == "(default: everything)"
+    assert called(api, "listed", page=1)["result"] == "everything"
+    assert called(api, "listed", page=1, text="one")["result"] == "one"
+    assert called(api, "listed")["error_message"] == "Wrong arguments for listed: 'page' is a required property"
+
+
+def test_references_to_environment_variables_are_replaced(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_TEST_TOOL", "echo")
+    entry = by_hand(tmp_path, "${MCP_TEST_TOOL}", "${env:MCP_TEST_TOOL}_2", "${MCP_TEST_UNSET:-note}")
+    write_mcp(tmp_path, hand=entry, bad={"url": "http://127.0.0.1:9/${MCP_TEST_UNSET}"})
+    with RunningServer(tmp_path, stub.url) as server:
+        body = server.api().ok(server.api().http.get("/tools"))
+    assert list(body["tools"]) == ["echo", "echo_2", "note"]
+    assert [problem["message"] for problem in body["problems"]] == [
+        "bad: the environment variable MCP_TEST_UNSET is not set; set it, or write ${MCP_TEST_UNSET:-default}"
+    ]
+
+
+def test_programs_of_the_virtual_environment_are_found_without_activation(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # a service of systemd has no virtual environment in its PATH
+    write_mcp(tmp_path, hand={**by_hand(tmp_path, "echo"), "command": Path(sys.executable).name})
+    with RunningServer(tmp_path, stub.url) as server:
+        assert called(server.api(), "echo", text="found")["result"] == "found"
+
+
 @offering("hang")
 def test_stop_cancels_the_call_at_the_server(api: Api, tmp_path: Path) -> None:
     session_id = session_with(api)
@@ -329,7 +377,10 @@ def test_call_timeout_cancels_the_call_at_the_server(stub: StubServer, tmp_path:
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.5) as server:
         api = server.api()
         api.http.get("/tools")
-        assert called(api, "hang")["error_message"] == "hang failed: it took longer than 0.5 seconds"
+        assert (
+            called(api, "hang")["error_message"]
+            == "hang failed: it took longer than 0.5 seconds (MOCHI_TOOL_TIMEOUT_SECONDS)"
+        )
         until(lambda: "notifications/cancelled" in journal(tmp_path))
         assert called(api, "echo", text="on")["result"] == "on"
     assert len(started(tmp_path)) == 1

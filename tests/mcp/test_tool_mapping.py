@@ -5,10 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mochi_server.constants import MAX_IMAGES
 from mochi_server.tools.schema import InvalidArguments
+from tests.support.images import PNG as DOT
+from tests.support.images import base64_image
 
 if TYPE_CHECKING:
     from mochi_server.mcp.tool_mapping import McpTool
+
+PNG = base64_image(DOT)
+M = {"type": "integer", "default": 5}
 
 
 def mapped_tool(**schema: Any) -> "McpTool":
@@ -83,6 +89,29 @@ def test_patterns_and_references_cannot_stall_validation() -> None:
     evil.schema.bind({"a": "a" * 40 + "!"})
     assert time.monotonic() - before < 1
     mapped_tool(properties={"a": {"$ref": "http://127.0.0.1:9/a"}}).schema.bind({"a": 1})
+
+
+def test_result_has_at_most_as_many_images_as_a_message() -> None:
+    from mcp_types import CallToolResult, ImageContent
+
+    from mochi_server.mcp.result_mapping import content_of
+
+    image, broken = (ImageContent(type="image", data=data, mime_type="image/png") for data in (PNG, "no base64"))
+    content = content_of(CallToolResult(content=[broken, *[image] * (MAX_IMAGES + 1)]))
+    first, *others, last = content.text.splitlines()
+    assert (len(content.images), len(others)) == (MAX_IMAGES, MAX_IMAGES)
+    assert first == "[image, image/png, 6 bytes: not shown]"
+    assert others[-1] == f"[image, image/png, 70 bytes: image {MAX_IMAGES} of this result]"
+    assert last == "[image, image/png, 70 bytes: not shown]"
+
+
+def test_defaults_that_their_schema_rejects_are_not_sent() -> None:
+    number = {"type": "integer", "default": "many"}
+    tool = mapped_tool(properties={"n": number, "m": {"$ref": "#/$defs/M"}}, required=["n", "m"], **{"$defs": {"M": M}})
+    assert tool.schema.parameters["required"] == ["n"]
+    assert tool.schema.bind({"n": 1}).args == ({"n": 1, "m": 5},)
+    with pytest.raises(InvalidArguments, match="'n' is a required property"):
+        tool.schema.bind({})
 
 
 def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:

@@ -30,6 +30,20 @@ def test_http_server_is_listed_called_and_listed_after_changes(stub: StubServer,
             until(lambda: "whisper" in api.ok(api.http.get("/tools"))["tools"])
 
 
+def test_too_large_message_over_http_fails_only_its_call(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mochi_server.mcp.connection.MAX_MESSAGE_BYTES", 500_000)
+    with HttpMcp() as remote:
+        write_mcp(tmp_path, hand=remote.entry)
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            message = "it sent a message of more than 16 MiB, which is the limit. Request a smaller result."
+            assert called(api, "much")["error_message"] == f"much failed: {message}"
+            assert problems(api) == {}
+            assert called(api, "shout", text="still")["result"] == "STILL"
+
+
 def test_http_server_is_reconnected_when_it_returns(stub: StubServer, tmp_path: Path) -> None:
     with HttpMcp() as remote:
         port = remote.port

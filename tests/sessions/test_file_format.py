@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mochi_server.errors import SessionTooNew
 from mochi_server.sessions import ChatSession, SessionManager, ToolExecutionPolicy
 from mochi_server.sessions.serialization import decode_file, encode_file
 from tests.sessions.samples import contents, file_of, new_session, user
@@ -149,9 +150,21 @@ def test_unknown_keys_and_nulls_are_written_back(manager: SessionManager, sessio
     }
 
 
-def test_files_of_a_later_version_keep_their_version(manager: SessionManager, sessions_dir: Path) -> None:
-    path = put(sessions_dir, {"metadata": OF_1_2 | {"format_version": "1.9"}, "messages": []})
-    assert rewrite(manager, path)["metadata"]["format_version"] == "1.9"
+@pytest.mark.parametrize("version", ["1.4", "1.10", "2.0", "2"])
+def test_file_of_a_later_version_is_refused_and_kept(manager: SessionManager, sessions_dir: Path, version: str) -> None:
+    path = put(sessions_dir, {"metadata": OF_1_2 | {"format_version": version}, "messages": []})
+    before = path.read_bytes()
+    with pytest.raises(SessionTooNew, match=f"has format version {version}, and this server reads versions up to 1.3"):
+        manager.load_session(path.stem)
+    with pytest.raises(SessionTooNew):
+        manager.update_session(path.stem, title="Other")
+    assert manager.list_sessions() == []
+    assert [file.read_bytes() for file in sessions_dir.glob("*.json")] == [before]
+
+
+def test_odd_versions_are_ignored(manager: SessionManager, sessions_dir: Path) -> None:
+    path = put(sessions_dir, {"metadata": OF_1_2 | {"format_version": "latest"}, "messages": []})
+    assert rewrite(manager, path)["metadata"]["format_version"] == "1.3"
 
 
 def test_copied_file_is_a_separate_session(manager: SessionManager, sessions_dir: Path) -> None:

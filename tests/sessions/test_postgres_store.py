@@ -197,14 +197,19 @@ async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str
         ("postgresql://h/db", "postgresql://h/db", "FROM and TO are the same place"),
         ("mysql://me:hush@h/db", ".", "mysql://***@h/db is neither a directory nor a postgresql:// URL"),
         (".", "postgress://me:hush@h/db", "postgress://***@h/db is neither a directory nor a postgresql:// URL"),
-        ("nowhere", "there", "there is no directory nowhere"),
-        ("host=db password=hush", "there", "there is no directory host=db password=***"),
+        ("nowhere", "there", "there is no directory nowhere; create it, or use a postgresql:// URL"),
+        (
+            "host=db password=hush",
+            "there",
+            "there is no directory host=db password=***; create it, or use a postgresql:// URL",
+        ),
+        ("postgresql://h/db", "there", "there is no directory there; create it, or use a postgresql:// URL"),
         ("", "there", "'' is not a directory"),
         ("postgresql://h/db", "", "'' is not a directory"),
         ("postgresql://h/db", "file", "'file' is not a directory"),
-        ("empty", "there", "there are no sessions in empty: it has no directory chat_sessions"),
-        ("empty", "./there/../empty", "FROM and TO are the same place"),
-        ("postgresql://h/db", "there", None),
+        ("empty", "other", "there are no sessions in empty: it has no directory chat_sessions"),
+        ("empty", "./other/../empty", "FROM and TO are the same place"),
+        ("postgresql://h/db", "other", None),
     ],
 )
 def test_invalid_source_or_target_of_a_copy_is_refused(
@@ -212,6 +217,7 @@ def test_invalid_source_or_target_of_a_copy_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
+    Path("other").mkdir()
     Path("file").touch()
     assert find_problem(source, target) == problem
 

@@ -398,6 +398,14 @@ async def test_image_is_stored_with_the_message_that_names_it(store: SessionStor
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
 
+async def test_image_is_stored_with_the_tail_that_names_it(store: SessionStore) -> None:
+    session = await stored_session(store)
+    await store.append(session.session_id, [user("look"), assistant("at what?")])
+    changed = await store.replace_tail(session.session_id, 1, [user_message("this", [SHOWN])], images=[SHOWN])
+    assert changed.messages[-1]["images"] == [SHOWN.reference]
+    assert await store.load_image(SHOWN.sha256) == SHOWN.data
+
+
 @pytest.mark.parametrize("name", ["", "..", "../" + "0" * 61, "0" * 64, "0" * 63, SHOWN.sha256.upper(), "\u0660" * 64])
 async def test_unknown_image_is_not_found(store: SessionStore, name: str) -> None:
     with pytest.raises(BlobNotFound):

@@ -109,6 +109,8 @@ MODELS = (
         "emb",
         "16:34.35066245",
         capabilities=("embedding",),
+        context_length=0,  # the captured list has no lengths of this model
+        embedding_length=0,
         family="bert",
         info=info("bert", 8, **facts("bert", 8), **{"bert.pooling_type": 1}),
     ),

@@ -348,7 +348,7 @@ def test_unknown_model_is_404_with_the_text_of_the_provider(stub: StubServer, wi
 )
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
 def test_invalid_body_is_400_in_the_form_of_the_provider(stub: StubServer, wire: str, data: bytes) -> None:
-    if wire == "completion" and b"model" in data:
+    if wire == "completion" and data.startswith(b"{") and data.endswith(b"}"):
         return  # an empty completion is valid
     answer = send_request(stub, "POST", PATHS[wire], data)
     assert answer.status == 400
@@ -477,10 +477,11 @@ def test_health_is_reported(stub: StubServer) -> None:
 
 
 @pytest.mark.parametrize("path", [*PATHS.values(), "/v1/models", "/health"])
-def test_pages_of_any_origin_are_allowed(stub: StubServer, path: str) -> None:
-    origin = {"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}
+def test_local_pages_are_allowed(stub: StubServer, path: str) -> None:
+    origin = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
     assert send_request(stub, "OPTIONS", path, headers=origin).status == 204
-    assert send_request(stub, "POST", path, {}, origin).headers["access-control-allow-origin"] == "*"
+    allowed = send_request(stub, "POST", path, {}, origin).headers["access-control-allow-origin"]
+    assert allowed == "http://localhost:3000"
 
 
 def test_api_keys_are_accepted_and_not_recorded(private_stub: StubServer) -> None:
@@ -530,7 +531,7 @@ def test_embedding_model_does_not_chat(stub: StubServer, wire: str) -> None:
 @pytest.mark.parametrize("wire", ["chat", "completion", "response", "message", "gemini stream"])
 def test_disconnect_cancels_the_reply(wire: str) -> None:
     data = json.dumps(body(wire, stream=True)).encode()
-    head = f"POST {PATHS[wire]} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    head = f"POST {PATHS[wire]} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
     with stub_replying(Reply([Text(("one",)), Gate()])) as stub:
         with raw_connection(stub, head.encode() + data) as connection:
             stub.wait_for(lambda seen: bool(seen) and seen[0].chunks >= 1)

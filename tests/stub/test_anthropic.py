@@ -104,6 +104,7 @@ def test_usage_includes_cached_tokens() -> None:
         "cache_creation_input_tokens": 5,
         "cache_read_input_tokens": 10,
         "output_tokens": 1000,
+        "output_tokens_details": {"thinking_tokens": 2000},
     }
 
 

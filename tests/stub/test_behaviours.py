@@ -312,6 +312,80 @@ def test_autocomplete_task_completes_the_text(stub: StubServer) -> None:
     assert ui_task_reply(prompt_of("9+10=")) == PHRASE
 
 
+PUBLISHED_AUTOCOMPLETE = """### Task:
+You are an autocompletion system. Continue the text in `<text>` based on the **completion type** in `<type>` and the given language.  
+
+### **Instructions**:
+1. Analyze `<text>` for context and meaning.  
+3. Start as if you are directly continuing `<text>`. Do **not** repeat, paraphrase, or respond as a model.  
+5. If unsure, return: `{ "text": "" }`.  
+
+### **Output Rules**:
+- Respond only in JSON format: `{ "text": "<your_completion>" }`.
+
+### **Examples**:
+#### Example 1:  
+Input:  
+<type>General</type>  
+<text>The sun was setting over the horizon, painting the sky</text>  
+Output:  
+{ "text": "with vibrant shades of orange and pink." }
+
+---
+### Context:
+<chat_history>
+USER: hello
+</chat_history>
+<type>general</type>  
+<text>9+10=</text>  
+#### Output:
+"""  # noqa: W291, E501 - the template of Open WebUI, shortened
+PUBLISHED_TOOLS = """Available Tools: {tools}
+
+Your task is to choose and return the correct tool(s) from the list of available tools based on the query.
+
+- If no tools match the query, return an empty array: 
+   {{
+     "tool_calls": []
+   }}
+
+- If one or more tools match the query, construct a JSON response containing a "tool_calls" array with objects that include:
+   - "name": The tool's name.
+   - "parameters": A dictionary of required parameters and their corresponding values.
+"""  # noqa: W291, E501 - the template of Open WebUI, shortened
+
+
+def test_published_autocomplete_template_yields_the_phrase(stub: StubServer) -> None:
+    answer = send_message(stub, PUBLISHED_AUTOCOMPLETE, "task", stream=False).json["message"]["content"]
+    assert json.loads(answer) == {"text": PHRASE}
+
+
+@pytest.mark.parametrize(
+    ("query", "names", "parameters"),
+    [
+        ("What is the weather like in Oslo today?", ["get_current_weather"], [{"city": "Oslo"}]),
+        ("call get_current_weather for Bergen", ["get_current_weather"], [{"city": "Bergen"}]),
+        ("how much is 12 plus 30, added up", ["calculate_sum"], [{"a": 12, "b": 30}]),
+        ("hello", [], []),
+    ],
+)
+def test_function_call_task_chooses_by_meaning(query: str, names: list[str], parameters: list[Any]) -> None:
+    city, number = {"city": {"type": "string"}}, {"type": "integer"}
+    tools = [
+        {"name": "get_current_weather", "description": "Weather of a city", "parameters": {"properties": city}},
+        {
+            "name": "calculate_sum",
+            "description": "Numbers that are added up.",
+            "parameters": {"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]},
+        },
+    ]
+    system = Message("system", PUBLISHED_TOOLS.format(tools=json.dumps(tools)))
+    user = Message("user", f'Query: History:\nUSER: """{query}"""\nQuery: {query}')
+    answer = json.loads(ui_task_reply(Prompt("task", messages=(system, user))) or "")
+    assert [call["name"] for call in answer["tool_calls"]] == names
+    assert [call["parameters"] for call in answer["tool_calls"]] == parameters
+
+
 def test_emoji_and_tool_tasks_are_answered() -> None:
     emoji = (
         "Your task is to reflect the speaker's likely facial expression through a fitting emoji.\n\nMessage: ```hi```"

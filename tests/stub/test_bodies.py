@@ -73,7 +73,7 @@ def test_invalid_json_is_refused_with_the_message_of_go(stub: StubServer, body: 
     [
         ({"stream": "yes"}, ("string", "stream", "bool")),
         ({"messages": {}}, ("object", "messages", "[]api.Message")),
-        ({"messages": [5]}, ("number", "messages", "api.Message")),
+        ({"messages": [5]}, ("number", "messages", "api.Alias")),
         ({"messages": [{"role": True}]}, ("bool", "messages.role", "string")),
         (
             {"messages": [{"tool_calls": [{"function": {"name": 1}}]}]},
@@ -191,7 +191,7 @@ def test_huge_message_is_echoed(stub: StubServer, size: int) -> None:
         ("/api/show", {"model": "mochi:cloud"}, 403, "ollama cloud is disabled: remote model details are unavailable"),
         ("/api/chat", {"model": "x:20b-cloud"}, 403, "ollama cloud is disabled: remote model is unavailable"),
         ("/api/chat", {"model": "a/b/c/d"}, 400, "invalid model name"),
-        ("/api/generate", {"model": "a b"}, 404, "model 'a b' not found"),
+        ("/api/generate", {"model": "a b"}, 400, "invalid model name"),
         ("/api/embed", {"model": "mochi-embed", "input": ["a", 5]}, 400, "invalid input type"),
         ("/api/embed", {"model": "mochi-embed", "input": {}}, 400, "invalid input type"),
         (

@@ -106,7 +106,7 @@ def test_signal_ends_the_server(number: signal.Signals) -> None:
         process.send_signal(number)
         assert process.wait(5) == 0
         assert process.stderr
-        assert process.stderr.read() == "INFO GET /api/version status=200 outcome=finished chunks=0\n"
+        assert process.stderr.read() == "INFO GET /api/version status=200 outcome=finished chunks=0 mode=-\n"
 
 
 def stream_reply(url: str, model: str, prompt: str) -> HTTPResponse:

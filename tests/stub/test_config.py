@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mochi_stub import StubServer
+from mochi_stub import Message, Prompt, StubServer
 from mochi_stub.config.loader import check, load
 from mochi_stub.config.yaml_source import ConfigError
+from mochi_stub.replies.chunks import pieces, planned_end
+from mochi_stub.replies.resolver import resolve
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"
@@ -111,8 +114,9 @@ def test_model_without_declaration_has_all_capabilities(tmp_path: Path) -> None:
     with stub_with_config(tmp_path, text) as stub:
         capabilities = send_request(stub, "POST", "/api/show", {"model": "any"}).json["capabilities"]
         assert {"completion", "tools", "thinking", "embedding"} <= set(capabilities)
-        message = reply_message(stub, "any", "x", think=False)
+        message = reply_message(stub, "any", "x", think=True)
         assert message["thinking"] == "hm"
+        assert "thinking" not in reply_message(stub, "any", "x", think=False)
         assert message["tool_calls"][0]["function"]["name"] == "now"
         assert (
             len(send_request(stub, "POST", "/api/embed", {"model": "any", "input": "x"}).json["embeddings"][0]) >= 256
@@ -156,10 +160,92 @@ def test_answered_tool_calls_are_not_repeated(tmp_path: Path) -> None:
         answer = send_request(
             stub, "POST", "/api/chat", {"model": "caller", "messages": messages, "stream": False}
         ).json
-        assert answer["message"]["content"].endswith(" noon")
+        assert answer["message"]["content"] == "noon"
         assert "tool_calls" not in answer["message"]
-        assert stub.exchanges()[-1].rule == "built-in: tool result"
+        assert stub.exchanges()[-1].rule == "_default of caller, with the results of its tool calls"
         assert "_default of caller: its tool calls already have results" in stub.exchanges()[-1].passed_over
+
+
+WEATHER = """
+models:
+  bot:
+    - "weather?": {type: message, content: "Sunny.", tool_calls: [{name: look, arguments: {at: Oslo}}]}
+    - _default: {type: message, tool_calls: [{name: look}]}
+"""
+LOOKED: list[Any] = [
+    {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": {}}}]},
+    {"role": "tool", "content": "21 degrees", "tool_name": "look"},
+]
+
+
+@pytest.mark.parametrize("reminder", [[], [{"role": "user", "content": "Go on with your plan."}]])
+@pytest.mark.parametrize(("text", "answer"), [("weather?", "Sunny."), ("other", "21 degrees")])
+def test_reply_after_tool_results_calls_no_tool(tmp_path: Path, reminder: list[Any], text: str, answer: str) -> None:
+    with stub_with_config(tmp_path, WEATHER) as stub:
+        messages = [{"role": "user", "content": text}]
+        body = {"model": "bot", "stream": False}
+        first = send_request(stub, "POST", "/api/chat", {**body, "messages": messages}).json["message"]
+        assert [call["function"]["name"] for call in first["tool_calls"]] == ["look"]
+        messages = [*messages, *LOOKED, *reminder]
+        last = send_request(stub, "POST", "/api/chat", {**body, "messages": messages}).json["message"]
+    assert last == {"role": "assistant", "content": answer}
+
+
+def test_new_message_after_an_answer_calls_tools_again(tmp_path: Path) -> None:
+    with stub_with_config(tmp_path, WEATHER) as stub:
+        messages = [{"role": "user", "content": "x"}, *LOOKED, {"role": "assistant", "content": "It is warm."}]
+        messages += [{"role": "user", "content": "weather?"}]
+        body = {"model": "bot", "stream": False, "messages": messages}
+        assert "tool_calls" in send_request(stub, "POST", "/api/chat", body).json["message"]
+
+
+def test_triggers_match_substrings_and_regular_expressions(tmp_path: Path) -> None:
+    text = r"""
+models:
+  bot:
+    - "weather": "exact"
+    - "weather in": {type: message, content: "substring", match: substring}
+    - '(?i)^weather .*\d+$': {type: message, content: "regex", match: regex}
+    - "exact too": {type: message, content: "declared exact", match: exact}
+    - _default: "none"
+  child: [{_inherit: bot}]
+"""
+    messages = {
+        "weather": "exact",
+        "the weather in Oslo": "substring",
+        "Weather on day 12": "regex",
+        "the exact too": "none",
+        "exact too": "declared exact",
+        "Weather": "none",
+    }
+    with stub_with_config(tmp_path, text) as stub:
+        for model in ("bot", "child"):
+            assert [reply_message(stub, model, said)["content"] for said in messages] == list(messages.values())
+        assert stub.exchanges()[1].rule == "trigger 'weather in' (substring) of bot"
+
+
+def test_included_models_keep_their_replies(tmp_path: Path) -> None:
+    text = """
+include: default
+models:
+  map: [{_default: "mine"}]
+  child: [{_inherit: echo}, {_model: {context_length: 1000}}]
+  plain: [{_inherit: mochi-chat}]
+"""
+    with stub_with_config(tmp_path, text) as stub, StubServer(speed=0) as packaged:
+        names = [model["id"] for model in send_request(stub, "GET", "/v1/models").json["data"]]
+        packaged_names = [model["id"] for model in send_request(packaged, "GET", "/v1/models").json["data"]]
+        assert names == [*(name for name in packaged_names if name != "map"), "map", "child", "plain"]
+        assert reply_message(stub, "map", "hello")["content"] == "mine"
+        assert reply_message(stub, "child", "hello")["content"] == "hello"
+        for model in ("mochi", "mochi-native:4b"):
+            body = {"model": model}
+            assert (
+                send_request(stub, "POST", "/api/show", body).body
+                == send_request(packaged, "POST", "/api/show", body).body
+            )
+        assert send_message(stub, "hello", "mochi").body == send_message(packaged, "hello", "mochi").body
+        assert send_request(stub, "POST", "/api/show", {"model": "plain"}).json["details"]["family"] == "gemma2"
 
 
 def test_default_follows_a_trigger_with_only_tool_calls(tmp_path: Path) -> None:
@@ -223,3 +309,35 @@ def test_invalid_config_does_not_start_a_server(tmp_path: Path) -> None:
         stub_with_config(tmp_path, "models: 5")
     with pytest.raises(ConfigError, match=r"none\.yaml:1: expected a readable file"):
         load(tmp_path / "none.yaml")
+
+
+def test_delay_is_added_before_each_chunk(tmp_path: Path) -> None:
+    text = "models: {slow: [{_default: {type: message, content: [a, b, c], delay: 0.5, tokens_per_second: 10}}]}"
+    (tmp_path / "config.yaml").write_text(text)
+    reply = resolve(Prompt("slow", messages=(Message("user", "x"),)), load(tmp_path / "config.yaml"))
+    assert [piece.due for piece in pieces(reply)] == [600_000_000, 1_200_000_000, 1_800_000_000]
+    assert planned_end(reply) == 1_800_000_000
+
+
+def test_log_has_one_line_a_request_with_its_mode(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = """
+models:
+  any:
+    - "think": {type: message, reasoning: hm, content: yes}
+    - "call": {type: message, tool_calls: [{name: now}]}
+    - "fail": {type: error, status: 429}
+    - _default: {type: echo}
+"""
+    with caplog.at_level(logging.INFO, "mochi_stub"), stub_with_config(tmp_path, text) as stub:
+        for _ in range(2):  # the second time from the cache
+            for said in ("think", "call", "fail", "other"):
+                send_message(stub, said, "any")
+        send_request(stub, "GET", "/api/version")
+        stub.wait_for(lambda seen: len(seen) == 9)
+        modes = [exchange.mode for exchange in stub.exchanges()]
+    assert modes == ["reasoning+text", "tool_calls", "error", "text"] * 2 + [""]
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 9
+    assert lines[0] == "POST /api/chat status=200 outcome=finished chunks=2 mode=reasoning+text"
+    assert lines[2].endswith("mode=error")
+    assert lines[-1].endswith("GET /api/version status=200 outcome=finished chunks=0 mode=-")

@@ -23,7 +23,22 @@ ENTRY = "models:\n  a:\n    - _default: "
     [
         ("", 1, "the configuration as a mapping"),
         ("models: [a]", 1, "models as a mapping, found a list"),
-        ("model: {}", 1, "one of models, recordings in the configuration, found 'model'"),
+        ("model: {}", 1, "one of models, include, recordings in the configuration, found 'model'"),
+        ("include: everything", 1, "one of default, found 'everything'"),
+        ("models:\n  a:\n    - hi: {type: echo, match: prefix}", 3, "one of exact, substring, regex, found 'prefix'"),
+        (
+            "models:\n  a:\n    - hi: x\n    - '(hi':\n        {type: echo, match: regex}",
+            4,
+            "a regular expression, found",
+        ),
+        (f"{ENTRY}{{type: echo, match: regex}}", 3, "found 'match'"),
+        (
+            f"{ENTRY}\n        type: message\n        tool_calls:\n          - name: f\n            args: {{}}",
+            7,
+            "'args'",
+        ),
+        (f"{ENTRY}{{type: message, tool_calls: [{{name: f, arguments: [1]}}]}}", 3, "arguments as a mapping"),
+        (f"{ENTRY}\n        {{type: file, path: gone.yaml}}", 4, "a recorded file, found none at"),
         ("models:\n  a: hello", 2, "a list of triggers, found 'hello'"),
         ("models:\n  a:\n    - hello", 3, 'an entry like - "hello": "Hi there!", found \'hello\''),
         ("models:\n  a: []\n  a: []", 3, "unique keys, found 'a' again"),
@@ -36,7 +51,7 @@ ENTRY = "models:\n  a:\n    - _default: "
             "_inherit without a cycle, found a -> b -> a",
         ),
         ("models:\n  a: [{_inherit: a}]", 2, "_inherit without a cycle, found a -> a"),
-        (f"{ENTRY}{{content: x}}", 3, "a type: message, echo, mirror, lorem, task, embedding, error, file"),
+        (f"{ENTRY}{{content: x}}", 3, "a type: message, echo, mirror, lorem, task, demo, embedding, error, file"),
         (f"{ENTRY}{{type: massage}}", 3, "a type: message, echo"),
         (f"{ENTRY}\n        type: message\n        contents: x", 5, "found 'contents'"),
         (f"{ENTRY}{{type: echo, content: x}}", 3, "found 'content'"),
@@ -135,8 +150,10 @@ def test_check_reports_all_mistakes_and_recorded_files(tmp_path: Path) -> None:
     ],
 )
 def test_missing_recorded_file_is_an_error_of_the_provider(tmp_path: Path, path: str, body: Any, where: Any) -> None:
+    (tmp_path / "gone.yaml").write_text("request: {url: http://x/api/chat}\nresponse: {body: {}}")
     (tmp_path / "config.yaml").write_text("models: {a: [{_default: {type: file, path: gone.yaml}}]}")
     with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
+        (tmp_path / "gone.yaml").unlink()
         body = {"model": "a", "messages": [{"role": "user", "content": "x"}], "stream": True, **body}
         answer = send_request(stub, "POST", path, body)
     assert answer.status == 500
@@ -202,6 +219,7 @@ def test_invalid_change_keeps_the_last_valid_config(edited: Edited, caplog: pyte
 
 def test_changed_recorded_file_is_read_again(tmp_path: Path) -> None:
     recorded = tmp_path / "said.json"
+    recorded.write_text('{"request": {"url": "http://x/api/chat"}, "response": {"body": {}}}')
     (tmp_path / "config.yaml").write_text("models: {a: [{_default: {type: file, path: said.json}}]}")
     with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
         for text in ("one", "two"):

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from mochi_stub import StubServer
 from tests.stub.requests import raw_connection, send_message
 from tests.support.instructions import instruct, words
 
 
 def test_pipelined_requests_are_answered_in_order(stub: StubServer) -> None:
-    first = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-    second = b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    first = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    second = b"GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     with raw_connection(stub, first + second) as connection:
         answered = connection.makefile("rb").read()
     assert answered.index(b"Ollama is running") < answered.index(b"404 page not found")
 
 
+@pytest.mark.parametrize(
+    ("hosts", "text"),
+    [
+        (b"", b"400 Bad Request: missing required Host header"),
+        (b"Host: a\r\nHost: b\r\n", b"400 Bad Request"),
+        (b"Host: a b\r\n", b"400 Bad Request: malformed Host header"),
+    ],
+)
+def test_request_without_one_valid_host_is_refused(stub: StubServer, hosts: bytes, text: bytes) -> None:
+    with raw_connection(stub, b"GET / HTTP/1.1\r\n" + hosts + b"\r\n") as connection:
+        head, body = connection.makefile("rb").read().split(b"\r\n\r\n")
+    assert head.split(b"\r\n") == [
+        *(b"HTTP/1.1 " + text, b"Content-Type: text/plain; charset=utf-8", b"Connection: close"),
+    ]
+    assert body == text
+
+
+@pytest.mark.parametrize("headers", [b"", b"Host: localhost\r\n", b"Connection: keep-alive\r\n"])
+def test_http_1_0_response_ends_with_the_connection(stub: StubServer, headers: bytes) -> None:
+    body = b'{"model":"mochi-chat","messages":[{"role":"user","content":"hello"}]}'
+    request = b"POST /api/chat HTTP/1.0\r\n" + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with raw_connection(stub, request) as connection:
+        head, lines = connection.makefile("rb").read().split(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 OK\r\n")
+    assert not {b"transfer-encoding", b"connection"} & {line.split(b":")[0] for line in head.split(b"\r\n")}
+    assert [json.loads(line)["done"] for line in lines.splitlines()][-1] is True
+
+
 def test_expect_header_is_answered_with_100_continue(stub: StubServer) -> None:
-    headers = b"Host: x\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: 15\r\n\r\n"
+    headers = b"Host: localhost\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: 15\r\n\r\n"
     with raw_connection(stub, b"POST /api/show HTTP/1.1\r\n" + headers) as connection:
         assert connection.recv(64) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b'{"model":"map"}')

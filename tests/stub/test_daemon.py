@@ -124,6 +124,41 @@ def test_restart_replaces_the_process_and_stop_ends_it(own_folder: Path) -> None
     assert [file.name for file in own_folder.rglob("*.*")] == [f"{port}.log"]
 
 
+def test_restart_keeps_the_options_of_the_server(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own_folder / "config.yaml").write_text(CONFIG)
+    monkeypatch.chdir(own_folder)
+    place = ("--pid-file", "mine.pid")
+    port = port_of(call_command("start", "--port", "0", *place, "--config", "config.yaml", "--speed", "0"))
+    (own_folder / "elsewhere").mkdir()
+    monkeypatch.chdir(own_folder / "elsewhere")
+    place = ("--pid-file", str(own_folder / "mine.pid"))
+    restarted = call_command("restart", *place, "--seed", "7")
+    assert (port_of(restarted), restarted.returncode) == (port, 0)
+    with urlopen(f"http://127.0.0.1:{port}/api/tags") as response:
+        assert [model["name"] for model in json.load(response)["models"]] == ["mine:latest"]
+    address, *arguments = (own_folder / "mine.pid.url").read_text().splitlines()
+    assert address == f"http://127.0.0.1:{port}"
+    assert {f"--config={own_folder / 'config.yaml'}", "--speed=0.0", "--seed=7"} <= set(arguments)
+    (own_folder / "config.yaml").write_text("models: 5\n")
+    refused = call_command("restart", *place)
+    assert (refused.returncode, "config.yaml:1: expected" in refused.stderr) == (1, True)
+    assert is_healthy(port)
+
+
+def test_server_on_any_port_is_found_without_its_port(own_folder: Path) -> None:
+    assert call_command("status").returncode == 3
+    assert call_command("stop").stderr == "mochi-stub: nothing to stop: no server in the background\n"
+    first = port_of(call_command("start", "--port", "0"))
+    assert f":{first} (process" in call_command("status").stdout
+    assert port_of(call_command("restart")) == first
+    second = port_of(call_command("start", "--port", "0"))
+    assert sorted(re.findall(r":(\d+) ", call_command("status").stdout)) == sorted([first, second])
+    stopped = call_command("stop", "--port", "0")
+    assert (stopped.returncode, "; choose one with --port" in stopped.stderr) == (1, True)
+    assert call_command("stop", "--port", first).returncode == 0
+    assert call_command("stop").stdout == f"mochi-stub on http://127.0.0.1:{second} has stopped\n"
+
+
 def test_log_is_named_after_the_port(started: Finished, port: str) -> None:
     logs = Path(os.environ["XDG_RUNTIME_DIR"]).rglob("*.log")
     assert [log.name for log in logs] == [f"{port}.log"]

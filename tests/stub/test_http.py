@@ -30,7 +30,7 @@ def test_known_path_with_another_method_is_405(stub: StubServer, method: str, pa
     assert answer.body == (b"" if method == "HEAD" else b"405 method not allowed")
 
 
-@pytest.mark.parametrize("path", ["/api", "/api/chat/x", "/api/tags//", "/ollama/x", "/%E9", "/v2/models"])
+@pytest.mark.parametrize("path", ["/api", "/api/chat/x", "/ollama/x", "/%E9", "/v2/models"])
 def test_unknown_path_is_404(stub: StubServer, path: str) -> None:
     answer = send_request(stub, "GET", path)
     assert (answer.status, answer.body) == (404, b"404 page not found")
@@ -44,6 +44,12 @@ def test_unknown_path_is_404(stub: StubServer, path: str) -> None:
         ("GET", "/api/tags/?a=1&b=2", 301, "/api/tags?a=1&b=2"),
         ("HEAD", "/api/tags/", 307, "/api/tags"),
         ("POST", "/api/chat/", 307, "/api/chat"),
+        ("GET", "//api/tags", 301, "/api/tags"),
+        ("GET", "/api//tags?a=1", 301, "/api/tags?a=1"),
+        ("GET", "/api/tags//", 301, "/api/tags/"),
+        ("GET", "/api/./x/../tags", 301, "/api/tags"),
+        ("GET", "/api//a%20b%0D", 301, "/api/a%20b%0D"),
+        ("POST", "//api/chat", 301, "/api/chat"),
     ],
 )
 def test_extra_slash_is_redirected(stub: StubServer, method: str, path: str, status: int, location: str) -> None:
@@ -79,26 +85,6 @@ def test_large_bodies_use_chunked_encoding() -> None:
     assert not {"transfer-encoding", "content-length"} & head.headers.keys()
 
 
-def test_requests_of_any_origin_are_allowed(stub: StubServer) -> None:
-    origin = {"Origin": "https://example.com"}
-    assert send_request(stub, "GET", "/api/tags", headers=origin).headers["access-control-allow-origin"] == "*"
-    assert send_request(stub, "GET", "/nope", headers=origin).headers["access-control-allow-origin"] == "*"
-    assert "access-control-allow-origin" not in send_request(stub, "GET", "/api/tags").headers
-
-
-def test_preflight_request_is_allowed(stub: StubServer) -> None:
-    request = {
-        "Origin": "https://example.com",
-        "Access-Control-Request-Method": "POST",
-        "Access-Control-Request-Headers": "content-type,x-mine",
-    }
-    answer = send_request(stub, "OPTIONS", "/api/chat", headers=request)
-    assert (answer.status, answer.body) == (204, b"")
-    assert answer.headers["access-control-allow-origin"] == "*"
-    assert answer.headers["access-control-allow-headers"] == "content-type,x-mine"
-    assert "POST" in answer.headers["access-control-allow-methods"]
-
-
 def test_authorization_is_accepted_and_ignored(stub: StubServer) -> None:
     assert send_request(stub, "GET", "/api/tags", headers={"Authorization": "Bearer x"}).status == 200
 
@@ -111,8 +97,11 @@ def test_upgrade_is_ignored_and_the_request_answered(stub: StubServer) -> None:
 
 
 def test_connection_works_after_an_ignored_upgrade(stub: StubServer) -> None:
-    upgrade = b"POST /api/show HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 15\r\n\r\n"
-    closing = b"GET /api/version HTTP/1.1\r\nHost: x\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+    start = b"POST /api/show HTTP/1.1\r\nHost: localhost\r\n"
+    upgrade = start + b"Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 15\r\n\r\n"
+    closing = (
+        b"GET /api/version HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+    )
     with raw_connection(stub, upgrade + b'{"model":"map"}' + closing) as connection:
         answered = connection.makefile("rb").read()
     assert answered.count(b"HTTP/1.1 200 OK") == 2
@@ -120,7 +109,7 @@ def test_connection_works_after_an_ignored_upgrade(stub: StubServer) -> None:
 
 
 def test_connect_method_is_refused(stub: StubServer) -> None:
-    with raw_connection(stub, b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n") as connection:
+    with raw_connection(stub, b"CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n") as connection:
         assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400")
 
 
@@ -132,7 +121,7 @@ def test_invalid_http_does_not_stop_the_server(stub: StubServer) -> None:
 
 def test_disconnect_before_the_whole_body_is_not_recorded(private_stub: StubServer) -> None:
     with raw_connection(
-        private_stub, b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+        private_stub, b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
     ) as connection:
         connection.shutdown(socket.SHUT_WR)
     assert send_request(private_stub, "GET", "/").status == 200

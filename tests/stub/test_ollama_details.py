@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
-from mochi_stub.wire.ollama.go_json import dumps, number, number32, quoted, text, timestamp
+from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
 from mochi_stub.wire.ollama.model_names import parse_name, routed
 from mochi_stub.wire.provider_pipeline import HttpError
 from tests.stub.requests import send_message, send_request
@@ -33,7 +33,7 @@ def test_numbers_are_formatted_like_in_go(value: float, written: str) -> None:
 
 
 def test_float32_has_the_fewest_digits_that_round_trip() -> None:
-    assert [number32(value) for value in (0.5, -0.7071067811865475, 1 / 3, 1e-5)] == [
+    assert numbers32((0.5, -0.7071067811865475, 1 / 3, 1e-5)) == [
         "0.5",
         "-0.70710677",
         "0.33333334",
@@ -129,13 +129,29 @@ def test_native_capabilities_are_in_show_but_not_in_the_list(stub: StubServer) -
 def test_log_probabilities_are_in_their_chunks(stub: StubServer) -> None:
     lines = send_message(stub, "hello", logprobs=True, top_logprobs=3).lines
     for line in lines[:-1]:
-        (entry,) = line["logprobs"]
-        assert bytes(entry["bytes"]).decode() == entry["token"] == line["message"]["content"]
-        ranked = [rival["logprob"] for rival in entry["top_logprobs"]]
-        assert ranked == sorted(ranked, reverse=True)
-        assert len(ranked) == 3
+        entries = line["logprobs"]
+        tokens = [entry["token"] for entry in entries]
+        assert "".join(tokens) == line["message"]["content"]
+        assert tokens == [bytes(entry["bytes"]).decode() for entry in entries]
+        for entry in entries:
+            ranked = [rival["logprob"] for rival in entry["top_logprobs"]]
+            assert ranked == sorted(ranked, reverse=True)
+            assert len(ranked) == 3
     assert "logprobs" not in lines[-1]
     assert "logprobs" not in send_message(stub, "hello").lines[0]
+
+
+@pytest.mark.parametrize("chars_per_token", [1, 2.5, 4, 100])
+@pytest.mark.parametrize("stream", [True, False])
+def test_each_token_has_one_log_probability(chars_per_token: float, stream: bool) -> None:
+    models = [Model("m", chars_per_token=chars_per_token)]
+    parts = [Text(("a", "bcd", "", "efghijkl mnopq", "rst"))]
+    with StubServer(models=models, resolve=lambda _: Reply(parts), speed=0) as stub:
+        lines = send_message(stub, "hello", "m", logprobs=True, stream=stream).lines
+    entries = [entry for line in lines for entry in line.get("logprobs", ())]
+    assert len(entries) == lines[-1]["eval_count"]
+    assert entries[0]["token"] == "a"
+    assert entries[-1]["token"].endswith("t") or chars_per_token > 2.5
 
 
 def test_scripted_log_probabilities_are_limited() -> None:
@@ -182,3 +198,24 @@ def test_images_count_768_tokens_each(stub: StubServer) -> None:
     message = {"role": "user", "content": "hi", "images": ["aGk=", "aGk="]}
     body = {"model": "mochi", "messages": [message], "stream": False}
     assert send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "body"),
+    [
+        ("POST", "/api/me", 503, {"error": "account unavailable"}),
+        ("POST", "/api/signout", 500, {"error": "there was an error signing out"}),
+        ("POST", "/api/experimental/web_search", 403, {"error": "ollama cloud is disabled: web search is unavailable"}),
+        ("POST", "/api/experimental/web_fetch", 403, {"error": "ollama cloud is disabled: web fetch is unavailable"}),
+        ("GET", "/api/experimental/model-recommendations", 200, {"recommendations": []}),
+    ],
+)
+def test_cloud_is_unavailable(stub: StubServer, method: str, path: str, status: int, body: Any) -> None:
+    answer = send_request(stub, method, path)
+    assert (answer.status, answer.json) == (status, body)
+
+
+def test_embedding_model_has_its_lengths_in_the_list(stub: StubServer) -> None:
+    listed = {model["name"]: model["details"] for model in send_request(stub, "GET", "/api/tags").json["models"]}
+    lengths = listed["mochi-embed:latest"]
+    assert (lengths["context_length"], lengths["embedding_length"]) == (2048, 768)

@@ -47,6 +47,29 @@ def events(stub: StubServer, path: str, body: dict[str, Any]) -> list[Any]:
     return [json.loads(one.removeprefix("data: ")) for one in data]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "name"),
+    [
+        ("/v1/chat/completions", {"messages": HELLO}, "mochi"),
+        ("/v1/completions", {"prompt": "hello"}, "mochi"),
+        ("/v1/responses", {"input": "hello"}, "mochi"),
+        ("/v1/embeddings", {"input": "hello"}, "mochi-embed"),
+    ],
+)
+def test_absent_model_is_the_first_that_can_reply(
+    module_stub: StubServer, path: str, body: dict[str, Any], name: str
+) -> None:
+    for absent in ({}, {"model": None}):
+        answer = send_request(module_stub, "POST", path, {**body, **absent})
+        assert (answer.status, answer.json["model"]) == (200, name)
+
+
+def test_absent_model_without_any_model_is_an_error() -> None:
+    with StubServer(models=[], speed=0) as stub:
+        refused = send_request(stub, "POST", "/v1/chat/completions", {"messages": HELLO})
+    assert (refused.status, refused.json["error"]["message"]) == (400, "you must provide a model parameter")
+
+
 def instruction(*messages: Any, **plan: Any) -> Any:
     block = f"<|instruction_start|>{json.dumps({**plan, 'messages': messages})}<|instruction_end|>"
     return [{"role": "user", "content": block}]
@@ -292,7 +315,12 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
     ("fields", "message", "param", "code"),
     [
         ({"messages": None}, "Missing required parameter: 'messages'.", "messages", "missing_required_parameter"),
-        ({"model": None}, "you must provide a model parameter", None, None),
+        (
+            {"tool_choice": 3},
+            "Invalid type for 'tool_choice': expected an object, but got an integer instead.",
+            "tool_choice",
+            "invalid_type",
+        ),
         (
             {"model": 3},
             "Invalid type for 'model': expected a string, but got an integer instead.",

@@ -111,7 +111,7 @@ def test_usage_includes_reasoning_and_cached_tokens() -> None:
     assert reported
     assert (reported.input_tokens, reported.output_tokens, reported.total_tokens) == (100, 50, 150)
     assert reported.output_tokens_details.reasoning_tokens == 25
-    assert reported.input_tokens_details.cached_tokens == 10
+    assert reported.input_tokens_details.to_dict() == {"cached_tokens": 10}
 
 
 def test_tool_loop_ends(client: openai.OpenAI) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import Prompt, Reply
+import mochi_stub as mochi_stub_package
+from mochi_stub import Prompt, Reply, ToolCall
 from mochi_stub.pytest_plugin import mochi_stub
 from mochi_stub.server import ScriptedStub
 from tests.stub.requests import send_message
@@ -68,6 +69,38 @@ def test_functions_can_return_text_and_invalid_values_fail(mochi_stub: ScriptedS
     mochi_stub.script(lambda _: nonsense)
     answer = send_message(mochi_stub, "abc", stream=False)
     assert (answer.status, "not 5" in answer.json["error"]) == (500, True)
+
+
+def test_tool_calls_can_be_scripted(mochi_stub: ScriptedStub) -> None:
+    mochi_stub.script(ToolCall("look", {"at": "Oslo"}), Reply.of("Wait.", tool_calls=[ToolCall("look")]))
+    for expected in ({"at": "Oslo"}, {}):
+        lines = send_message(mochi_stub, "a").lines
+        (call,) = [call for line in lines for call in line["message"].get("tool_calls", ())]
+        assert (call["function"]["name"], call["function"]["arguments"]) == ("look", expected)
+    mochi_stub.script(ToolCall("look"))
+    assert "tool_calls" in send_message(mochi_stub, "a", stream=False).json["message"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (Reply("Hello"), "not 'H'"),  # type: ignore[arg-type]
+        (Reply.of(tool_calls=[{"name": "look"}]), "must be ToolCall"),  # type: ignore[list-item]
+        (ToolCall("look", "Oslo"), "arguments as a dict"),  # type: ignore[arg-type]
+        (Reply.of(5), "content of a Text"),  # type: ignore[arg-type]
+        (None, "not None"),
+        ({"content": "x"}, "must be a text, a ToolCall or a Reply"),
+    ],
+)
+def test_invalid_reply_fails_when_it_is_scripted(mochi_stub: ScriptedStub, wrong: Any, problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        mochi_stub.script("valid", wrong)
+    assert answer_to(mochi_stub, "echo")[0].endswith(" echo")
+
+
+def test_public_names_are_listed() -> None:
+    assert dir(mochi_stub_package) == sorted(mochi_stub_package.__all__)
+    assert "ToolCall" in dir(mochi_stub_package)
 
 
 def test_server_starts_in_less_than_a_tenth_of_a_second() -> None:

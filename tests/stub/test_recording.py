@@ -261,10 +261,12 @@ def test_server_below_a_path_is_recorded(tmp_path: Path, stub: StubServer) -> No
 
 
 def test_recorder_answers_preflight_requests(tmp_path: Path, stub: StubServer) -> None:
-    headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
+    page, foreign = {"Origin": "http://localhost:3000"}, {"Origin": "https://elsewhere.example"}
     with start_recorder(stub, tmp_path) as recorder:
-        answer = send_request(recorder, "OPTIONS", "/api/chat", headers=headers)
-    assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "*")
+        answer = send_request(recorder, "OPTIONS", "/api/chat", headers=page)
+        refused = send_request(recorder, "GET", "/api/tags", headers=foreign)
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, page["Origin"])
+    assert (refused.status, refused.body) == (403, b"")
     assert [file.name for file in tmp_path.iterdir()] == ["config.yaml"]
 
 

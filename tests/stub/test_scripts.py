@@ -139,7 +139,7 @@ def test_gate_at_the_start_delays_the_headers() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_disconnect_cancels_the_reply_at_once(stream: bool) -> None:
     body = json.dumps({**HELLO, "stream": stream}).encode()
-    request = b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    request = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with scripted_stub(Reply([Text(("one",)), Gate()])) as stub:
         with raw_connection(stub, request) as connection:
             stub.wait_for(lambda seen: bool(seen) and (not stream or seen[0].chunks == 1))
@@ -150,7 +150,7 @@ def test_disconnect_cancels_the_reply_at_once(stream: bool) -> None:
 
 def test_unpaced_reply_is_fair_and_can_be_cancelled() -> None:
     body = json.dumps(HELLO).encode()
-    request = b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    request = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with scripted_stub(Reply([Text(["word "] * 300_000)])) as stub:
         with raw_connection(stub, request):
             stub.wait_for(lambda seen: bool(seen) and seen[0].chunks > 0)

@@ -25,8 +25,18 @@ TOOLS: dict[str, dict[str, Any]] = {
     "files/read.all": {"title": "Read all files"},
     "broken": {"inputSchema": {"type": "object", "properties": {"a": {"type": "nonsense"}}}},
     "odd": {"inputSchema": 5},
+    "listed": {
+        "inputSchema": {
+            "type": "object",
+            "properties": {"text": {"type": "string", "default": "everything"}, "page": {"type": "integer"}},
+            "required": ["text", "page"],
+        }
+    },
     "x" * 65: {},
 }
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+GIF = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 
 
 def text(content: str, *, is_error: bool = False) -> dict[str, Any]:
@@ -43,6 +53,13 @@ RESULTS: dict[str, dict[str, Any]] = {
         "content": [
             {"type": "image", "mimeType": "image/png", "data": "AAAA" * 1000},
             {"type": "resource", "resource": {"uri": "file:///a.bin", "mimeType": "application/x-a", "blob": "AAAA"}},
+        ]
+    },
+    "picture": {
+        "content": [
+            {"type": "text", "text": "A dot and a blob:"},
+            {"type": "image", "mimeType": "image/png", "data": PNG},
+            {"type": "resource", "resource": {"uri": "file:///a.gif", "mimeType": "image/gif", "blob": GIF}},
         ]
     },
 }

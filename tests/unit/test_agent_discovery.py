@@ -8,7 +8,17 @@ from mochi_server.agents import AgentDiscoveryService
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.skill import SkillError, parse_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
+from mochi_server.mcp import McpServers
+from mochi_server.tools.discovery import ToolDiscoveryService
+from mochi_server.tools.registry import ToolRegistry
 from tests.support.agents import SAMPLES, write_agent
+
+MCP_SKILL = "---\ndescription: x\nmcp_tools: time\n---\n"
+SEVERAL_FAULTS = (
+    "SKILL.md: the front matter has no description; add one, because models choose agents by it; "
+    "SKILL.md: model must be text, not int; SKILL.md: mcp_tools must be a list of names, such as [time, echo]; "
+    "__init__.py: no usable tool in __all__; x: __all__ names it, but it does not exist; "
+)
 
 
 def discovery(data_dir: Path) -> AgentDiscoveryService:
@@ -44,6 +54,12 @@ def test_files_and_hidden_folders_are_not_agents(tmp_path: Path) -> None:
         ({"helper": None}, "helper.py is missing"),
         ({"__init__": None}, "__init__.py is missing"),
         ({"SKILL": None, "helper": None}, "SKILL.md is missing; helper.py is missing"),
+        ({"SKILL": "---\nmodel: 5\nmcp_tools: {a: b}\n---\n", "__init__": "__all__ = ['x']"}, SEVERAL_FAULTS),
+        ({"SKILL": MCP_SKILL, "helper": None}, "helper.py is missing"),
+        (
+            {"SKILL": MCP_SKILL, "__init__": "__all__ = ['x']"},
+            "no usable tool in __all__; x: __all__ names",
+        ),
         ({"__init__": "__all__ = []"}, "__init__.py: no usable tool in __all__"),
         ({"__init__": "x = 1"}, "__all__: it must be a list of names"),
         ({"__init__": "from .helper import nothing"}, "ImportError"),
@@ -78,6 +94,9 @@ def test_missing_or_invalid_files_are_named(tmp_path: Path, files: dict[str, str
         ("---\ndescription:\n  a: b\n---\n", "description must be text, not dict"),
         ("---\ndescription: x\nmodel: [a]\n---\n", "model must be text, not list"),
         ("---\ndescription: x\nmodel: 2026-01-01\n---\n", "model must be text, not date"),
+        ("---\ndescription: x\nmcp_tools: 5\n---\n", "mcp_tools must be a list of names, such as [time, echo]"),
+        ("---\ndescription: x\nmcp_tools: [a, ' ']\n---\n", "mcp_tools must be a list of names"),
+        ("---\ndescription: x\nmcp_tools: [5]\n---\n", "mcp_tools must be a list of names"),
         ("---\ndescription: 2026-13-45\n---\n", "month must be in 1..12"),
         ("---\ndescription: !!python/object/apply:os.system ['true']\n---\n", "not YAML"),
     ],
@@ -133,9 +152,18 @@ def test_skill_is_read_again_when_it_is_used(tmp_path: Path) -> None:
         agents.refresh(agent)
 
 
+def test_agent_with_mcp_tools_needs_no_python_files(tmp_path: Path) -> None:
+    write_agent(tmp_path, SKILL="---\ndescription: x\nmcp_tools: [a, b, a]\n---\n", helper=None, __init__=None)
+    write_agent(tmp_path, "both", SKILL=MCP_SKILL)
+    agents = discovery(tmp_path).discover()
+    assert (agents["helper"].error_message, agents["helper"].mcp_tools) == (None, ("a", "b"))
+    assert (agents["both"].mcp_tools, len(agents["both"].tools)) == (("time",), 5)
+
+
 async def test_agent_import_has_a_timeout(tmp_path: Path) -> None:
     write_agent(tmp_path, helper="import threading; threading.Event().wait(2)")
-    agents = await AgentRegistry(discovery(tmp_path), import_seconds=0.05).agents()
+    tools = ToolRegistry(ToolDiscoveryService(tmp_path / "tools"), McpServers(tmp_path / "tools"))
+    agents = await AgentRegistry(discovery(tmp_path), tools, import_seconds=0.05).agents()
     assert "longer than 0.05 seconds" in str(agents["helper"].error_message)
 
 

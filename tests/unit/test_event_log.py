@@ -7,7 +7,7 @@ import pytest
 
 from mochi_server.chat import event_log
 from mochi_server.chat.event_log import EventLog
-from mochi_server.events import ContentDelta, ThinkingDelta
+from mochi_server.events import ContentDelta, ThinkingDelta, TurnWarning
 
 
 def _events(log: EventLog) -> list[tuple[int, bytes, bytes]]:
@@ -80,3 +80,13 @@ def _reachable(log: EventLog) -> list[object]:
             found.append(thing)
             left += gc.get_referents(thing)
     return found
+
+
+def test_warnings_are_retained_when_their_events_are_dropped() -> None:
+    log, warning = EventLog(), TurnWarning("CODE", "Text with\nwarning lines.")
+    log.add([warning, ContentDelta("warning ")])
+    assert log.warnings == [warning]
+    while _events(log)[0][0] == 1:
+        log.add([ContentDelta("x" * 1_000_000)])
+    log.add([warning])
+    assert log.warnings == [warning, warning]

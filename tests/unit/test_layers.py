@@ -9,13 +9,14 @@ SERVER = SRC / "mochi_server"
 MODULES = sorted(SERVER.rglob("*.py"))
 STUB_MODULES = sorted((SRC / "mochi_stub").rglob("*.py"))
 ORDER = [
-    {"__init__", "__main__"},
+    {"__init__", "__main__", "pytest_plugin"},
+    {"testing"},
     {"cli"},
     {"app"},
     {"routers", "cluster"},
     {"web", "dependencies"},
     {"container"},
-    {"models", "openai"},
+    {"models", "openai", "frontends"},
     {"agents", "mcp", "telemetry"},
     {"chat"},
     {"services"},

@@ -1,4 +1,4 @@
-"""Web frameworks, MCP and OpenTelemetry are imported on demand; spans of a turn.
+"""Web frameworks, MCP, AG-UI and OpenTelemetry are imported on demand; spans of a turn.
 
 Most tests read the report of one process, because each start of the server costs a second.
 """
@@ -60,6 +60,7 @@ for name in ("without a file", "without a server in it"):
     report[name] = [asyncio.run(tools_of(folder / name)), loaded("mcp", "mcp_types", "httpx2")]
 
 run_turns(folder / "untraced")
+report["AG-UI"] = loaded("ag_ui")
 report["SDK"] = [name for name in sys.modules if name.startswith("opentelemetry.sdk")]
 
 from opentelemetry import trace
@@ -113,6 +114,10 @@ def test_each_library_import_alone_loads_no_web_framework(statement: str) -> Non
 @pytest.mark.parametrize("configured", ["without a file", "without a server in it"])
 def test_mcp_is_imported_only_if_a_server_is_configured(report: dict[str, Any], configured: str) -> None:
     assert report[configured] == [[], []]
+
+
+def test_types_of_ag_ui_are_not_imported_without_its_requests(report: dict[str, Any]) -> None:
+    assert report["AG-UI"] == []
 
 
 def test_sdk_of_opentelemetry_is_not_imported_by_the_server(report: dict[str, Any]) -> None:

@@ -85,6 +85,15 @@ def test_model_without_vision_gets_no_images(seed: int) -> None:
     assert blind.size_with([]) == PromptSize.of(plain)
 
 
+def test_trimming_removes_images_of_old_results() -> None:
+    result: Message = {"role": "tool", "content": "A dot", "images": [{"sha256": "0" * 64, "media_type": "image/png"}]}
+    history = History.of([{"role": "user", "content": "Look"}, result, {"role": "user", "content": "Again"}])
+    whole, trimmed = Prompt(history, 2), Prompt(history, 2, trim_end=2)
+    assert sent(whole)[1] == {"role": "tool", "content": "A dot", "images": ["0" * 64]}
+    assert sent(trimmed)[1] == {"role": "tool", "content": "A dot\n[The images of this old result are left out.]"}
+    assert (whole.size_with([]).images, trimmed.size_with([]).images, trimmed.trimmed) == (1, 0, 1)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_trimming_shortens_old_tool_results(seed: int) -> None:
     messages = conversation(seed)

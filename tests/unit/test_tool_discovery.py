@@ -58,7 +58,13 @@ def test_exports_groups_and_marks_are_read(tmp_path: Path) -> None:
     assert list(catalogue.tools) == ["risky", "good", "safe"]
     assert catalogue.groups == {"some_group": ["good", "safe"]}
     assert [name for name, tool in catalogue.tools.items() if tool.destructive] == ["risky"]
-    assert catalogue.problems == ()
+    assert catalogue.problems == (
+        Problem(
+            "__init__.py",
+            "its function hidden (line 14) is not a tool, because __all__ in __init__.py does not list it. "
+            "Import it in __init__.py and list it in __all__, or rename it to _hidden",
+        ),
+    )
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ def services(private_stub: StubServer, tmp_path: Path) -> Services:
 async def create_service(services: Services) -> tuple[SessionService, FailingStore, WindowRegistry, str]:
     """Return the service over a failing store, and a session."""
     store, windows = FailingStore(), WindowRegistry()
-    sessions = SessionService(store, services.client, windows, services.prompts, services.tools, PromptSpeeds())
+    selections = services.sessions.selections
+    sessions = SessionService(store, services.client, windows, services.prompts, selections, PromptSpeeds())
     session = await sessions.create(SessionCreationOptions(model=MODEL))
     return sessions, store, windows, session.session_id
 

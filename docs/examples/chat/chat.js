@@ -191,7 +191,7 @@ async function follow(turn, firstRequest) {
   turn.finish();
   announce(turn.answerText());
   setStream(null);
-  await Promise.all([sidebar.refresh(), showStatusOf(turn.sessionId)]);
+  await Promise.all([sidebar.refresh(), showStatusOf(turn.sessionId)]).catch((error) => showStatus(describe(error)));
 }
 
 /**
@@ -230,7 +230,7 @@ async function regenerate(turn) {
   if (stream) return;
   turn.clearAnswer();
   byId("message").focus();
-  await follow(turn, chatRequest({})).catch((error) => showStatus(describe(error)));
+  await follow(turn, chatRequest({}));
 }
 
 /** Replace a user message, remove the turns after it, and answer it again. */

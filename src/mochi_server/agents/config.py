@@ -18,6 +18,8 @@ class AgentDefinition:
     description: str = ""
     system_prompt: str = ""
     model: str | None = None
+    mcp_tools: tuple[str, ...] = ()
+    """Names of MCP tools and MCP servers in ``SKILL.md``. The name of a server stands for all of its tools."""
     catalogue: ToolCatalogue = field(default_factory=ToolCatalogue)
     """The usable tools of the agent, and the problems of its unusable tools."""
     valid: bool = True

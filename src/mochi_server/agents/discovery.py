@@ -2,13 +2,13 @@
 
 import logging
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.skill import SKILL_FILE, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
-from mochi_server.tools.discovery import find_tools
+from mochi_server.tools.discovery import ToolCatalogue, find_tools
 
 CHATS_FOLDER = "agent_chats"
 RESERVED_NAMES = frozenset({"chats", "reload", CHATS_FOLDER})
@@ -60,16 +60,20 @@ class AgentDiscoveryService:
     def find(self, name: str) -> AgentDefinition:
         """Import the agent in the folder ``name``. If the import fails, return an invalid agent. Never raises."""
         directory = self._directory / name
-        if problems := self._problems(directory):
-            return _invalid(name, *problems)
-        try:
-            agent = self.refresh(AgentDefinition(name))
-        except AgentInvalid as error:
-            return _invalid(name, error.details["reason"])
-        catalogue = find_tools(directory)
-        if not catalogue.tools:
-            reasons = [f"{problem.name}: {problem.message}" for problem in catalogue.problems]
-            return _invalid(name, "__init__.py: no usable tool in __all__", *reasons)
+        if not directory.resolve().is_relative_to(self._directory.resolve()):
+            return _invalid(name, "the folder is a link that leads out of the agents directory")
+        agent = AgentDefinition(name)
+        faults = [f"the name {name!r} is reserved; rename the folder"] if name in RESERVED_NAMES else []
+        if missing := _missing(directory, SKILL_FILE):
+            faults += missing
+        else:
+            try:
+                agent = self.refresh(agent)
+            except AgentInvalid as error:
+                faults.append(error.details["reason"])
+        catalogue, tool_faults = _tools(directory, is_optional=bool(agent.mcp_tools))
+        if faults or tool_faults:
+            return _invalid(name, *faults, *tool_faults)
         return replace(agent, catalogue=catalogue)
 
     def refresh(self, agent: AgentDefinition) -> AgentDefinition:
@@ -81,28 +85,10 @@ class AgentDiscoveryService:
             raise AgentInvalid(agent.name, str(error)) from error
         except OSError as error:
             raise AgentInvalid(agent.name, f"{SKILL_FILE} cannot be read: {error.strerror}") from error
-        return replace(
-            agent,
-            description=skill.description,
-            model=skill.model,
-            system_prompt=skill.system_prompt,
-            modified=modified,
-        )
+        return replace(agent, **asdict(skill), modified=modified)
 
     def _scan(self) -> dict[str, AgentDefinition]:
         return {name: self.find(name) for name in self.names()}
-
-    def _problems(self, directory: Path) -> list[str]:
-        """Return the reasons why a folder cannot be an agent. Reads no files."""
-        if directory.name in RESERVED_NAMES:
-            return [f"the name {directory.name!r} is reserved; rename the folder"]
-        if not directory.resolve().is_relative_to(self._directory.resolve()):
-            return ["the folder is a link that leads out of the agents directory"]
-        required = (SKILL_FILE, f"{directory.name}.py", "__init__.py")
-        try:
-            return [f"{file} is missing" for file in required if not (directory / file).is_file()]
-        except OSError as error:
-            return [f"it cannot be read: {error.strerror}"]
 
 
 def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinition:
@@ -114,7 +100,30 @@ def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinit
     return agents[name]
 
 
+def _tools(directory: Path, *, is_optional: bool) -> tuple[ToolCatalogue, list[str]]:
+    """Import the Python tools of an agent. Return them, and the faults that make the agent invalid.
+
+    If ``is_optional`` is true, the agent may have no Python files.
+    """
+    missing = _missing(directory, f"{directory.name}.py", "__init__.py")
+    if missing:
+        return ToolCatalogue(), [] if is_optional and len(missing) == 2 else missing
+    catalogue = find_tools(directory)
+    if catalogue.tools or (is_optional and not catalogue.problems):
+        return catalogue, []
+    reasons = [f"{problem.name}: {problem.message}" for problem in catalogue.problems]
+    return catalogue, ["__init__.py: no usable tool in __all__", *reasons]
+
+
+def _missing(directory: Path, *files: str) -> list[str]:
+    """Return a fault for each of ``files`` that does not exist, or one fault if the directory cannot be read."""
+    try:
+        return [f"{file} is missing" for file in files if not (directory / file).is_file()]
+    except OSError as error:
+        return [f"it cannot be read: {error.strerror}"]
+
+
 def _invalid(name: str, *problems: str) -> AgentDefinition:
-    message = "; ".join(problems)
+    message = "; ".join(dict.fromkeys(problems))
     logger.warning("Invalid agent name=%s: %s", name, message)
     return AgentDefinition(name, valid=False, error_message=message)

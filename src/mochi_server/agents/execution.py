@@ -16,7 +16,7 @@ from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.chat.write_retry import WriteRetry
-from mochi_server.errors import MochiError, ModelNotFound
+from mochi_server.errors import MochiError, ModelNotFound, ToolNotFound
 from mochi_server.events import ChatEvent, Publish, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
@@ -90,8 +90,9 @@ class AgentExecutionService:
                 session=session,
                 history=writer.history,
                 generation=GenerationOptions(think=False, keep_alive=task.keep_alive),
+                unstored_images=writer.unstored_images,
             )
-            if warnings := [*_fallback(task, model.name), *model.warnings(toolbox.schemas())]:
+            if warnings := [*_fallback(task, model.name), *_missing_tools(task), *model.warnings(toolbox.schemas())]:
                 events.publish(warnings)
             planning = ToolLoop(model, writer, toolbox, self.limits, events.planning)
             await planning.answer(await _reminder(self.prompts.planning))
@@ -127,6 +128,12 @@ class _PhasePublishers:
 
 async def _reminder(prompt: Callable[[], str]) -> list[Message]:
     return [user_message(await anyio.to_thread.run_sync(prompt))]
+
+
+def _missing_tools(task: AgentTask) -> list[ChatEvent]:
+    agent = task.agent
+    problems = [problem for problem in agent.catalogue.problems if problem.name in agent.mcp_tools]
+    return [TurnWarning(ToolNotFound.code, f"Agent {agent.name!r}: {problem.message}.") for problem in problems]
 
 
 def _fallback(task: AgentTask, model: str) -> list[ChatEvent]:

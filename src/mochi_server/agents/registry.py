@@ -7,42 +7,64 @@ import anyio.to_thread
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentDiscoveryService, require_valid
+from mochi_server.agents.mcp_tools import with_mcp_tools
 from mochi_server.tools.execution import THREADS, ToolRaised
-from mochi_server.tools.registry import IMPORT_SECONDS, import_in_thread
+from mochi_server.tools.registry import IMPORT_SECONDS, ToolRegistry, import_in_thread
 
 
 class AgentRegistry:
-    """Registry of the agents of a directory. ``import_seconds`` is the import timeout for each agent."""
+    """Registry of the agents of a directory.
 
-    def __init__(self, discovery: AgentDiscoveryService, *, import_seconds: float = IMPORT_SECONDS) -> None:
+    ``tools`` has the MCP tools that agents may name. ``import_seconds`` is the import timeout for each agent.
+    """
+
+    def __init__(
+        self, discovery: AgentDiscoveryService, tools: ToolRegistry, *, import_seconds: float = IMPORT_SECONDS
+    ) -> None:
         self._discovery = discovery
+        self._tools = tools
         self._import_seconds = import_seconds
         self._agents: dict[str, AgentDefinition] | None = None
 
     async def agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, including invalid agents. The first call discovers them."""
-        return self._agents if self._agents is not None else await self.reload()
+        return await self._with_mcp_tools(await self.directory_agents())
+
+    async def directory_agents(self) -> dict[str, AgentDefinition]:
+        """Return all agents without the tools of MCP servers, and without waiting for these servers."""
+        return self._agents if self._agents is not None else await self._discover()
 
     async def reload(self) -> dict[str, AgentDefinition]:
         """Discover the agents again and return them by name."""
-        names = await anyio.to_thread.run_sync(self._discovery.names)
-        slots = asyncio.Semaphore(THREADS)
-        agents = await asyncio.gather(*(self._find(name, slots) for name in names))
-        self._agents = {agent.name: agent for agent in agents}
-        return self._agents
+        return await self._with_mcp_tools(await self._discover())
 
     async def get(self, name: str) -> AgentDefinition:
         """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
         return require_valid(await self.agents(), name)
 
     async def enabled(self, names: list[str]) -> dict[str, AgentDefinition]:
-        """Return the named agents that exist and are valid."""
-        agents = await self.agents() if names else {}
+        """Return the named agents that exist and are valid, without the tools of MCP servers."""
+        agents = await self.directory_agents() if names else {}
         return {name: agents[name] for name in dict.fromkeys(names) if name in agents and agents[name].valid}
 
     async def current(self, agent: AgentDefinition) -> AgentDefinition:
-        """Read the ``SKILL.md`` of ``agent`` again and return the updated agent. Raises ``AgentInvalid``."""
-        return await anyio.to_thread.run_sync(self._discovery.refresh, agent)
+        """Read the ``SKILL.md`` of ``agent`` again and return the agent with its MCP tools. Raises ``AgentInvalid``."""
+        imported = (self._agents or {}).get(agent.name, agent)
+        updated = await anyio.to_thread.run_sync(self._discovery.refresh, imported)
+        return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
+
+    async def _discover(self) -> dict[str, AgentDefinition]:
+        names = await anyio.to_thread.run_sync(self._discovery.names)
+        slots = asyncio.Semaphore(THREADS)
+        agents = await asyncio.gather(*(self._find(name, slots) for name in names))
+        self._agents = {agent.name: agent for agent in agents}
+        return self._agents
+
+    async def _with_mcp_tools(self, agents: dict[str, AgentDefinition]) -> dict[str, AgentDefinition]:
+        if not any(agent.mcp_tools for agent in agents.values()):
+            return agents  # without waiting for the MCP servers
+        catalogue = await self._tools.catalogue()
+        return {name: with_mcp_tools(agent, catalogue) if agent.mcp_tools else agent for name, agent in agents.items()}
 
     async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:

@@ -9,10 +9,10 @@ SKILL_FILE = "SKILL.md"
 
 
 class SkillError(Exception):
-    """Error for an invalid ``SKILL.md``. The message is for the author of the file and begins with the file name."""
+    """Error for an invalid ``SKILL.md``. The message has all reasons, each with the file name, for the author."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"{SKILL_FILE}: {reason}")
+    def __init__(self, *reasons: str) -> None:
+        super().__init__("; ".join(f"{SKILL_FILE}: {reason}" for reason in reasons))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Skill:
     description: str
     model: str | None
     system_prompt: str
+    mcp_tools: tuple[str, ...] = ()
+    """Names of MCP tools and of MCP servers."""
 
 
 def read_skill(directory: Path) -> Skill:
@@ -40,10 +42,14 @@ def read_skill(directory: Path) -> Skill:
 def parse_skill(text: str) -> Skill:
     """Parse the content of a ``SKILL.md``. Raises ``SkillError``."""
     fields, body = _split(text)
-    description = _text(fields, "description")
-    if description is None:
-        raise SkillError("the front matter has no description; add one, because models choose agents by it")
-    return Skill(" ".join(description.split()), _text(fields, "model"), body.strip())
+    faults: list[str] = []
+    description = _text(fields, "description", faults)
+    if description is None and not faults:
+        faults.append("the front matter has no description; add one, because models choose agents by it")
+    model, mcp_tools = _text(fields, "model", faults), _names(fields, "mcp_tools", faults)
+    if faults:
+        raise SkillError(*faults)
+    return Skill(" ".join(str(description).split()), model, body.strip(), mcp_tools)
 
 
 def _split(text: str) -> tuple[dict[str, object], str]:
@@ -72,14 +78,22 @@ def _split(text: str) -> tuple[dict[str, object], str]:
     return fields, body
 
 
-def _text(fields: dict[str, object], name: str) -> str | None:
-    """Return the text of a field, or None if the field is missing or blank."""
+def _text(fields: dict[str, object], name: str, faults: list[str]) -> str | None:
+    """Return the text of a field, or None if the field is missing, blank or added to ``faults``."""
     value = fields.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise SkillError(f"{name} must be text, not {type(value).__name__}")
-    return value.strip() or None
+    if value is not None and not isinstance(value, str):
+        faults.append(f"{name} must be text, not {type(value).__name__}")
+    return value.strip() or None if isinstance(value, str) else None
+
+
+def _names(fields: dict[str, object], name: str, faults: list[str]) -> tuple[str, ...]:
+    """Return the names in a field, without repetitions. A missing or invalid field has no names."""
+    value = fields.get(name)
+    names = [value] if isinstance(value, str) else value or []
+    if not isinstance(names, list) or not all(isinstance(each, str) and each.strip() for each in names):
+        faults.append(f"{name} must be a list of names, such as [time, echo]")
+        return ()
+    return tuple(dict.fromkeys(each.strip() for each in names))
 
 
 def _explain(error: Exception) -> str:

@@ -17,7 +17,7 @@ class DenyAllApprover:
 
     policy: ToolExecutionPolicy
 
-    def request(self, _: BoundCall) -> None:
+    async def request(self, _: BoundCall) -> None:
         """Return None. The call is then denied, because no client can approve the call."""
 
     async def requires_approval(self, tool: Tool) -> bool:

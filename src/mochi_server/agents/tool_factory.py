@@ -81,7 +81,7 @@ class AgentToolbox:
         result = await self._invoke(call, publish)
         return ToolOutcome(
             call,
-            shorten(result.output, self.provider.output_limit),
+            shorten(result.output, self.provider.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"),
             success=result.error_code is None,
             error_code=result.error_code,
             execution_time=round(time.monotonic() - started, 6),

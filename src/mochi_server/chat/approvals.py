@@ -1,14 +1,24 @@
 """Approval of tool calls by clients."""
 
 import asyncio
+import logging
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 import anyio
 
-from mochi_server.errors import ConfirmationNotFound, ConfirmationResolved, ConfirmationTimeout, ValidationFailed
+from mochi_server.errors import (
+    ConfirmationInterrupted,
+    ConfirmationNotFound,
+    ConfirmationResolved,
+    ConfirmationTimeout,
+    MochiError,
+    SessionNotFound,
+    ValidationFailed,
+)
 from mochi_server.sessions.patching import approve_tool
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.discovery import Tool
@@ -18,6 +28,8 @@ _MAX_ENDED = 1000
 
 State = Literal["waiting", "decided", "timed_out"]
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(eq=False)
 class Confirmation:
@@ -26,7 +38,8 @@ class Confirmation:
     session_id: str
     bound: BoundCall
     """Tool call to run. The client's decision may replace the arguments of the call."""
-    timeout: float
+    timeout: float | None
+    """Seconds until the call is denied, or None for no limit."""
     broker: "ConfirmationBroker"
     agent_name: str | None = None
     confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
@@ -50,6 +63,16 @@ class Confirmation:
     def close(self) -> None:
         self.broker.close(self)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the approval request as a JSON object."""
+        return {
+            "confirmation_id": self.confirmation_id,
+            "tool_name": self.call.name,
+            "arguments": self.call.arguments,
+            "call_index": self.call.index,
+            "agent_name": self.agent_name,
+        }
+
     def decide(self, decision: Decision) -> None:
         """Apply the client's decision.
 
@@ -67,10 +90,13 @@ class Confirmation:
 
 
 class ConfirmationBroker:
-    """Registry of the approval requests in this process. ``timeout`` is the approval timeout in seconds."""
+    """Registry of the approval requests in this process.
+
+    ``timeout`` is the approval timeout in seconds. If it is 0, calls wait until they are decided.
+    """
 
     def __init__(self, *, timeout: float) -> None:
-        self._timeout = timeout
+        self._timeout = timeout or None
         self._waiting: dict[str, Confirmation] = {}
         self._ended: OrderedDict[str, Confirmation] = OrderedDict()
 
@@ -79,6 +105,10 @@ class ConfirmationBroker:
         confirmation = Confirmation(session_id, bound, self._timeout, self, agent_name)
         self._waiting[confirmation.confirmation_id] = confirmation
         return confirmation
+
+    def knows(self, confirmation_id: str) -> bool:
+        """Return whether this process has created the confirmation with this ID."""
+        return confirmation_id in self._waiting or confirmation_id in self._ended
 
     def pending(self, session_id: str) -> list[Confirmation]:
         """Return the session's confirmations that wait for a decision, oldest first."""
@@ -116,6 +146,74 @@ class ConfirmationBroker:
                 self._ended.popitem(last=False)
 
 
+@dataclass(frozen=True)
+class ApprovalService:
+    """Service that lists and decides approval requests, including requests whose server has stopped."""
+
+    broker: ConfirmationBroker
+    store: SessionStore
+
+    async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
+        """Return the approval requests of a session as JSON objects. Raises ``SessionNotFound``."""
+        interrupted = await self._interrupted(session_id)
+        waiting = [{**c.to_dict(), "state": "waiting"} for c in self.broker.pending(session_id)]
+        return waiting + ([{**interrupted, "state": "interrupted"}] if interrupted else [])
+
+    async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
+        """Apply the client's decision and return the confirmation.
+
+        Raises ``ConfirmationInterrupted`` if the server of the turn has stopped, and the errors of the broker.
+        """
+        try:
+            return self.broker.resolve(session_id, confirmation_id, decision)
+        except ConfirmationNotFound:
+            with suppress(SessionNotFound):
+                interrupted = await self._interrupted(session_id)
+                if interrupted and interrupted["confirmation_id"] == confirmation_id:
+                    raise ConfirmationInterrupted(confirmation_id) from None
+            raise
+
+    async def _interrupted(self, session_id: str) -> dict[str, Any] | None:
+        stored = (await self.store.load(session_id)).metadata.pending_approval
+        return None if stored is None or self.broker.knows(stored["confirmation_id"]) else stored
+
+
+@dataclass(frozen=True)
+class RecordedConfirmation:
+    """Confirmation that is stored in the session while it waits, so that it is listed after a restart."""
+
+    confirmation: Confirmation
+    store: SessionStore
+
+    @property
+    def confirmation_id(self) -> str:
+        return self.confirmation.confirmation_id
+
+    @property
+    def bound(self) -> BoundCall:
+        return self.confirmation.bound
+
+    async def decision(self) -> Decision | None:
+        """Wait for the client's decision. Return the decision, or None if the timeout passes first."""
+        decision = await self.confirmation.decision()  # if this is cancelled, the record remains
+        await self._record(None)
+        return decision
+
+    def close(self) -> None:
+        self.confirmation.close()
+
+    async def record(self) -> None:
+        """Store the confirmation in the session. If this fails, log a warning."""
+        await self._record(self.confirmation.to_dict())
+
+    async def _record(self, approval: dict[str, Any] | None) -> None:
+        session_id = self.confirmation.session_id
+        try:
+            await self.store.patch(session_id, {"pending_approval": approval})
+        except MochiError as error:  # the approval itself does not depend on the record
+            logger.warning("Approval request not stored session_id=%s: %s", session_id, error.message)
+
+
 @dataclass
 class SessionApprover:
     """Approver of the tool calls in one turn. If ``interactive`` is false, the turn cannot request approval.
@@ -129,8 +227,16 @@ class SessionApprover:
     store: SessionStore
     agent_name: str | None = None
 
-    def request(self, bound: BoundCall) -> Confirmation | None:
-        return self.broker.open(self.session_id, bound, self.agent_name) if self.interactive else None
+    async def request(self, bound: BoundCall) -> RecordedConfirmation | None:
+        if not self.interactive:
+            return None
+        confirmation = RecordedConfirmation(self.broker.open(self.session_id, bound, self.agent_name), self.store)
+        try:
+            await confirmation.record()
+        except BaseException:
+            confirmation.close()
+            raise
+        return confirmation
 
     async def requires_approval(self, tool: Tool) -> bool:
         settings = (await self.store.load(self.session_id)).metadata.tool_settings

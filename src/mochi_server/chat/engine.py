@@ -19,9 +19,11 @@ from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.chat.write_retry import WriteRetry
-from mochi_server.events import ChatEvent, Publish
+from mochi_server.events import ChatEvent, Publish, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.selection import SelectionChecker
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 
 logger = logging.getLogger(__name__)
@@ -37,6 +39,8 @@ class ChatEngine:
     toolbox_factory: ToolboxFactory
     limits: ToolLoopLimits
     retry: WriteRetry = field(default_factory=WriteRetry)
+    selections: SelectionChecker | None = None
+    """Checker of each turn's tools and agents. If it is None, turns have no warnings about them."""
     _schedule: FlushSchedule = field(default_factory=FlushSchedule)
 
     def stop_retrying(self) -> None:
@@ -70,13 +74,33 @@ class ChatEngine:
         if request.images and model is not None and not model.can("vision"):
             text = f"images: model {session.model!r} cannot see images. Choose a vision model."
             raise errors.ValidationFailed(text, model=session.model)
-        return Turn(session, request, request.wrap_toolbox(toolbox), model, failure)
+        warnings = await self._warnings(session, request)
+        return Turn(session, request, request.wrap_toolbox(toolbox), model, failure, warnings)
 
-    async def run(self, turn: Turn, publish: Publish, is_stopped: Callable[[], bool] = lambda: False) -> TurnResult:
+    async def _discard_approval(self, session_id: str) -> None:
+        """Remove the approval request of an interrupted turn from a session. If this fails, do nothing."""
+        with suppress(errors.MochiError):
+            if (await self.store.load(session_id)).metadata.pending_approval is not None:
+                await self.store.patch(session_id, {"pending_approval": None})
+
+    async def _warnings(self, session: ChatSession, request: TurnRequest) -> list[TurnWarning]:
+        if self.selections is None or request.tools is not None:
+            return []
+        metadata = session.metadata
+        return (await self.selections.check(metadata.tool_settings, metadata.agent_settings)).warnings
+
+    async def run(
+        self,
+        turn: Turn,
+        publish: Publish,
+        is_stopped: Callable[[], bool] = lambda: False,
+        is_aborted: Callable[[], bool] = lambda: False,
+    ) -> TurnResult:
         """Execute a turn, pass its events to ``publish`` and return its result, which also contains any failure.
 
         On cancellation, the engine stores the partial answer and sets ``cancelled`` in the result. ``is_stopped``
-        returns whether a client has stopped the turn.
+        returns whether a client has stopped the turn. ``is_aborted`` returns whether the server ends the turn, for
+        example at a shutdown. An approval request of an aborted turn stays in the session.
         """
         writer = TurnWriter(self.store, turn.session, turn.request, schedule=self._schedule, retry=self.retry)
         scope = anyio.CancelScope()
@@ -86,6 +110,8 @@ class ChatEngine:
         try:
             with scope:
                 writer.begin(turn.request.images, gate.open)
+                if turn.session.metadata.pending_approval is not None:  # an earlier turn was interrupted
+                    await self._discard_approval(turn.session.session_id)
                 turn = replace(turn, request=turn.request.without_data())  # free the images: a turn may take minutes
                 if turn.request.responder is not None:
                     result = await turn.request.responder(gate.publish)
@@ -101,6 +127,8 @@ class ChatEngine:
         if cancelled or failure is not None:
             with suppress(asyncio.CancelledError):  # the partial turn is stored even if it is cancelled again
                 failure = await writer.interrupt(is_stopped) or failure
+                if not is_aborted():
+                    await self._discard_approval(turn.session.session_id)
         return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 
     def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:
@@ -115,10 +143,11 @@ class ChatEngine:
             session=turn.session,
             history=writer.history,
             generation=turn.request.generation,
+            unstored_images=writer.unstored_images,
         )
 
     async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall, publish: Publish) -> None:
-        if warnings := model.warnings(turn.toolbox.schemas()):
+        if warnings := [*turn.warnings, *model.warnings(turn.toolbox.schemas())]:
             publish(warnings)
         if turn.request.images:
             await writer.wait_until_stored()  # the prompt is built from the stored images

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 import orjson
 
-from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta
+from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta, TurnWarning
 
 MAX_BYTES = 8 * 1024 * 1024
 """Memory limit for the events of one run, in bytes."""
@@ -21,7 +21,7 @@ _MAX_BATCH_BYTES = 256 * 1024
 """Size limit of a batch in bytes, so that a slow client does not fill the send buffer."""
 
 _TYPE_PREFIXES = {kind.type: kind.type.encode() + b" " for kind in get_args(ChatEvent)}
-_CONTENT, _THINKING = ContentDelta.type.encode(), ThinkingDelta.type.encode()
+_CONTENT, _THINKING, _WARNING = (kind.type.encode() for kind in (ContentDelta, ThinkingDelta, TurnWarning))
 
 
 class Batch(NamedTuple):
@@ -54,6 +54,14 @@ class EventLog:
     """Number of the last event that the snapshot replaces, or 0 if there is no snapshot."""
     _content: str = ""
     _thinking: str = ""
+    _warnings: list[TurnWarning] = field(default_factory=list)
+    """Warnings among the dropped events."""
+
+    @property
+    def warnings(self) -> list[TurnWarning]:
+        """All warnings of the run, oldest first."""
+        stored = Batch(0, self._lines_between(0, len(self._lines))) if _WARNING in self._lines else Batch(0, ())
+        return [*self._warnings, *_warnings_in(stored)]
 
     @property
     def size(self) -> int:
@@ -108,12 +116,17 @@ class EventLog:
             self._dropped += count
 
     def _add_to_snapshot(self, batch: Batch) -> None:
+        self._warnings += _warnings_in(batch)
         texts: dict[bytes, list[str]] = {_CONTENT: [], _THINKING: []}
         for _, kind, payload in batch.events():
             if kind in texts:
                 texts[kind].append(_content(payload))
         self._content += "".join(texts[_CONTENT])
         self._thinking += "".join(texts[_THINKING])
+
+
+def _warnings_in(batch: Batch) -> list[TurnWarning]:
+    return [TurnWarning(**orjson.loads(payload)) for _, kind, payload in batch.events() if kind == _WARNING]
 
 
 def _content(payload: bytes) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import anyio.to_thread
 
@@ -21,9 +21,12 @@ async def read_images(encoded: Sequence[str]) -> tuple[Image, ...]:
 
 
 async def with_images(
-    messages: Iterable[ChatMessage | Encoded], store: SessionStore
+    messages: Iterable[ChatMessage | Encoded], store: SessionStore, unstored: Mapping[str, Image]
 ) -> tuple[list[ChatMessage | Encoded], int]:
-    """Replace image names in messages by base64 data. Return the new messages and the number of images not found."""
+    """Replace image names in messages by base64 data. Return the new messages and the number of images not found.
+
+    ``unstored`` has the images that are not in ``store`` yet.
+    """
     sent: list[ChatMessage | Encoded] = []
     encoded: dict[str, str | None] = {}
     missing = 0
@@ -33,16 +36,16 @@ async def with_images(
             continue
         for name in names:
             if name not in encoded:
-                encoded[name] = await _load_base64(name, store)
+                encoded[name] = await _load_base64(name, store, unstored)
         images = [text for name in names if (text := encoded[name]) is not None]
         sent.append({**message, "images": images})
         missing += len(names) - len(images)
     return sent, missing
 
 
-async def _load_base64(name: str, store: SessionStore) -> str | None:
+async def _load_base64(name: str, store: SessionStore, unstored: Mapping[str, Image]) -> str | None:
     try:
-        data = await store.load_image(name)
+        data = unstored[name].data if name in unstored else await store.load_image(name)
     except BlobNotFound:
         return None
     return await anyio.to_thread.run_sync(lambda: b64encode(data).decode())

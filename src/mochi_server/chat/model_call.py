@@ -4,7 +4,7 @@ The requests forbid Ollama to truncate prompts. If Ollama refuses one, the serve
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.sessions.history import History
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 
@@ -43,7 +44,10 @@ class _PromptRefused(Exception):
 
 
 class ModelCall:
-    """Sender of one turn's requests to the model. ``history`` is the session history including the new message."""
+    """Sender of one turn's requests to the model. ``history`` is the session history including the new message.
+
+    ``unstored_images`` has the images of the turn that the store does not have yet. The turn changes it.
+    """
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class ModelCall:
         session: ChatSession,
         history: History,
         generation: GenerationOptions,
+        unstored_images: Mapping[str, Image],
     ) -> None:
         defaults = session.metadata
         self.name = session.model
@@ -67,6 +72,7 @@ class ModelCall:
         self._model = model
         self._session_id = session.session_id
         self._history = history
+        self._unstored_images = unstored_images
         self._think = generation.think if generation.think is not None else defaults.think
         self._default_think = None if generation.thinks_by_default else False
         self._logprobs = generation.logprobs
@@ -162,7 +168,7 @@ class ModelCall:
         """Send a prompt once. Raise ``_PromptRefused`` if Ollama refuses it and another attempt may succeed."""
         size = prompt.size_with(tools)
         limit = self.window.answer_limit(size, self._options.get("num_predict"))
-        messages, missing = await with_images(prompt.messages, self._store)
+        messages, missing = await with_images(prompt.messages, self._store, self._unstored_images)
         if missing and not self._reported_missing:
             self._reported_missing = True
             text = f"The prompt omits images that are no longer stored: {missing}."

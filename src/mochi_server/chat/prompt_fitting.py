@@ -26,6 +26,7 @@ TRIMMED_CHARS = 400
 MIN_ANSWER_TOKENS = 64
 """Number of tokens that a prompt must leave free in the context window for the answer."""
 
+HIDDEN_IMAGES = "\n[The images are not shown, because this model cannot see images.]"
 HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"
 
 
@@ -58,7 +59,7 @@ class Prompt:
     """Index of the user message to answer."""
     checkpoint: Checkpoint | None = None
     trim_end: int = 0
-    """Number of messages at the start of the history whose long tool results are trimmed."""
+    """Number of messages at the start of the history whose long tool results and result images are trimmed."""
     trim_turn: bool = False
     """Whether, in addition, long tool results of the current turn are trimmed, except results of the latest calls."""
     shows_images: bool = True
@@ -134,7 +135,8 @@ class Prompt:
         sent = to_ollama_messages(messages, self.turn_start - start)
         if not self.shows_images:
             for message in sent:
-                message.pop("images", None)
+                if message.pop("images", None) and message["role"] == "tool":
+                    message["content"] += HIDDEN_IMAGES
         return sent
 
     @property
@@ -155,8 +157,12 @@ class Prompt:
         if not self._is_trimmed(index):
             return message
         half, text = TRIMMED_CHARS // 2, message["content"]
-        note = f"\n[... {len(text) - TRIMMED_CHARS} characters of an old result left out ...]\n"
-        return {**message, "content": text[:half] + note + text[-half:]}
+        if len(text) > TRIMMED_CHARS:
+            note = f"\n[... {len(text) - TRIMMED_CHARS} characters of an old result left out ...]\n"
+            text = text[:half] + note + text[-half:]
+        if message.get("images"):
+            text += "\n[The images of this old result are left out.]"
+        return {**message, "content": text, "images": []}
 
 
 def checkpoint_tokens(window: int) -> int:
@@ -169,7 +175,7 @@ def _has_long_results(messages: Sequence[Message]) -> bool:
 
 
 def _is_long_result(message: Message) -> bool:
-    return message["role"] == "tool" and len(message["content"]) > TRIMMED_CHARS
+    return message["role"] == "tool" and (len(message["content"]) > TRIMMED_CHARS or bool(message.get("images")))
 
 
 def covered_count(checkpoint: Checkpoint, history: Sequence[Message]) -> int:

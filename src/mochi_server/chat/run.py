@@ -34,6 +34,11 @@ class Run:
     key: str | None = None
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0
+    suspended: bool = False
+    """Whether the last stream ended because the client sends its decision about a tool call in another request.
+
+    The run then waits for the decision without a subscriber.
+    """
     cancel_timer: asyncio.TimerHandle | None = None
     """Timer that cancels the run after its last client has disconnected."""
     stopped: bool = False

@@ -15,7 +15,7 @@ from mochi_server.chat.run import Run, RunState
 from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.errors import InternalError, MochiError, SessionTaken, ShuttingDown
-from mochi_server.events import Done, TurnError
+from mochi_server.events import Done, Stopped, TurnError
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
 from mochi_server.util.fair_scheduler import FairScheduler
@@ -132,9 +132,11 @@ class RunRegistry:
         """Return a context manager that counts a subscriber of ``run`` while the ``with`` block runs.
 
         If no subscriber remains and the request has ``on_disconnect="cancel"``, the run is cancelled after
-        ``disconnect_grace`` seconds. A new subscriber within that time prevents the cancellation.
+        ``disconnect_grace`` seconds. A new subscriber within that time prevents the cancellation. A suspended run is
+        not cancelled, because its client will send a decision.
         """
         run.subscribers += 1
+        run.suspended = False
         if run.cancel_timer is not None:
             run.cancel_timer.cancel()
             run.cancel_timer = None
@@ -142,7 +144,8 @@ class RunRegistry:
             yield
         finally:
             run.subscribers -= 1
-            if run.subscribers == 0 and run.running and run.request.on_disconnect == "cancel":
+            cancels = run.request.on_disconnect == "cancel" and not run.suspended
+            if run.subscribers == 0 and run.running and cancels:
                 run.cancel_timer = asyncio.get_running_loop().call_later(
                     self._disconnect_grace, self._cancel_if_unsubscribed, run
                 )
@@ -181,7 +184,7 @@ class RunRegistry:
         try:
             try:
                 run.begin()
-                running = self._engine.run(turn, run.publish, lambda: run.stopped)
+                running = self._engine.run(turn, run.publish, lambda: run.stopped, lambda: run.abort_error is not None)
                 del turn  # so that the engine can free the bytes of its images
                 result = await running
             finally:
@@ -207,6 +210,8 @@ class RunRegistry:
         # The session lock is released before `done`, because a client may start its next turn on `done`.
         run.state = state
         self._on_ended(run)
+        if state == "stopped" and run.failure is None:
+            run.publish([Stopped(run.result.partial_id)])
         run.publish([Done(run.session_id)])
         if not self.shutdown.is_set():
             self._observer.turn_ended(run.session_id)

@@ -23,6 +23,8 @@ class ToolLoopLimits:
     rounds: int = 50
     identical_calls: int = 3
     calls_per_round: int = 128
+    rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"
+    """Setting that determines ``rounds``, for warnings."""
 
 
 @dataclass
@@ -64,14 +66,19 @@ class ToolLoop:
                 self.publish([ToolContinuationStart()])
             if self._identical_calls >= self.limits.identical_calls:
                 break
-        self.publish(
-            [TurnWarning("TOOL_LIMIT_REACHED", "The model reached the limit of tool calls and answers without tools.")]
-        )
+        self.publish([self._limit_warning()])
         await self.answer(reminders)
 
     async def answer(self, reminders: Sequence[Message] = ()) -> None:
         """Request one answer without offering tools. Tool calls in that answer are ignored."""
         await self._call_model(reminders, offers_tools=False)
+
+    def _limit_warning(self) -> TurnWarning:
+        reason, setting = f"made {self.limits.rounds} rounds of tool calls", self.limits.rounds_setting
+        if self._identical_calls >= self.limits.identical_calls:
+            reason, setting = f"made the same tool call {self._identical_calls} times", "MOCHI_MAX_IDENTICAL_TOOL_CALLS"
+        text = f"The model {reason} and now answers without tools. Change the limit with {setting}."
+        return TurnWarning("TOOL_LIMIT_REACHED", text)
 
     def _is_announcement(self, rounds_left: int) -> bool:
         """Return whether to call the model again after a first answer without tool calls."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mochi_server.errors import MochiError
-from mochi_server.events import MessageComplete, Publish
+from mochi_server.events import MessageComplete, Publish, TurnWarning
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision
 from mochi_server.sessions.images import Image
@@ -84,6 +84,8 @@ class Turn:
     model: ModelInfo | None = None
     model_failure: MochiError | None = None
     """Error of the model lookup, if ``model`` is None."""
+    warnings: Sequence[TurnWarning] = ()
+    """A warning for each enabled tool, tool group and agent that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,12 @@ class TurnResult:
     def answer(self) -> Message | None:
         """Last answer of the turn, or None. Tool results may follow the answer if the client must run other calls."""
         return last_answer(self.stored) or last_answer(self.repeated)
+
+    @property
+    def partial_id(self) -> str | None:
+        """ID of the partial answer of an interrupted turn, or None if the turn has none."""
+        answer = last_answer(self.stored)
+        return answer["message_id"] if answer is not None and answer.get("interrupted") else None
 
     @property
     def window_object(self) -> dict[str, Any]:

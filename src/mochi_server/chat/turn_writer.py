@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -57,6 +58,8 @@ class TurnWriter:
         self.stored: list[Message] = []
         """Messages that the turn has added, oldest first."""
         self.outcomes: list[ToolOutcome] = []
+        self.unstored_images: dict[str, Image] = {}
+        """Images of tool results that are not stored yet, by hash. A regeneration stores them at its end."""
         self.handed_back: list[ToolInvocation] = []
         """Tool calls that the client must run."""
         self._new_messages = list(request.results)
@@ -119,7 +122,8 @@ class TurnWriter:
         self._open_calls = {call.index: (call, None) for call in calls}
 
     async def add_result(self, call: ToolInvocation, outcome: ToolOutcome) -> None:
-        self.outcomes.append(outcome)
+        self.outcomes.append(replace(outcome, images=()))
+        self.unstored_images.update({image.sha256: image for image in outcome.images})
         self._open_calls[call.index] = (call, outcome)  # `interrupt` stores it if the turn is cancelled first
         await self._finish_writes()
         await run_shielded(self._add(tool_message(call, outcome), result_of=call))
@@ -156,7 +160,7 @@ class TurnWriter:
         if self._is_regeneration and self.stored:
             await self._replace(self.stored)
         elif messages:
-            await self._append(messages)
+            await self._append(messages, images=list(self.unstored_images.values()))
 
     def _results_of_open_calls(self) -> list[Message]:
         """Return result messages for the open tool calls. Calls without an outcome are marked as interrupted."""
@@ -172,8 +176,10 @@ class TurnWriter:
 
     async def _add(self, message: Message, *, last: bool = False, result_of: ToolInvocation | None = None) -> None:
         if not self._is_regeneration:
+            images = list(self.unstored_images.values())
             # Placeholder results are stored with the calls, so that after a crash each call has a result.
-            await self._append([message], ends_turn=last, unfinished=self._unfinished_calls(result_of))
+            await self._append([message], ends_turn=last, unfinished=self._unfinished_calls(result_of), images=images)
+            self.unstored_images.clear()
         elif last:
             await self._replace([*self.stored, message])
         self._answer = None
@@ -187,9 +193,9 @@ class TurnWriter:
 
     async def _replace(self, messages: Sequence[Message]) -> ChatSession:
         # The revision check protects messages that another process has added.
-        start = self._user_index + 1
-        replace = partial(self._store.replace_tail, self._session_id, start, messages, revision=self._revision)
-        return await self._retry.run(replace)
+        images = list(self.unstored_images.values())
+        replace_tail = partial(self._store.replace_tail, revision=self._revision, images=images)
+        return await self._retry.run(lambda: replace_tail(self._session_id, self._user_index + 1, messages))
 
     def _flush(self) -> None:
         self._timer = None
@@ -258,6 +264,8 @@ def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
         "success": outcome.success,
         "decided_by": outcome.decided_by,
     }
+    if outcome.images:
+        message["images"] = [image.reference for image in outcome.images]
     if outcome.error_code is not None:
         message["error_code"] = outcome.error_code
     if outcome.call.arguments != call.arguments:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import shlex
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.config import MochiServerSettings, without_credentials
-from mochi_server.constants import API_PREFIX
+from mochi_server.config import MochiServerSettings, environment_problems, without_credentials
+from mochi_server.constants import API_PREFIX, DEMO_MODEL
 from mochi_server.container import Services
 from mochi_server.errors import MochiError
 from mochi_server.mcp.config import FILE
@@ -41,7 +42,7 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
         _result_or_error(services.client.list_models()),
         _result_or_error(services.stores.check()),
         _within_timeout(services.tools.directory_tools()),
-        _within_timeout(services.agents.agents()),
+        _within_timeout(services.agents.directory_agents()),
     )
     if isinstance(models, MochiError):
         logger.warning("%s", models.message)
@@ -53,13 +54,14 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
         ("Workers", str(start.settings.workers) if start.settings.workers > 1 else None),
         ("Docs", f"{start.address}/docs"),
         *_directory_rows(start.settings, services, catalogue, agents),
+        *(("Problem", problem) for problem in environment_problems(os.environ)),
         *(("Problem", problem) for problem in services.stores.problems),
         ("Problem", stores and stores.message),
         ("API key", start.key and f"generated for this run: {start.key}"),
         ("Open", "any client that reaches this address can run every tool, without an API key" if is_open else None),
     ]
     mode = " in test mode: a bundled LLM answers" if start.test_mode else ""
-    model = models[0].name if isinstance(models, list) and models else "<model>"
+    model = DEMO_MODEL if start.test_mode else models[0].name if isinstance(models, list) and models else "<model>"
     curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
     # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_server import __version__
+from mochi_server.util.nearest import nearest
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -44,10 +45,23 @@ class _Parser(argparse.ArgumentParser):
         """Print the error message in one line, without the usage text, and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}\n")
 
+    def check_options(self, argv: Sequence[str]) -> None:
+        """Exit with an error message if an option is unknown. The message names the nearest option."""
+        for argument in argv:
+            name = argument.partition("=")[0]
+            if name == "--":
+                return
+            if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
+                similar = nearest(name, self._option_string_actions)
+                hint = f"did you mean {similar}?" if similar else f"`{self.prog} --help` lists the options"
+                self.error(f"unknown option {name}; {hint}")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    parser.check_options(sys.argv[1:] if argv is None else argv)
+    arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     if arguments.command == "init":
         return _init(arguments.directory, options)
@@ -80,7 +94,7 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
     return _serve(settings, insecure=arguments.insecure)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> _Parser:
     parser = _Parser(
         prog="mochi-server",
         description="A headless chat backend for Ollama. Without a command, the server starts.",
@@ -159,10 +173,10 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
     speed = 1.0 if stub_speed is None else stub_speed
     with (
         TemporaryDirectory(prefix="mochi-server-") as sessions,
-        StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed) as stub,
+        StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, cors="*") as stub,
     ):
         values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
-        values |= {"sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
+        values |= {"env": "test", "sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
         settings = MochiServerSettings(**values)
         missing: list[str] = [name for name in CODE_DIRECTORIES if settings.code_directory(name) is None]
         if missing and not settings.resolved(settings.system_prompts_dir).is_dir():

@@ -74,6 +74,8 @@ def find_problem(source: str, target: str) -> str | None:
             return f"{without_credentials(place)} is neither a directory nor a postgresql:// URL"
         if not place or (not _is_url(place) and Path(place).exists() and not Path(place).is_dir()):
             return f"{place!r} is not a directory"
+        if not _is_url(place) and not Path(place).exists():
+            return f"there is no directory {without_credentials(place)}; create it, or use a postgresql:// URL"
     if source == target or (not _is_url(source) and Path(source).resolve() == Path(target).resolve()):
         return "FROM and TO are the same place"
     return None if _is_url(source) else _directory_problem(source)
@@ -81,8 +83,6 @@ def find_problem(source: str, target: str) -> str | None:
 
 def _directory_problem(source: str) -> str | None:
     settings = _settings(source)
-    if not Path(source).is_dir():
-        return f"there is no directory {without_credentials(source)}"
     if not settings.resolved_sessions_dir.is_dir() and not settings.resolved(settings.agent_chats_dir).is_dir():
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
     return None

@@ -85,9 +85,9 @@ class AsyncMochiClient:
         """Get the tools and tool groups of the server, and the problems of files that it cannot use."""
         return await self._send(types.Tools, "GET", "/tools")
 
-    async def create_session(self, model: str, **options: Unpack[types.SessionOptions]) -> types.Session:
+    async def create_session(self, model: str, **options: Unpack[types.SessionOptions]) -> types.ChangedSession:
         """Create a session. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
-        return await self._send(types.Session, "POST", "/sessions", json={"model": model, **options})
+        return await self._send(types.ChangedSession, "POST", "/sessions", json={"model": model, **options})
 
     async def list_sessions(
         self, q: str | None = None, *, limit: int | None = None, offset: int = 0
@@ -103,9 +103,9 @@ class AsyncMochiClient:
         """Get a session with its messages."""
         return await self._send(types.SessionDetail, "GET", _session_path(session_id))
 
-    async def update_session(self, session_id: str, **changes: Unpack[types.SessionChanges]) -> types.Session:
+    async def update_session(self, session_id: str, **changes: Unpack[types.SessionChanges]) -> types.ChangedSession:
         """Change settings of a session. None clears a setting. Nested objects are replaced completely."""
-        return await self._send(types.Session, "PATCH", _session_path(session_id), json=changes)
+        return await self._send(types.ChangedSession, "PATCH", _session_path(session_id), json=changes)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> types.SessionDetail:
         """Replace the text of a user message and remove all later messages. Then ``chat`` without a message answers it.
@@ -115,9 +115,9 @@ class AsyncMochiClient:
         path = f"{_session_path(session_id)}/messages/{index}"
         return await self._send(types.SessionDetail, "PUT", path, json={"content": content})
 
-    async def set_title(self, session_id: str, title: str | None) -> types.Session:
+    async def set_title(self, session_id: str, title: str | None) -> types.ChangedSession:
         """Set the title of a session; None restores the generated title."""
-        return await self._send(types.Session, "PATCH", _session_path(session_id), json={"title": title})
+        return await self._send(types.ChangedSession, "PATCH", _session_path(session_id), json={"title": title})
 
     async def fork_session(
         self, session_id: str, message_index: int | None = None, *, message_id: str | None = None

@@ -117,6 +117,12 @@ class Session(TypedDict):
     format: str | dict[str, Any] | None
 
 
+class ChangedSession(Session):
+    """A new or changed session. ``warnings`` lists the named tools, tool groups and agents that cannot be used."""
+
+    warnings: list["ServerWarning"]
+
+
 class SessionDetail(Session):
     """A session with its messages. The index of a message is its position in the list."""
 
@@ -144,13 +150,22 @@ class ContextWindow(TypedDict):
     reason: str | None
 
 
+class ServerWarning(TypedDict):
+    """A problem that did not prevent the request."""
+
+    code: str
+    message: str
+
+
 class ChatAnswer(TypedDict):
     """A complete answer. ``message`` is None if the turn was stopped before the first token."""
 
     session_id: str
+    state: Literal["completed", "stopped", "cancelled"]
     message: dict[str, Any] | None
     tool_calls_executed: list[ToolCallExecuted]
     context_window: ContextWindow
+    warnings: list[ServerWarning]
 
 
 class RunStatus(TypedDict):
@@ -161,13 +176,17 @@ class RunStatus(TypedDict):
 
 
 class Confirmation(TypedDict):
-    """A tool call that waits for approval. ``agent_name`` is set if an agent made the call."""
+    """A tool call that needs approval. ``agent_name`` is set if an agent made the call.
+
+    The server stopped while an ``interrupted`` call waited. Such a call can no longer be decided.
+    """
 
     confirmation_id: str
     tool_name: str
     arguments: dict[str, Any]
     call_index: int
     agent_name: str | None
+    state: Literal["waiting", "interrupted"]
 
 
 class Decided(TypedDict):

@@ -15,12 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.cluster.peer_request import IDLE_SECONDS, PEER_HEADER, PeerRequest, http_session
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
-from mochi_server.errors import MochiError, Unauthorized
+from mochi_server.errors import ConfirmationInterrupted, MochiError, Unauthorized
 from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
 from mochi_server.web.asgi import header, send_error
 from mochi_server.web.disconnect import ClientDisconnected, read_body, until_disconnect
 
-_CHAT = re.compile(rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool)/?")
+_CHAT = re.compile(
+    rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool|/ai-sdk(?:/[^/]+/stream)?|/ag-ui)/?"
+)
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
@@ -139,10 +141,10 @@ class ClusterMiddleware:
         found: list[list[Message]] = []
         own_scope = {**scope}
         await self._app(own_scope, _replaying(content, receive), _into(own))
-        if _status(own) == HTTPStatus.NOT_FOUND:
+        if _is_unknown(own):
             others = await self._peers().peers_with_runs(session_id)
             responses = await self._request_all(others, scope, content, session_id)
-            found = [response for response in responses if _status(response) not in (0, HTTPStatus.NOT_FOUND)]
+            found = [response for response in responses if response and not _is_unknown(response)]
         if not found:
             scope.update(own_scope)
         for message in [*found, own][0]:
@@ -190,6 +192,12 @@ def _into(messages: list[Message]) -> Send:
         messages.append(message)
 
     return append
+
+
+def _is_unknown(response: list[Message]) -> bool:
+    """Return whether the tool call of a decision does not wait at the server that sent the response."""
+    body = b"".join(message.get("body", b"") for message in response)
+    return _status(response) == HTTPStatus.NOT_FOUND or f'"{ConfirmationInterrupted.code}"'.encode() in body
 
 
 def _status(response: list[Message]) -> int:

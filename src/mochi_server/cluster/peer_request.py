@@ -15,7 +15,8 @@ from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
 from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.web.asgi import send_error
-from mochi_server.web.sse import closing_events, last_id
+from mochi_server.web.frontend_sse import closing_body
+from mochi_server.web.sse import last_id
 
 PEER_HEADER = "x-mochi-peer"
 """Header of messages between servers.
@@ -82,7 +83,7 @@ class PeerRequest:
             if self._has_begun and isinstance(error, ShuttingDown):
                 await self.send(_body(b""))  # no `done` event, so that the client resumes
             elif self._has_begun:
-                await self.send(_body(closing_events(self.session_id, error, self._last_id)))
+                await self.send(_body(closing_body(self.scope["path"], self.session_id, error, self._last_id)))
             else:
                 await send_error(error, self.scope, self.send)
         finally:

@@ -1,9 +1,12 @@
 """Parser of ``mcp.json``, the list of MCP servers in the tools directory.
 
-Error messages never contain values from the file, because the values may be secret.
+Error messages never contain values from the file, because the values may be secret. The exceptions are the command and
+the address of a server.
 """
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -22,6 +25,10 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Maximum size of one message of an MCP server."""
 
 _MAX_BYTES = 1_000_000
+_MAX_SHOWN_PATH_LENGTH = 16
+"""Maximum length of a URL path in messages. Longer paths may contain keys."""
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
+"""Reference to an environment variable: ``${NAME}``, ``${env:NAME}`` or ``${NAME:-default}``."""
 
 
 class MessageTooLarge(Exception):
@@ -42,6 +49,11 @@ class LocalServer(_ServerEntry):
     args: list[str] = Field([], repr=False)
     env: dict[str, str] = Field({}, repr=False)
     cwd: str | None = None
+
+    @property
+    def location(self) -> str:
+        """The command, for messages."""
+        return self.command
 
     def secrets(self) -> list[str]:
         """Return the values that are masked in messages."""
@@ -67,6 +79,13 @@ class RemoteServer(_ServerEntry):
             raise ValueError("not an http:// or https:// URL")
         return value
 
+    @property
+    def location(self) -> str:
+        """The URL without credentials and query, for messages. A long path is masked, because it may be secret."""
+        parts = urlsplit(self.url)
+        path = parts.path if len(parts.path.strip("/")) <= _MAX_SHOWN_PATH_LENGTH else "/***"
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"
+
     def secrets(self) -> list[str]:
         """Return the values that are masked in messages."""
         parts = urlsplit(self.url)
@@ -74,7 +93,7 @@ class RemoteServer(_ServerEntry):
         path = parts.path.strip("/")
         return [
             *filter(None, in_url),
-            *([path] if len(path) > 16 else []),
+            *([path] if len(path) > _MAX_SHOWN_PATH_LENGTH else []),
             *self.headers.values(),
             *(value.rpartition(" ")[2] for value in self.headers.values()),
         ]
@@ -148,6 +167,26 @@ def _server(name: str, entry: object) -> ServerConfig:
         raise _InvalidEntry('it needs a "command" or a "url"')
     server: type[ServerConfig] = LocalServer if entry.get("command") else RemoteServer
     try:
-        return server.model_validate({key: value for key, value in entry.items() if value is not None})
+        return server.model_validate({key: _expanded(value) for key, value in entry.items() if value is not None})
     except ValidationError as error:
         raise _InvalidEntry(explain(error).replace("Value error, ", "")) from error
+
+
+def _expanded(value: Any) -> Any:
+    """Replace each reference to an environment variable in the texts of ``value``. Raises ``_InvalidEntry``."""
+    if isinstance(value, dict):
+        return {key: _expanded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_expanded(each) for each in value]
+    return _VARIABLE.sub(_variable, value) if isinstance(value, str) else value
+
+
+def _variable(reference: re.Match[str]) -> str:
+    name: str = reference[1]
+    default: str | None = reference[2]
+    value = os.environ.get(name)
+    if not value and default is not None:
+        return default
+    if value is None:
+        raise _InvalidEntry(f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}")
+    return value

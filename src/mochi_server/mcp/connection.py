@@ -13,13 +13,14 @@ from mcp import Client, MCPError
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
-from pydantic_core import to_json
 
 from mochi_server import __version__
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLarge, RemoteServer, ServerConfig
+from mochi_server.mcp.result_mapping import content_of
 from mochi_server.mcp.stdio import stdio
+from mochi_server.mcp.tool_filter import ToolFilter
 from mochi_server.mcp.tool_mapping import McpTool, map_tools
-from mochi_server.tools.execution import ToolRaised
+from mochi_server.tools.execution import ToolContent, ToolRaised
 from mochi_server.util.net import is_loopback
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ class McpConnection:
 
     client: Client
     session: "McpSession"
+    filter: ToolFilter
     is_remote: bool
 
     async def tools(self) -> tuple[list[McpTool], list[str]]:
         """Return the usable tools of the server, and the problems of its unusable tools. Raises errors of the SDK."""
         tools: list[mcp_types.Tool] = []
         cursor = None
+        self.filter.problems.clear()
         while True:
             page = await self.client.list_tools(cursor=cursor)
             tools += page.tools
@@ -58,28 +61,31 @@ class McpConnection:
             if cursor is None or len(tools) > _MAX_TOOLS:
                 break
         usable, problems = await anyio.to_thread.run_sync(map_tools, tools[:_MAX_TOOLS])
+        problems = [*self.filter.problems, *problems]
         if len(tools) > _MAX_TOOLS:
             problems.append(f"it offers more than {_MAX_TOOLS} tools; the others are ignored")
         return usable, problems
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool and return its result as text. Raises ``ToolRaised`` if the call fails.
+    async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
+        """Call a tool and return its result. Raises ``ToolRaised`` if the call fails.
 
         If the calling task is cancelled, the call is also cancelled on the server.
         """
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
+            if self.session.received_too_much or _is_too_large(error.message):
+                raise ToolRaised(f"{MessageTooLarge()}, which is the limit. Request a smaller result.") from error
             closed = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith(_CLOSED_MESSAGES)
             if closed or (self.is_remote and error.code in _SESSION_LOST_CODES):
                 self.session.end()
             raise ToolRaised("the connection ended before the response" if closed else error.message) from error
         except Exception as error:  # an invalid response
             raise ToolRaised(f"{type(error).__name__}: {error}") from error
-        text = _text_of(result)
+        content = await anyio.to_thread.run_sync(content_of, result)  # decodes and hashes images
         if result.is_error:
-            raise ToolRaised(text)
-        return text
+            raise ToolRaised(content.text)
+        return content
 
     async def watch_tools(self) -> None:
         """Set ``session.changed`` each time the server reports changed tools. Return when the subscription ends."""
@@ -91,6 +97,12 @@ class McpConnection:
             return
 
 
+def _is_too_large(message: str) -> bool:
+    """Return whether an HTTP response exceeded the limit of this module, or an event exceeded the limit of the SDK."""
+    prefixes = ("Failed to parse JSON response: ", "SSE stream failed: ")
+    return message.startswith(prefixes) and message.endswith((str(MessageTooLarge()), " byte limit."))
+
+
 @asynccontextmanager
 async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") -> AsyncGenerator[McpConnection, None]:
     """Connect to an MCP server and yield the connection. Raises any error of the transport, the SDK or the server."""
@@ -100,17 +112,18 @@ async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") 
             session.changed.set()
 
     is_remote = not isinstance(server, LocalServer)
-    streams: AbstractAsyncContextManager[object] = (
-        stdio(server, cwd, session.log, session.end) if isinstance(server, LocalServer) else _http(server, session)
+    streams: AbstractAsyncContextManager[Any] = (
+        stdio(server, cwd, session) if isinstance(server, LocalServer) else _http(server, session)
     )
+    tool_filter = ToolFilter(lambda: client.session.protocol_version or mcp_types.LATEST_PROTOCOL_VERSION)
     client = Client(
-        cast("Transport", streams),
+        cast("Transport", tool_filter.wrap(streams)),
         message_handler=handle,
         client_info=mcp_types.Implementation(name="mochi-server", version=__version__),
         cache=None,
     )
     async with client, anyio.create_task_group() as tasks:
-        connection = McpConnection(client, session, is_remote=is_remote)
+        connection = McpConnection(client, session, tool_filter, is_remote=is_remote)
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed:
             tasks.start_soon(connection.watch_tools)
@@ -158,30 +171,3 @@ class _SizeLimitedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-
-def _text_of(result: mcp_types.CallToolResult) -> str:
-    """Return a tool result as text for a model. Images, audio and binary data are replaced by a description."""
-    text = "\n".join(map(_text_of_block, result.content))
-    if not text and result.structured_content is not None:
-        return to_json(result.structured_content, fallback=str).decode()
-    return text or "Done; there is no result."
-
-
-def _text_of_block(block: mcp_types.ContentBlock) -> str:
-    if isinstance(block, mcp_types.TextContent):
-        return block.text
-    if isinstance(block, mcp_types.ImageContent | mcp_types.AudioContent):
-        return f"[{block.type}, {block.mime_type}, {_size(block.data)}: not shown]"
-    if isinstance(block, mcp_types.ResourceLink):
-        return f"[resource {block.name}: {block.uri}]"
-    if isinstance(block, mcp_types.EmbeddedResource):
-        resource = block.resource
-        if isinstance(resource, mcp_types.TextResourceContents):
-            return f"[resource {resource.uri}]\n{resource.text}"
-        return f"[resource {resource.uri}, {resource.mime_type or 'binary'}, {_size(resource.blob)}: not shown]"
-    return f"[{getattr(block, 'type', 'content')}: not shown]"
-
-
-def _size(base64: str) -> str:
-    return f"{len(base64.rstrip('=')) * 3 // 4:,} bytes"

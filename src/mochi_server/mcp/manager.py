@@ -15,7 +15,7 @@ import anyio
 from mochi_server.mcp.config import McpConfig, read_config
 from mochi_server.mcp.server_task import McpServer
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
-from mochi_server.tools.execution import ToolRaised, shorten
+from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.tools.loader import Problem
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class McpServers:
             elif server_tools:
                 messages.append("a tool group already has this name; enable the tools of the server one by one")
             tools |= server_tools
-            problems += [Problem(name, f"MCP server: {message}") for message in messages]
+            problems += [Problem(name, f"MCP server {server.location}: {message}") for message in messages]
         return ToolCatalogue(tools, groups, tuple(problems))
 
     async def aclose(self) -> None:
@@ -113,7 +113,7 @@ class McpServers:
                 )
         return tools, problems
 
-    async def _call(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
+    async def _call(self, server: str, tool: str, arguments: dict[str, Any]) -> ToolContent:
         if server not in self._servers:
             raise ToolRaised(f"the MCP server {server} was removed from the configuration")
         return await self._servers[server].call(tool, arguments)

@@ -13,7 +13,7 @@ import anyio
 from pydantic import ValidationError
 
 from mochi_server.mcp.config import LocalServer, MessageTooLarge, ServerConfig
-from mochi_server.tools.execution import ToolRaised, shorten
+from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.util.masking import SecretMasker
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class McpSession:
     problem: str | None = _CONNECTING
     error_status: int | None = None
     """HTTP status of the latest error response."""
+    received_too_much: bool = False
+    """Whether the server sent a message of more than ``MAX_MESSAGE_BYTES`` to its stdout."""
     ended: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the tools have changed or the connection has ended."""
@@ -116,8 +118,13 @@ class McpServer:
         """Start connecting. If the connection ends, the next tool call reconnects."""
         self._spawn(self._run(self.session))
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """Call a tool and return its result as text. If the connection has ended, reconnect first.
+    @property
+    def location(self) -> str:
+        """Command or URL of the server, for messages."""
+        return self._config.location
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
+        """Call a tool and return its result. If the connection has ended, reconnect first.
 
         Raises ``ToolRaised`` if the server cannot be reached or the call fails.
         """
@@ -166,7 +173,7 @@ class McpServer:
             raise
         except BaseException as error:  # task groups can raise groups of any exceptions
             session.problem = session.explain(error)
-            logger.warning("MCP connection failed server=%s: %s", self.name, session.problem)
+            logger.warning("MCP connection failed server=%s location=%s: %s", self.name, self.location, session.problem)
         finally:
             session.end()
 

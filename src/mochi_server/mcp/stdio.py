@@ -2,8 +2,14 @@
 
 import asyncio
 import logging
+import os
+import shutil
+import sysconfig
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from errno import ENOENT
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import mcp_types
@@ -13,6 +19,9 @@ from mcp.shared.message import SessionMessage
 
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLarge
 from mochi_server.util import platform
+
+if TYPE_CHECKING:
+    from mochi_server.mcp.server_task import McpSession
 
 EXIT_GRACE_SECONDS = 1
 """Seconds that a server has to exit after its stdin is closed, and again after SIGTERM."""
@@ -26,10 +35,8 @@ logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def stdio(
-    server: LocalServer, cwd: str | None, log: Callable[[str], None], on_end: Callable[[], None]
-) -> AsyncGenerator[Streams, None]:
-    """Start an MCP server and yield the streams for its messages. ``log`` receives each line of its stderr.
+async def stdio(server: LocalServer, cwd: str | None, session: "McpSession") -> AsyncGenerator[Streams, None]:
+    """Start an MCP server and yield the streams for its messages. ``session`` logs each line of its stderr.
 
     Raises:
         OSError, ValueError: The server cannot be started.
@@ -42,9 +49,9 @@ async def stdio(
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with anyio.create_task_group() as tasks, incoming, read, write, outgoing:
-            tasks.start_soon(_read, process.stdout, incoming, on_end)
+            tasks.start_soon(_read, process.stdout, incoming, session)
             tasks.start_soon(_write, process.stdin, outgoing)
-            tasks.start_soon(_log, process.stderr, log)
+            tasks.start_soon(_log, process.stderr, session.log)
             yield read, write
             tasks.cancel_scope.cancel()
     finally:
@@ -56,11 +63,13 @@ async def stdio(
 
 
 async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Process:
+    environment = _environment(server)
+    _check_files(server.command, cwd, environment["PATH"])
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             server.command,
             *server.args,
-            env={**get_default_environment(), **server.env},
+            env=environment,
             cwd=cwd,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -77,12 +86,34 @@ async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Pro
         raise
 
 
-async def _read(stdout: asyncio.StreamReader, incoming: Incoming, on_end: Callable[[], None]) -> None:
+def _environment(server: LocalServer) -> dict[str, str]:
+    """Return the environment of a server. Its PATH ends with the programs of this Python environment.
+
+    Services, for example of systemd, start without an activated virtual environment.
+    """
+    environment = {**get_default_environment(), **server.env}
+    search_path = [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]
+    return {**environment, "PATH": os.pathsep.join(filter(None, search_path))}
+
+
+def _check_files(command: str, cwd: str | None, search_path: str) -> None:
+    """Raise ``FileNotFoundError`` if the program or its working directory does not exist.
+
+    The error of the event loop does not tell which of the two is missing.
+    """
+    if cwd is not None and not Path(cwd).is_dir():
+        raise FileNotFoundError(ENOENT, "its directory cwd does not exist")
+    if os.path.basename(command) == command and shutil.which(command, path=search_path) is None:  # noqa: PTH119
+        raise FileNotFoundError(ENOENT, "the program was not found; install it, or set its full path as the command")
+
+
+async def _read(stdout: asyncio.StreamReader, incoming: Incoming, session: "McpSession") -> None:
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         while True:
             try:
                 line = await stdout.readline()
             except ValueError as error:
+                session.received_too_much = True
                 raise MessageTooLarge from error
             if not line:
                 break
@@ -92,7 +123,7 @@ async def _read(stdout: asyncio.StreamReader, incoming: Incoming, on_end: Callab
                 logger.debug("MCP server wrote a line to stdout that is not a message")
             else:
                 await incoming.send(SessionMessage(message))
-    on_end()
+    session.end()
 
 
 async def _write(stdin: asyncio.StreamWriter, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:

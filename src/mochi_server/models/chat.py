@@ -10,7 +10,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn import GenerationOptions, TurnRequest, TurnResult
 from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Format, KeepAlive, NonBlank, Options, StrictBody, ThinkLevel
+from mochi_server.models.common import Format, KeepAlive, NonBlank, Options, StrictBody, ThinkLevel, WarningOut
 from mochi_server.models.messages import MessageOut
 
 KeyHeader = Annotated[
@@ -111,17 +111,25 @@ class ChatResponse(BaseModel):
     """The stored answer. ``message`` is null if the turn was stopped before the first token."""
 
     session_id: str
+    state: Literal["completed", "stopped", "cancelled"] = Field(
+        description="`stopped`: a client stopped the turn, and `message` is the partial answer."
+    )
     message: MessageOut | None
     tool_calls_executed: list[ToolCallExecuted]
     context_window: ContextWindow
+    warnings: list[WarningOut] = Field(description="The warnings that a stream would have sent.")
 
     @classmethod
-    def of(cls, session_id: str, result: TurnResult) -> "ChatResponse":
-        return cls(
-            session_id=session_id,
-            message=None if result.answer is None else dict(result.answer),
-            tool_calls_executed=[ToolCallExecuted(**outcome.executed()) for outcome in result.outcomes],
-            context_window=ContextWindow(**result.window_object),
+    def of(cls, run: Run, result: TurnResult) -> "ChatResponse":
+        return cls.model_validate(
+            {
+                "session_id": run.session_id,
+                "state": run.state,
+                "message": None if result.answer is None else dict(result.answer),
+                "tool_calls_executed": [outcome.executed() for outcome in result.outcomes],
+                "context_window": result.window_object,
+                "warnings": run.log.warnings,
+            }
         )
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -12,12 +11,15 @@ from pydantic.config import JsonDict
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from mochi_server.constants import MAX_MESSAGE_CHARS, RELOADING_OPTIONS
+from mochi_server.util.nearest import nearest
 
 _NUMBERS = (
     *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),
     *("repeat_penalty", "presence_penalty", "frequency_penalty"),
 )
 """Ollama's options with a number or null as value. The only other supported option is `stop`."""
+
+_OPTIONS = (*_NUMBERS, "stop")
 
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
@@ -38,15 +40,20 @@ _OPTIONS_SCHEMA: JsonDict = {
 
 
 def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
-    """Raise a `ValidationError` that names each unknown field or option and the nearest known one."""
+    """Raise a `ValidationError` that names each unknown field or option and the nearest known one.
+
+    If ``known`` contains ``options``, the error for a field with the name of an option says so.
+    """
     if unknown := [name for name in names if name not in known][:_MAX_REPORTED]:
         raise ValidationError.from_exception_data(kind, [_problem(name, known, kind) for name in unknown])
 
 
 def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
     name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()  # escapes lone surrogates
-    nearest = get_close_matches(name, known, n=1)
-    hint = f"Did you mean `{nearest[0]}`?" if nearest else f"Known {kind}s: {', '.join(sorted(known))}."
+    similar = nearest(name, known)
+    hint = f"Did you mean `{similar}`?" if similar else f"Known {kind}s: {', '.join(sorted(known))}."
+    if "options" in known and name in _OPTIONS:
+        hint = f'Send it in `options`: `{{"options": {{"{name}": ...}}}}`.'
     error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})
     return InitErrorDetails(type=error, loc=(name,), input=None)
 
@@ -57,7 +64,7 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
             f"{', '.join(forbidden)} would make Ollama reload the model. The server sets the context window. "
             "To change it, PATCH the session's `context_window`"
         )
-    reject_unknown(options, (*_NUMBERS, "stop"), kind="option")
+    reject_unknown(options, _OPTIONS, kind="option")
     for name in _NUMBERS:
         if isinstance(options.get(name), str | bool | list | dict):
             raise ValueError(f"{name} must be a number")
@@ -130,6 +137,15 @@ KeepAlive = Annotated[
 ]
 ThinkLevel = bool | Literal["low", "medium", "high", "max"]
 Format = Literal["json"] | Annotated[dict[str, Any], AfterValidator(_sendable)]
+
+
+class WarningOut(BaseModel):
+    """A problem that did not prevent the request. ``message`` is text for users."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    code: str = Field(examples=["TOOL_NOT_FOUND"])
+    message: str
 
 
 class ErrorBody(BaseModel):

@@ -43,7 +43,7 @@ class StoredMessage(BaseModel):
     message_id: str
     timestamp: str
     source_file: str | None = Field(None, description="system: prompt file of the message.")
-    images: list[StoredImage] | None = Field(None, description="user: images of the message.")
+    images: list[StoredImage] | None = Field(None, description="user and tool: images of the message.")
     model: str | None = Field(None, description="assistant: model that answered.")
     thinking: str | None = Field(None, description="assistant: reasoning of the model.")
     tool_calls: list[StoredCall] | None = Field(None, description="assistant: tool calls of the model.")

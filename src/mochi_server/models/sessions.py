@@ -1,14 +1,16 @@
 """Schemas of sessions. A session is a flat object. Only ``SessionDetail`` has messages."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.json_schema import SkipJsonSchema
 
 from mochi_server.constants import MAX_TITLE_CHARS
+from mochi_server.events import TurnWarning
 from mochi_server.models import common
-from mochi_server.models.common import NonBlank, StrictBody, Text
+from mochi_server.models.common import NonBlank, StrictBody, Text, WarningOut
 from mochi_server.models.messages import MessageOut
 from mochi_server.services.sessions import SessionState
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
@@ -181,6 +183,16 @@ class Session(BaseModel):
         return cls.model_validate(session.summary_object())
 
 
+class SessionChanged(Session):
+    """A new or changed session. ``warnings`` lists the named tools, tool groups and agents that cannot be used."""
+
+    warnings: list[WarningOut]
+
+    @classmethod
+    def with_warnings(cls, session: ChatSession, warnings: Sequence[TurnWarning]) -> "SessionChanged":
+        return cls.model_validate(session.summary_object() | {"warnings": warnings})
+
+
 class SessionDetail(Session):
     """A session with its messages.
 
@@ -292,10 +304,12 @@ class SessionStatus(BaseModel):
     context_window: WindowStatus
     prompt_evaluation: PromptEvaluation | None = Field(description="Null if Ollama reported no evaluation.")
     tools_enabled: bool
-    active_tools: list[str]
+    active_tools: list[str] = Field(description="Enabled tools that exist, including the tools of the group.")
+    missing_tools: list[str] = Field(description="Enabled tools and tool group that do not exist.")
     execution_policy: str
     agents_enabled: bool
-    enabled_agents: list[str]
+    enabled_agents: list[str] = Field(description="Enabled agents that exist and are valid.")
+    missing_agents: list[str] = Field(description="Enabled agents that do not exist or are invalid.")
     system_prompt_file: str | None
     summary: dict[str, Any] | None
     summary_model: str | None
@@ -311,10 +325,12 @@ class SessionStatus(BaseModel):
             context_window=WindowStatus.of(state),
             prompt_evaluation=PromptEvaluation.of(state),
             tools_enabled=bool(tools.tools or tools.tool_group),
-            active_tools=state.active_tools,
+            active_tools=state.selection.active_tools,
+            missing_tools=state.selection.missing_tools,
             execution_policy=tools.execution_policy.value,
             agents_enabled=bool(agents.enabled_agents),
-            enabled_agents=agents.enabled_agents,
+            enabled_agents=state.selection.active_agents,
+            missing_agents=state.selection.missing_agents,
             system_prompt_file=session.system_prompt.get("source_file") if session.system_prompt else None,
             summary=metadata.summary,
             summary_model=metadata.summary_model,

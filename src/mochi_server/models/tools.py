@@ -110,17 +110,21 @@ class ToolDecided(BaseModel):
     arguments: dict[str, Any]
 
 
-class PendingConfirmation(FromAttributes):
-    """A tool call that waits for approval. ``agent_name`` is set if an agent made the call."""
+class PendingConfirmation(BaseModel):
+    """A tool call that needs approval. ``agent_name`` is set if an agent made the call.
+
+    A ``waiting`` call can be decided. The server stopped while an ``interrupted`` call waited, so the call did not run.
+    """
 
     confirmation_id: str
-    tool_name: str = Field(validation_alias=AliasPath("call", "name"))
-    arguments: dict[str, Any] = Field(validation_alias=AliasPath("call", "arguments"))
-    call_index: int = Field(validation_alias=AliasPath("call", "index"))
-    agent_name: str | None
+    tool_name: str
+    arguments: dict[str, Any]
+    call_index: int
+    agent_name: str | None = None
+    state: Literal["waiting", "interrupted"]
 
 
 class PendingConfirmations(BaseModel):
-    """All tool calls of a session that wait for approval, oldest first."""
+    """All tool calls of a session that need approval, oldest first."""
 
     confirmations: list[PendingConfirmation]

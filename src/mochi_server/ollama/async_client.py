@@ -40,8 +40,12 @@ class AsyncOllamaClient:
         stall_timeout: float = 600,
         tracker: RequestTracker | None = None,
         on_response: Callable[[Line], None] = lambda _: None,
+        can_install: bool = True,
     ) -> None:
-        """Create a client. Timeouts are in seconds; ``on_response`` receives the last JSON line of each answer."""
+        """Create a client. Timeouts are in seconds; ``on_response`` receives the last JSON line of each answer.
+
+        If ``can_install`` is false, error messages do not advise to install models.
+        """
         self.endpoint = parse_endpoint(host)
         self._stall_timeout = stall_timeout
         self._transport = Transport(
@@ -49,6 +53,7 @@ class AsyncOllamaClient:
         )
         self.tracker = tracker or RequestTracker()
         self.slots = SlotPrompts()
+        self._can_install = can_install
         self._details: dict[str, ModelDetails] = {}
         self._catalogue: tuple[float, ModelCatalogue | None] = (0, None)
         self._windows: asyncio.Task[dict[str, int]] | None = None
@@ -95,17 +100,22 @@ class AsyncOllamaClient:
         fetched, catalogue = self._catalogue
         if catalogue is None or time.monotonic() - fetched > _MODELS_CACHE_SECONDS:
             catalogue = await self._fetch_catalogue()
-        try:
-            listed, digest = catalogue.find(name)
-        except ModelNotFound:
+        if (found := catalogue.find(name)) is None:
             catalogue = await self._fetch_catalogue()
-            listed, digest = catalogue.find(name)
+            if (found := catalogue.find(name)) is None:
+                raise await self._not_found(name)
+        listed, digest = found
         if digest not in self._details and not listed.remote_host:
             self._details[digest] = await self.show_model_details(listed.name)
-        model, _ = catalogue.find(name)
+        model, _ = catalogue.find(name) or found
         if not model.can("completion"):
-            raise ModelNotFound(name)
+            raise await self._not_found(name, can_embed=model.can("embedding"))
         return model
+
+    async def _not_found(self, name: str, *, can_embed: bool = False) -> ModelNotFound:
+        """Return the error for an unknown model, or for a model that cannot chat. The error lists the chat models."""
+        chat_models = [model.name.removesuffix(":latest") for model in await self.list_models()]
+        return ModelNotFound(name, chat_models=chat_models, can_embed=can_embed, can_install=self._can_install)
 
     async def show_model_details(self, name: str) -> ModelDetails:
         """Return the details of a model from ``/api/show``. Raises ``ModelNotFound``."""

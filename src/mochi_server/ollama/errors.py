@@ -54,13 +54,16 @@ def translating_errors(host: str) -> Iterator[None]:
         raise translate(error, host) from error
 
 
-def translate(error: Exception, host: str) -> MochiError:
-    """Return ``OllamaUnreachable`` for a failed connection attempt and ``OllamaError`` for any other error."""
+def translate(error: Exception, host: str, *, timeout_advice: str = "") -> MochiError:
+    """Return ``OllamaUnreachable`` for a failed connection attempt and ``OllamaError`` for any other error.
+
+    ``timeout_advice`` is a sentence that the message of a timeout ends with.
+    """
     names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
     if names & _CONNECT_ERRORS:
         return OllamaUnreachable(host, _connect_reason(error))
     if names & _TIMEOUTS:
-        return OllamaError(f"Ollama at {host} sent no data before the timeout.")
+        return OllamaError(f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip())
     if isinstance(error, orjson.JSONDecodeError):
         return OllamaError("Ollama sent a response that is not JSON.")
     logger.warning("Connection to Ollama broke host=%s error=%s: %s", host, type(error).__name__, error)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from mochi_server.errors import MochiError, ModelNotFound, OllamaError
+from mochi_server.errors import MochiError, OllamaError
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.request_tracker import RequestTracker
@@ -56,7 +56,7 @@ class InjectedOllamaClient(AsyncOllamaClient):
         for model in await self.list_models():
             if qualified_name(model.name) == qualified_name(name):
                 return model
-        raise ModelNotFound(name)
+        raise await self._not_found(name)
 
     async def show_model_details(self, name: str) -> ModelDetails:
         model = await self.find_model(name)

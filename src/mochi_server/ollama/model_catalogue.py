@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from mochi_server.errors import ModelNotFound, OllamaError
+from mochi_server.errors import OllamaError
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelDetails, ModelInfo
 
@@ -39,12 +39,12 @@ class ModelCatalogue:
         """Return every model that can chat."""
         return [info for entry in self._entries if (info := self._info(entry)).can("completion")]
 
-    def find(self, name: str) -> tuple[ModelInfo, str]:
-        """Return the model ``name`` and its digest. The tag in ``name`` is optional. Raises ``ModelNotFound``."""
+    def find(self, name: str) -> tuple[ModelInfo, str] | None:
+        """Return the model ``name`` and its digest, or None if it is not installed. The tag is optional."""
         for entry in self._entries:
             if qualified_name(_name(entry)) == qualified_name(name):
                 return self._info(entry), _digest(entry)
-        raise ModelNotFound(name)
+        return None
 
     def _info(self, entry: Mapping[str, Any]) -> ModelInfo:
         info, details = _read_tag(entry), self._known.get(_digest(entry))

@@ -32,6 +32,7 @@ OnLines = Callable[[list[Line]], None]
 """Callback for the lines parsed from one read of the connection. An exception in the callback ends the request."""
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
+_STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
 _SHORT_CALL_SECONDS = 5
 _DRAIN_SECONDS = 0.05
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
@@ -198,7 +199,7 @@ class Transport:
                 raise consumer_errors[0] from None
             if isinstance(error, MochiError):
                 raise
-            raise translate(error, self.endpoint.url) from error
+            raise translate(error, self.endpoint.url, timeout_advice=_STALL_ADVICE) from error
         finally:
             self._streams -= 1
 

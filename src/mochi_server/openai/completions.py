@@ -95,7 +95,8 @@ class Completions:
 
     async def models(self) -> dict[str, int]:
         """Return the chat models and the valid agents: by name, the time of their last change in seconds since 1970."""
-        agents = {f"{PREFIX}{name}": a.modified for name, a in (await self.agents.agents()).items() if a.valid}
+        found = await self.agents.directory_agents()
+        agents = {f"{PREFIX}{name}": agent.modified for name, agent in found.items() if agent.valid}
         return {model.name: model.modified for model in await self.client.list_models()} | agents
 
     async def modified(self, name: str) -> int:
@@ -201,7 +202,7 @@ class Completions:
         if not name.startswith(PREFIX):
             return None
         agent = name.removeprefix(PREFIX)
-        if agent in await self.agents.agents():
+        if agent in await self.agents.directory_agents():
             return await self.agents.current(await self.agents.get(agent))
         try:
             await self.client.find_model(name)

@@ -1,10 +1,21 @@
 """Routes, one module per resource. Each route makes one call to a service."""
 
-from mochi_server.routers import agents, chat, compare, health, models, openai, sessions, system_prompts, tools
+from mochi_server.routers import (
+    agents,
+    chat,
+    compare,
+    frontends,
+    health,
+    models,
+    openai,
+    sessions,
+    system_prompts,
+    tools,
+)
 
 __all__ = ["ALIASED", "API", "openai"]
 
-API = (chat, sessions, compare, models, tools, agents, system_prompts, health)
+API = (chat, frontends, sessions, compare, models, tools, agents, system_prompts, health)
 """Routers below ``API_PREFIX``, in the order of matching: the most frequent requests first."""
 
 ALIASED = (compare, health)

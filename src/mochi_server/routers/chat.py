@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
-from mochi_server.dependencies import ConfirmationsDep, RunsDep, StoreDep
+from mochi_server.dependencies import ApprovalsDep, RunsDep
 from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyHeader, LastEventIdHeader, RunStatus
 from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
@@ -23,8 +23,11 @@ _STREAM = streams(
     'id: 1f0c5e7a9b:2\nevent: done\ndata: {"session_id":"a1b2c3d4e5"}\n\n',
 )
 _NO_EVENTS: dict[int | str, dict[str, Any]] = {204: {"description": "There are no events after this position."}}
-_SESSION_ERRORS = (errors.SessionNotFound, errors.ServerLost)
-_DECISION_ERRORS = (errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout)
+_SESSION_ERRORS = (errors.SessionNotFound, errors.SessionTooNew, errors.ServerLost)
+_DECISION_ERRORS = (
+    *(errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout),
+    errors.ConfirmationInterrupted,
+)
 _TURN_ERRORS = (
     *(errors.IdempotencyKeyReused, errors.SessionNotFound, errors.ModelNotFound, errors.SessionBusy),
     *(errors.EmptyHistory, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost),
@@ -39,7 +42,7 @@ async def chat(
     turn = await (body or ChatRequest()).turn_request(streaming=False)
     run = await until_disconnect(request, runs.start(session_id, turn, key=key))
     with runs.subscribed(run):
-        return ChatResponse.of(session_id, await until_disconnect(request, run.collect()))
+        return ChatResponse.of(run, await until_disconnect(request, run.collect()))
 
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS))
@@ -80,17 +83,16 @@ async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
 
 
 @router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))
-async def list_confirmations(session_id: str, store: StoreDep, confirmations: ConfirmationsDep) -> dict[str, Any]:
-    """List the tool calls of a session that wait for approval."""
-    await store.load(session_id)
-    return {"confirmations": confirmations.pending(session_id)}
+async def list_confirmations(session_id: str, approvals: ApprovalsDep) -> dict[str, Any]:
+    """List the tool calls of a session that wait for approval, or waited when the server stopped."""
+    return {"confirmations": await approvals.confirmations(session_id)}
 
 
 @router.post("/confirm-tool", responses=responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost))
-async def confirm_tool(session_id: str, body: ToolDecision, confirmations: ConfirmationsDep) -> ToolDecided:
+async def confirm_tool(session_id: str, body: ToolDecision, approvals: ApprovalsDep) -> ToolDecided:
     """Approve or deny a pending tool call."""
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
-    call = confirmations.resolve(session_id, body.confirmation_id, decision).call
+    call = (await approvals.decide(session_id, body.confirmation_id, decision)).call
     arguments = call.arguments if body.arguments is None else body.arguments
     return ToolDecided(
         confirmation_id=body.confirmation_id, approved=body.approved, tool_name=call.name, arguments=arguments

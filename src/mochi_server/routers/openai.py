@@ -31,19 +31,15 @@ from mochi_server.web.exception_handlers import (
 from mochi_server.web.sse import ChunksResponse
 
 _CHUNKS = {
-    "type": "object",
-    "description": "`data` is a chunk of the completion, an error or, at the end, `[DONE]`.",
-    "required": ["data"],
-    "properties": {"data": {"type": "string"}},
+    "type": "string",
+    "description": "Server-sent events. `data` is a chunk of the completion, an error or, at the end, `[DONE]`.",
 }
 _COMPLETION: Responses = {
     200: {"description": "The completion, as JSON or in chunks.", "content": {"text/event-stream": {"schema": _CHUNKS}}}
 }
 _EVENTS = {
-    "type": "object",
-    "description": "`event` is the type of the event, and `data` is the event as JSON.",
-    "required": ["event", "data"],
-    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+    "type": "string",
+    "description": "Server-sent events. `event` is the type of the event, and `data` is the event as JSON.",
 }
 _RESPONSE: Responses = {
     200: {"description": "The response, as JSON or as events.", "content": {"text/event-stream": {"schema": _EVENTS}}}

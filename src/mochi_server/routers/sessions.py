@@ -11,7 +11,7 @@ from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesD
 from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotFound, StorageBusy, ValidationFailed
 from mochi_server.models import sessions as schemas
 from mochi_server.models.import_export import ExportFormat, SessionFork, SessionsImported
-from mochi_server.models.sessions import Session, SessionDetail
+from mochi_server.models.sessions import SessionChanged, SessionDetail
 from mochi_server.services.summarization import SummaryResult
 from mochi_server.sessions.images import MEDIA_TYPES
 from mochi_server.sessions.types import SessionQuery
@@ -68,9 +68,10 @@ async def list_sessions(
 
 
 @router.post("", status_code=201, responses=responses(*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS))
-async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> Session:
-    """Create a session."""
-    return Session.of(await sessions.create(body.creation_options()))
+async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> SessionChanged:
+    """Create a session. The response has a warning for each named tool or agent that does not exist."""
+    session = await sessions.create(body.creation_options())
+    return SessionChanged.with_warnings(session, await sessions.warnings(body.sent_values()))
 
 
 @router.post(
@@ -86,16 +87,17 @@ async def import_sessions(request: Request, transfers: TransfersDep) -> Response
     return Response(imported.encoded, 201, media_type="application/json")
 
 
-@router.get("/{session_id}", responses=responses(SessionNotFound, StorageBusy))
+@router.get("/{session_id}", responses=responses(SessionNotFound, errors.SessionTooNew, StorageBusy))
 async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
     """Get a session with its messages."""
     return SessionDetail.of(await store.load(session_id))
 
 
 @router.patch("/{session_id}", responses=responses(SessionNotFound, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS))
-async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: SessionsDep) -> Session:
-    """Change the settings of a session, also during a turn."""
-    return Session.of(await sessions.patch(session_id, body.changes()))
+async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: SessionsDep) -> SessionChanged:
+    """Change the settings of a session, also during a turn. Unknown tools and agents cause warnings."""
+    session = await sessions.patch(session_id, body.changes())
+    return SessionChanged.with_warnings(session, await sessions.warnings(body.sent_values()))
 
 
 @router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *STORAGE_ERRORS))
@@ -128,7 +130,7 @@ async def export_session(session_id: str, transfers: TransfersDep, format: Forma
     return StreamingResponse(await transfers.export(session_id, format), headers=headers)
 
 
-@router.get("/{session_id}/messages", responses=responses(SessionNotFound, StorageBusy))
+@router.get("/{session_id}/messages", responses=responses(SessionNotFound, errors.SessionTooNew, StorageBusy))
 async def list_messages(session_id: str, store: StoreDep) -> schemas.MessageList:
     """Get the messages of a session."""
     session = await store.load(session_id)

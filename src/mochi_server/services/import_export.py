@@ -10,7 +10,8 @@ import anyio
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mochi_server.errors import BlobNotFound, ShuttingDown, ValidationFailed
+from mochi_server.constants import FORMAT_VERSION
+from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
 from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat, to_session
 from mochi_server.sessions.history_edits import forked, index_of
 from mochi_server.sessions.images import Image, images_in
@@ -151,7 +152,7 @@ def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
         _validate(number, item, SessionFile)
         item["metadata"]["session_id"] = new_id()
         blobs = item.pop("blobs", None) or {}
-        session = ChatSession.from_dict(item)
+        session = _decoded(number, item)
         named = images_in(session.history)
         try:
             return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
@@ -162,6 +163,16 @@ def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
     if isinstance(item, dict) and "history" in item:
         return to_session(OpenWebUIChat(chat=_validate(number, item, OpenWebUIBareChat))), []
     raise _invalid_item(number, "is neither a session nor an Open WebUI chat. Add `metadata`, `chat` or `history`.")
+
+
+def _decoded(number: int, item: dict[str, Any]) -> ChatSession:
+    try:
+        session = ChatSession.from_dict(item)
+        session.metadata.pending_approval = None
+        return session
+    except SessionTooNew as error:
+        problem = f"has format version {error.details['version']}, and this server reads versions up to "
+        raise _invalid_item(number, f"{problem}{FORMAT_VERSION}. Update mochi-server.") from error
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_server import errors
+from mochi_server.events import TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import ManualWindow, WindowRegistry
+from mochi_server.services.selection import Selection, SelectionChecker
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.history_edits import edited, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
 from mochi_server.sessions.session import ChatSession, last_answer
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import SessionCreationOptions, ToolSettings
-from mochi_server.tools.registry import ToolRegistry
+from mochi_server.sessions.types import SessionCreationOptions
 from mochi_server.util.clock import now
 
 
@@ -29,8 +30,8 @@ class SessionState:
     model: ModelInfo | None
     override: ManualWindow | None
     """Manual window of the model, or None. A manual window applies to all sessions with the model."""
-    active_tools: list[str]
-    """Names of the enabled tools, including the tools of the enabled group."""
+    selection: Selection
+    """Tools and agents that the session enables."""
     evaluated_tokens: int | None
     """Estimated number of prompt tokens that Ollama evaluated for the last answer, or None if it is unknown."""
 
@@ -41,7 +42,7 @@ class SessionService:
     client: AsyncOllamaClient
     windows: WindowRegistry
     prompts: SystemPromptService
-    tools: ToolRegistry
+    selections: SelectionChecker
     speeds: PromptSpeeds
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
@@ -79,6 +80,11 @@ class SessionService:
             else:
                 self.windows.override(model, chosen, session_id)
         return patched
+
+    async def warnings(self, changes: Mapping[str, Any]) -> list[TurnWarning]:
+        """Return a warning for each unknown tool, tool group and agent that ``changes`` name."""
+        selection = await self.selections.check(changes.get("tool_settings"), changes.get("agent_settings"))
+        return selection.warnings
 
     async def delete(self, session_id: str) -> None:
         """Delete a session, even if a process holds its lock."""
@@ -127,18 +133,12 @@ class SessionService:
         """Return a session with its model, its manual window and its active tools."""
         session = await self.store.load(session_id)
         override = self.windows.override_of(session.model)
-        tools = await self._active_tools(session.metadata.tool_settings)
+        selection = await self.selections.check(session.metadata.tool_settings, session.metadata.agent_settings)
         evaluated = self.speeds.evaluated_tokens(last_answer(session.history) or {})
         model: ModelInfo | None = None
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             model = await self.client.find_model(session.model)
-        return SessionState(session, model, override, tools, evaluated)
-
-    async def _active_tools(self, settings: ToolSettings) -> list[str]:
-        if settings.tool_group is None:
-            return settings.tools
-        groups = (await self.tools.catalogue()).groups
-        return list(dict.fromkeys([*settings.tools, *groups.get(settings.tool_group, ())]))
+        return SessionState(session, model, override, selection, evaluated)
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""

@@ -71,6 +71,7 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         message_count=len(copied),
         summary=metadata.summary if len(copied) == len(messages) else None,
         compaction=metadata.compaction if is_covered else None,
+        pending_approval=None,
     )
     return ChatSession(fresh, copied, session.extra)
 

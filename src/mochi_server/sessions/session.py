@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
+from mochi_server.errors import SessionTooNew
 from mochi_server.sessions import types
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.types import Message, SessionCreationOptions, SessionSettings, optional
+from mochi_server.sessions.types import Message, SessionCreationOptions, SessionSettings, optional, pending_approval
 from mochi_server.util.clock import new_id, now
 
 UserMessage = types.UserMessage
@@ -26,8 +27,7 @@ _ID = re.compile(r"[0-9a-f]{10}")
 OWNER = "agent_name"
 """Metadata key for the name of the agent that a session belongs to. List entries include this key if it is set."""
 _PARTS = ("metadata", "messages")
-_OLDER_FORMATS = ("1.0", "1.1", "1.2")
-"""Older format versions. Their files may lack settings of the current version, which then have their default values."""
+_VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})*")
 
 
 def is_session_id(value: str) -> bool:
@@ -48,26 +48,30 @@ class SessionMetadata(SessionSettings):
     summary_model: str | None = field(default=None, metadata=optional(str, always_written=True))
     format_version: str = FORMAT_VERSION
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
+    pending_approval: dict[str, Any] | None = field(
+        default=None, metadata={"read": pending_approval, "only_if_set": True}
+    )
+    """Tool call of the running turn that waits for approval. It remains if the server stops before the decision."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionMetadata":
         """Create metadata from the ``metadata`` object of a session file of any version.
 
-        Raises ValueError if ``session_id`` or ``model`` is missing.
+        Raises ValueError if ``session_id`` or ``model`` is missing, and SessionTooNew for a later format version.
         """
         for name in ("session_id", "model"):
             if not isinstance(stored.get(name), str) or not stored[name]:
                 raise ValueError(f"metadata has no {name}")
-        created_at = str(stored.get("created_at") or now())
         version = str(stored.get("format_version") or "")
-        is_newer = version.replace(".", "").isdigit() and version not in _OLDER_FORMATS
+        if _VERSION.fullmatch(version) and _numbers(version) > _numbers(FORMAT_VERSION):
+            raise SessionTooNew(stored["session_id"], version)
+        created_at = str(stored.get("created_at") or now())
         return cls(
             session_id=stored["session_id"],
             model=stored["model"],
             created_at=created_at,
             updated_at=str(stored.get("updated_at") or created_at),
-            format_version=version if is_newer else FORMAT_VERSION,
             **{name: read(stored.get(name)) for name, read in _READERS.items()},
             extra={name: value for name, value in stored.items() if name not in _FIELD_NAMES},
         )
@@ -90,7 +94,7 @@ _FIELD_NAMES = frozenset(f.name for f in _FIELDS)
 _ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name != "compaction")
+LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in ("compaction", "pending_approval"))
 """Names of the metadata fields in list entries and responses."""
 
 _STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
@@ -99,6 +103,10 @@ _MESSAGE_TYPES: dict[str, type] = {
     **dict.fromkeys(("images", "tool_calls", "handed_back"), list),
     **dict.fromkeys(("eval_count", "prompt_eval_count"), int),
 }
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 class ChatSession:

@@ -88,9 +88,18 @@ class SessionStore(Protocol):
         """Return the bytes of an image. Raises ``BlobNotFound`` if no message references it."""
 
     async def replace_tail(
-        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+        self,
+        session_id: str,
+        from_index: int,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Replace all messages from position ``from_index`` with ``messages``. Return the changed session."""
+        """Replace all messages from position ``from_index`` with ``messages``. Return the changed session.
+
+        ``images`` are stored atomically with the messages that reference them.
+        """
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields. If ``fields`` is a function, it computes the new fields from the stored metadata.

@@ -88,7 +88,7 @@ class Message(TypedDict, total=False):
     message_id: str
     timestamp: str
     source_file: str | None  # system message: name of its prompt file
-    images: list[ImageReference]  # user message: images for the model
+    images: list[ImageReference]  # user message or tool result: images for the model
     key_digest: str  # user message: hash of the session id and the idempotency key of the request, in hex
     model: str  # answer: name of its model; the fields up to eval_duration also belong to answers
     eval_count: int
@@ -170,6 +170,14 @@ def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
         return stored if isinstance(stored, kinds) else None
 
     return {"read": read, "only_if_set": not always_written}
+
+
+def pending_approval(stored: object) -> dict[str, Any] | None:
+    """Return a stored approval request, or None if its fields are missing or have wrong types."""
+    fields = {"confirmation_id": str, "tool_name": str, "arguments": dict, "call_index": int}
+    if isinstance(stored, dict) and all(isinstance(stored.get(name), kind) for name, kind in fields.items()):
+        return stored
+    return None
 
 
 @dataclass(kw_only=True)

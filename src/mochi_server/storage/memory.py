@@ -70,9 +70,15 @@ class MemorySessionStore:
         return self._images[sha256]
 
     async def replace_tail(
-        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+        self,
+        session_id: str,
+        from_index: int,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
-        return await self.append(session_id, messages, from_index=from_index, revision=revision)
+        return await self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         record = self._find(session_id, revision)

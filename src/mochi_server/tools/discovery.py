@@ -4,7 +4,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from mochi_server.errors import ToolNotFound
 from mochi_server.tools.loader import Problem, UnavailableFunction, load_package
 from mochi_server.tools.schema import InvalidTool, ToolSchema, make_schema
+from mochi_server.tools.source_checks import find_mistakes
 
 RESERVED_NAMES = frozenset({"executions", "reload"})
 """Names that no tool can have, because ``/tools/{tool_name}`` would conflict with other routes."""
@@ -98,18 +99,26 @@ class ToolDiscoveryService:
 def find_tools(directory: Path) -> ToolCatalogue:
     """Import a directory's ``__init__.py`` and return its tools, groups and problems. Never raises."""
     try:
-        if not (directory / "__init__.py").is_file():
-            return ToolCatalogue()
-    except OSError as error:  # a parent directory is not accessible
-        return ToolCatalogue(problems=(Problem("__init__.py", f"it cannot be read: {error.strerror}"),))
+        paths = set(directory.iterdir())
+    except FileNotFoundError:
+        return ToolCatalogue()
+    except OSError as error:
+        return ToolCatalogue(problems=(Problem("__init__.py", f"its directory cannot be read: {error.strerror}"),))
+    if directory / "__init__.py" not in paths:
+        return ToolCatalogue(problems=tuple(find_mistakes(directory, ())))
     package, problems = load_package(directory)
-    return ToolCatalogue(problems=tuple(problems)) if package is None else _read_package(package, problems)
+    catalogue = ToolCatalogue(problems=tuple(problems)) if package is None else _read_package(package, problems)
+    exported = None if package is None else getattr(package, "__all__", None)
+    mistakes = find_mistakes(directory, exported if isinstance(exported, list | tuple) else None)
+    return replace(catalogue, problems=(*catalogue.problems, *mistakes))
 
 
 def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
     def names_in(variable: str) -> list[str]:
         value = getattr(package, variable, None if variable == "__all__" else [])
         if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+            repeated = sorted({name for name in value if list(value).count(name) > 1})
+            problems.extend(Problem(name, f"{variable} lists it more than once; remove one") for name in repeated)
             return list(dict.fromkeys(value))
         problems.append(Problem(variable, "it must be a list of names in __init__.py"))
         return []

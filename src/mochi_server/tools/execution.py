@@ -10,13 +10,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
 import anyio
 from pydantic_core import to_json
 
+from mochi_server.sessions.images import Image
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.clock import now
@@ -24,12 +25,22 @@ from mochi_server.util.clock import now
 T = TypeVar("T")
 
 HISTORY_LENGTH = 100
+_LIMIT_NAME = "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"
+
 THREADS = 32
 """Maximum number of calls that run in threads at the same time."""
 MAX_THREADS = 128
 """Maximum number of threads, including the threads of timed-out calls whose tools have not returned."""
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContent:
+    """Return value of a tool that returns images besides text."""
+
+    text: str
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ class ToolExecutionResult:
     execution_time: float
     tool_name: str
     timestamp: str = field(default_factory=now)
+    images: tuple[Image, ...] = ()
 
 
 class ToolExecutionService:
@@ -80,10 +92,13 @@ class ToolExecutionService:
         """Run the tool with validated arguments. Errors are returned in the result and never raised."""
         started = time.monotonic()
         try:
-            text, error = await self._run(tool, arguments), None
+            content, error = await self._run(tool, arguments), None
         except ToolRaised as raised:
-            text, error = None, shorten(f"{tool.name} failed: {raised}", self._limit)
-        return self._record(tool, text, error, round(time.monotonic() - started, 6))
+            content, error = None, shorten(f"{tool.name} failed: {raised}", self._limit)
+        seconds = round(time.monotonic() - started, 6)
+        if content is None:
+            return self._record(tool, None, error, seconds)
+        return replace(self._record(tool, content.text, None, seconds), images=content.images)
 
     def _record(self, tool: Tool, text: str | None, error: str | None, seconds: float) -> ToolExecutionResult:
         result = ToolExecutionResult(error is None, text, error, seconds, tool.name)
@@ -100,9 +115,10 @@ class ToolExecutionService:
         by_tool = {name: _statistics([run for run in self._history if run.tool_name == name]) for name in names}
         return {**_statistics(self._history), "by_tool": by_tool}
 
-    async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> str:
-        def finish(value: object) -> str:
-            return shorten(as_text(value), self._limit)
+    async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> ToolContent:
+        def finish(value: object) -> ToolContent:
+            content = value if isinstance(value, ToolContent) else ToolContent(as_text(value))
+            return replace(content, text=shorten(content.text, self._limit, _LIMIT_NAME))
 
         if not inspect.iscoroutinefunction(tool.function):
             return await self._in_thread(lambda: finish(tool.function(*bound.args, **bound.kwargs)), "it did not start")
@@ -110,7 +126,7 @@ class ToolExecutionService:
             value = await _run_isolated(tool.function(*bound.args, **bound.kwargs))
         return await self._in_thread(lambda: finish(value), "it ran, but its result could not be read")
 
-    async def _in_thread(self, work: Callable[[], str], consequence: str) -> str:
+    async def _in_thread(self, work: Callable[[], T], consequence: str) -> T:
         async with self._call_slots:
             if self._thread_slots.locked():
                 self._on_refused()
@@ -124,7 +140,7 @@ class ToolExecutionService:
             with anyio.fail_after(self._timeout):
                 yield
         except TimeoutError:
-            raise ToolRaised(f"it took longer than {self._timeout:g} seconds") from None
+            raise ToolRaised(f"it took longer than {self._timeout:g} seconds (MOCHI_TOOL_TIMEOUT_SECONDS)") from None
 
 
 class ToolRaised(Exception):
@@ -173,11 +189,12 @@ def as_text(value: object) -> str:
     return to_json(value, fallback=str, inf_nan_mode="strings").decode("utf-8", "replace")
 
 
-def shorten(text: str, limit: int) -> str:
-    """Return ``text``. If it has more than ``limit`` characters, a note replaces its middle."""
+def shorten(text: str, limit: int, limit_name: str = "") -> str:
+    """Return ``text``. If it has more than ``limit`` characters, a note with ``limit_name`` replaces its middle."""
     if len(text) <= limit:
         return text
-    note = f"\n[... {len(text) - limit} characters left out ...]\n"
+    reason = f" because of {limit_name}" if limit_name else ""
+    note = f"\n[... {len(text) - limit} characters left out{reason} ...]\n"
     room = max(limit - len(note), 0)
     head = room - room // 2
     return text[:head] + note + (text[-(room // 2) :] if room // 2 else "")

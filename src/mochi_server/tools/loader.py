@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import Loader
 from importlib.util import LazyLoader, module_from_spec, spec_from_file_location
@@ -45,6 +46,12 @@ def leads_out(path: Path, directory: Path) -> bool:
     return not path.resolve().is_relative_to(directory.resolve())
 
 
+def parse_file(path: Path) -> ast.Module:
+    """Return the syntax tree of a Python file. Raises ``OSError``, ``SyntaxError`` or ``ValueError``."""
+    with _PARSER:
+        return ast.parse(path.read_bytes(), path)
+
+
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
     """Import a directory. Return its package and the problems found.
 
@@ -78,7 +85,7 @@ class _PackageImporter:
         assert spec is not None  # noqa: S101 - there is a loader
         module = sys.modules[name] = module_from_spec(spec)
         if is_folder and not leads_out(path, self._directory):
-            for inner in _modules(path):
+            for inner in modules_in(path):
                 setattr(module, inner.stem, self.create(f"{name}.{inner.stem}", inner))
         if name != self.name:
             LazyLoader(loader).exec_module(module)  # the module is executed at its first use
@@ -89,9 +96,9 @@ class _PackageImporter:
         path = Path(str(module.__file__))
         if leads_out(path, self._directory):
             raise ImportError(f"it is {LEADS_OUT}")
+        tree = parse_file(path)
+        self._make_relative(tree)
         with _PARSER:
-            tree = ast.parse(path.read_bytes(), path)
-            self._make_relative(tree)
             code = compile(tree, path, "exec", dont_inherit=True)
         exec(code, vars(module))  # noqa: S102 - this is an import
 
@@ -111,7 +118,7 @@ class _PackageImporter:
 
     def _make_relative(self, tree: ast.Module) -> None:
         """Rewrite the imports in ``tree``, so that ``import weather`` imports ``weather.py`` from the directory."""
-        siblings = {path.stem for path in _modules(self._directory)}
+        siblings = {path.stem for path in modules_in(self._directory)}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and not node.level and str(node.module).partition(".")[0] in siblings:
                 node.module = f"{self.name}.{node.module}"
@@ -146,8 +153,12 @@ class _SourceLoader(Loader):
         return UnavailableFunction(self.file.name)
 
 
-def _modules(directory: Path) -> Iterator[Path]:
+def modules_in(directory: Path) -> Iterator[Path]:
     """Yield the paths of the modules in a directory: Python files, and folders that contain an ``__init__.py``."""
-    for path in sorted(directory.iterdir()):
-        if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").is_file():
-            yield path
+    paths: list[Path] = []
+    with suppress(OSError):  # a folder may be unreadable
+        paths = sorted(directory.iterdir())
+    for path in paths:
+        with suppress(OSError):
+            if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").is_file():
+                yield path

@@ -9,6 +9,7 @@ import orjson
 
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
 from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult
+from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
@@ -53,6 +54,8 @@ class ToolOutcome:
     """Whether other events already reported the outcome, so that no ``tool_result`` event is needed."""
     result: str | None = None
     """Result of the tool if ``content`` contains more than the result; otherwise None."""
+    images: tuple[Image, ...] = ()
+    """Images of the result, for models that can see."""
     handed_back: bool = False
     """Whether the client runs the call. The call then has no result yet, and the turn ends."""
 
@@ -195,6 +198,7 @@ class FunctionToolbox:
             success=result.success,
             error_code=None if result.success else ToolExecutionFailed.code,
             execution_time=result.execution_time,
+            images=result.images,
         )
 
     async def _refresh(self) -> None:
@@ -215,9 +219,12 @@ class Decision:
 class PendingApproval(Protocol):
     """A tool call that waits for a decision."""
 
-    confirmation_id: str
-    bound: BoundCall
-    """The call to run, with the arguments that the user may have edited."""
+    @property
+    def confirmation_id(self) -> str: ...
+
+    @property
+    def bound(self) -> BoundCall:
+        """The call to run, with the arguments that the user may have edited."""
 
     async def decision(self) -> Decision | None:
         """Wait for the decision and return it, or None after the timeout."""
@@ -229,7 +236,7 @@ class PendingApproval(Protocol):
 class Approver(Protocol):
     """Interface that determines which tools need approval and requests decisions from the user."""
 
-    def request(self, bound: BoundCall) -> PendingApproval | None:
+    async def request(self, bound: BoundCall) -> PendingApproval | None:
         """Request approval of a call and return the pending approval, or None if no client can decide."""
 
     async def requires_approval(self, tool: Tool) -> bool:
@@ -263,7 +270,7 @@ class ConfirmingToolbox:
         if bound.refusal is not None or bound.tool is None or not await self.approver.requires_approval(bound.tool):
             publish([ToolCalled(call.name, call.arguments, call.index)])
             return await self.tools.execute(bound)
-        pending = self.approver.request(bound)
+        pending = await self.approver.request(bound)
         if pending is None:
             return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
         try:
@@ -307,4 +314,4 @@ _NOT_INTERACTIVE = (
     "calls, stream the answer from /api/v1/chat/{session_id}/stream, or send wait_for_confirmation to "
     "/api/v1/chat/{session_id}."
 )
-_TIMED_OUT = "This call was denied: the user did not decide in time."
+_TIMED_OUT = "This call was denied: the user did not decide within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."

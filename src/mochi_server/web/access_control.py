@@ -59,20 +59,19 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
     """
     digests = [_digest(key.encode()) for key in keys]
 
-    def is_admitted(scope: Scope) -> bool:
+    def check(scope: Scope) -> MochiError | None:
         if scope["path"] in exempt and scope["method"] in ("GET", "HEAD"):
-            return True
+            return None
         if not digests:
             address = _local_address(scope)
-            return insecure or address is None or address.is_loopback
+            is_open = insecure or address is None or address.is_loopback
+            return None if is_open else Unauthorized(keys_exist=False)
         scheme, _, key = header(scope, b"authorization").partition(" ")
         digest = _digest(key.strip().encode("latin-1", "replace"))
         # All digests are compared, so that the response time reveals neither a key's length nor which key matched.
         matches = [hmac.compare_digest(digest, known) for known in digests]
-        return scheme.lower() == "bearer" and any(matches)
-
-    def check(scope: Scope) -> MochiError | None:
-        return None if is_admitted(scope) else Unauthorized(keys_exist=bool(digests))
+        is_bearer = scheme.lower() == "bearer"
+        return None if is_bearer and any(matches) else Unauthorized(key_sent=is_bearer and key.strip() != "")
 
     return check
 

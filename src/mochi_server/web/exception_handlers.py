@@ -24,7 +24,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 OLLAMA_ERRORS = (errors.OllamaUnreachable, errors.OllamaError, errors.OllamaBusy)
 MODEL_ERRORS = (errors.ModelNotFound, *OLLAMA_ERRORS)
-STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy)
+STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy, errors.SessionTooNew)
 
 _ANY_ROUTE = (
     *(errors.Unauthorized, errors.OriginForbidden, errors.HostForbidden, errors.BodyTooLarge),

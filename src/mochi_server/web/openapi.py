@@ -16,6 +16,7 @@ from mochi_server.models.openai_responses import OpenAIErrorEnvelope
 
 TAGS = {
     "chat": "Send messages, stream answers, approve tool calls and stop turns.",
+    "frontends": "Chat with the client libraries of the AI SDK (`useChat`) and of AG-UI.",
     "sessions": "Create, list, change, import and export sessions: settings, messages and summaries.",
     "models": "List the chat models of Ollama and compare up to three of them.",
     "OpenAI": "Routes for clients of OpenAI's API. Errors have OpenAI's format.",
@@ -29,11 +30,13 @@ TAGS = {
 _DESCRIPTION = """
 Sessions, streaming, tool calls with approval, agents and automatic context windows.
 
-**Streams** are server-sent events. The schema of a `text/event-stream` response describes one event: `event` is its
-name, and `data` is JSON. Ignore events with unknown names, because new events may be added.
+**Streams** are server-sent events. The body of a `text/event-stream` response is text. The schemas `ChatStreamEvent`
+and `CompareStreamEvent` describe one event: `event` is its name, and `data` is JSON. Ignore events with unknown names,
+because new events may be added.
 
 **Errors** have the envelope `{"error": {"code", "message", "details"}}`, except under `/v1`.
 """
+_NAMES = {"openai": "OpenAI", "ai sdk": "AI SDK", "ag ui": "AG-UI"}
 _SECURITY = {"type": "http", "scheme": "bearer", "description": "API key. It is required if `MOCHI_API_KEYS` is set."}
 
 
@@ -57,7 +60,9 @@ def document(app: FastAPI) -> dict[str, Any]:
     components["securitySchemes"] = {"apiKey": _SECURITY}
     openapi["security"] = [{}, {"apiKey": []}]
     for operation in [operation for path in openapi["paths"].values() for operation in path.values()]:
-        operation["summary"] = operation["summary"].capitalize().replace("openai", "OpenAI")
+        operation["summary"] = operation["summary"].capitalize()
+        for name, written in _NAMES.items():
+            operation["summary"] = operation["summary"].replace(name, written)
     return openapi
 
 

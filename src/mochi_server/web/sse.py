@@ -19,7 +19,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
-from mochi_server.models.events import REFERENCE, EventUnion
+from mochi_server.models.events import EventUnion
 from mochi_server.openai.response_encoding import Chunk, StreamEncoder
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
@@ -34,9 +34,14 @@ _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Bu
 
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's ``responses`` argument for a route that streams. Its schema describes a single event."""
-    content = {"text/event-stream": {"schema": {"$ref": REFERENCE + events.name}, "example": example}}
-    return {200: {"description": f"A stream of events. The last event is `{events.last}`.", "content": content}}
+    """Return FastAPI's ``responses`` argument for a route that streams.
+
+    The body is text, because generated clients would parse any other schema as JSON. The description names the schema
+    of an event.
+    """
+    content = {"text/event-stream": {"schema": {"type": "string"}, "example": example}}
+    text = f"A stream of server-sent events. Each event is a `{events.name}`, and the last event is `{events.last}`."
+    return {200: {"description": text, "content": content}}
 
 
 class EventsResponse(EventSourceResponse):
@@ -46,7 +51,7 @@ class EventsResponse(EventSourceResponse):
         super().__init__(_frames(events), ping=PING_SECONDS, sep="\n")
 
 
-class _EventStream(Response):
+class EventStream(Response):
     """Base class of event streams that end when the client disconnects.
 
     The class sends ASGI messages directly, which saves time for each token and memory for each open stream.
@@ -72,7 +77,7 @@ class _EventStream(Response):
         raise NotImplementedError
 
 
-class RunResponse(_EventStream):
+class RunResponse(EventStream):
     """Stream of a run's events after event number ``after``."""
 
     def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
@@ -100,7 +105,7 @@ class RunResponse(_EventStream):
         await send(_body(b"", more=False))
 
 
-class ChunksResponse(_EventStream):
+class ChunksResponse(EventStream):
     """Stream of a run in a format of OpenAI's API.
 
     The response starts with the first chunk, or after ``start_seconds``. If the run fails earlier, the response is an
@@ -156,7 +161,7 @@ class ChunksResponse(_EventStream):
         await send(_body(data, more=more))
 
 
-class WaitingResponse(_EventStream):
+class WaitingResponse(EventStream):
     """Stream of a run that has not started yet. The stream sends SSE comments until the run starts, then events."""
 
     def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:

@@ -25,10 +25,11 @@ NO_POSIX = "servers in the background need a POSIX system; use `mochi-stub run` 
 
 @dataclass(frozen=True)
 class Running:
-    """Running server in the background. `process` is its process ID."""
+    """Running server in the background. `arguments` are the arguments of `run` that start the same server again."""
 
     process: int
     url: str
+    arguments: tuple[str, ...] = ()
 
 
 def pid_file_of(port: int) -> Path:
@@ -46,9 +47,15 @@ def running(path: Path) -> Running | None:
         remove(path)
         return None
     try:
-        return Running(int(path.read_text()), _sibling(path, ".url").read_text().strip())
+        url, *arguments = _sibling(path, ".url").read_text().splitlines()
+        return Running(int(path.read_text()), url, tuple(arguments))
     except (ValueError, FileNotFoundError):
         raise OSError(f"{path} is locked by another process and is not a PID file of mochi-stub") from None
+
+
+def running_pid_files() -> list[Path]:
+    """Return the default PID files of all running servers, sorted by name. Delete stale PID files. Raises OSError."""
+    return [path for path in sorted(_runtime_folder().glob("*.pid")) if running(path)]
 
 
 def start(arguments: Sequence[str], path: Path | None) -> str:
@@ -98,19 +105,19 @@ def stop(path: Path) -> Running | None:
     return server
 
 
-def claim(path: Path, url: str) -> None:
-    """Lock the PID file for this process and write the server's URL to a file next to it. Raises OSError."""
+def claim(path: Path, url: str, arguments: Sequence[str]) -> None:
+    """Lock the PID file for this process. Write the server's URL and arguments to a file next to it. Raises OSError."""
     descriptor = _lock(path)
     if descriptor is None:
         raise OSError(f"{path} is the PID file of a running server; stop it, or choose another --pid-file")
-    _sibling(path, ".url").write_text(f"{url}\n")
+    _sibling(path, ".url").write_text("".join(f"{line}\n" for line in (url, *arguments)))
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
 def remove(path: Path) -> None:
-    """Delete a PID file and the file with the URL."""
+    """Delete a PID file and the file with the URL and the arguments."""
     path.unlink(missing_ok=True)
     _sibling(path, ".url").unlink(missing_ok=True)
 

@@ -9,10 +9,14 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from mochi_stub.cli import daemon
 
+if TYPE_CHECKING:
+    from mochi_stub.models.scheduler import Machine
+
+DEFAULT_PORT = 11998
 GRACE = 5.0  # seconds for running replies to end after a signal
 
 
@@ -42,7 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     import logging
 
-    from mochi_stub.models.scheduler import Machine
     from mochi_stub.server import StubServer
 
     logging.basicConfig(format="%(levelname)s %(message)s")
@@ -53,30 +56,26 @@ def _run(options: argparse.Namespace) -> int:
 
         recorder = record(options.record, options.to)
     stopped = _stopped_by_signal()
+    port = DEFAULT_PORT if options.port is None else options.port
     stub = StubServer(
         host=options.host,
-        port=options.port,
+        port=port,
         config=options.config,
         seed=options.seed,
         speed=options.speed,
+        cors=options.cors,
         record=recorder,
-        machine=Machine(
-            parallel=options.parallel or None,
-            max_loaded_models=options.max_loaded_models or None,
-            max_queue=options.max_queue,
-            context_length=options.context_length or None,
-            prompt_speed=options.prompt_speed or None,
-        ),
+        machine=_machine(options),
     )
     try:
         stub.start()
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]  # without the address
-        return _fail(f"cannot listen on {options.host}:{options.port}: {reason}")
+        return _fail(f"cannot listen on {options.host}:{port}: {reason}")
     pid_file = options.pid_file or (daemon.pid_file_of(stub.port) if options.in_background else None)
     try:
         if pid_file:
-            daemon.claim(pid_file, stub.url)
+            daemon.claim(pid_file, stub.url, _run_arguments(options, stub.port))
         try:
             print(f"mochi-stub on {stub.url}", flush=True)
         except OSError:  # stdout is closed
@@ -90,8 +89,30 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _machine(options: argparse.Namespace) -> Machine:
+    from mochi_stub.models.scheduler import Machine
+
+    return Machine(
+        parallel=options.parallel or None,
+        max_loaded_models=options.max_loaded_models or None,
+        max_queue=options.max_queue,
+        context_length=options.context_length or None,
+        prompt_speed=options.prompt_speed or None,
+    )
+
+
+def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
+    """Return the arguments with which `run` starts the same server again, with absolute paths."""
+    names = ("pid_file", *vars(_server_options().parse_args([])))
+    values = {name: getattr(options, name) for name in names if name != "in_background"} | {"port": port}
+    paths = {name: value.absolute() for name, value in values.items() if isinstance(value, Path)}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in (values | paths).items() if value is not None]
+
+
 def _start(options: argparse.Namespace) -> int:
-    print(daemon.start(options.arguments, _pid_file(options) if options.port else options.pid_file))
+    port = DEFAULT_PORT if options.port is None else options.port
+    pid_file = options.pid_file or (daemon.pid_file_of(port) if port else None)
+    print(daemon.start(options.arguments, pid_file))
     return 0
 
 
@@ -103,17 +124,25 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _restart(options: argparse.Namespace) -> int:
+    """Stop the server and start it with the same options. Options of the command replace options of the server."""
     from mochi_stub.config.loader import load
 
+    pid_file = _pid_file(options)
+    server = daemon.running(pid_file)
+    if server is not None:
+        options = _parse(["restart", *server.arguments, *options.arguments])
     if options.config:
         load(options.config)  # an invalid configuration must not stop the running server
-    daemon.stop(_pid_file(options))
+    daemon.stop(pid_file)
     return _start(options)
 
 
 def _status(options: argparse.Namespace) -> int:
-    if server := daemon.running(_pid_file(options)):
+    explicit = options.pid_file or options.port
+    servers = [daemon.running(path) for path in ([_pid_file(options)] if explicit else daemon.running_pid_files())]
+    for server in filter(None, servers):
         print(f"mochi-stub on {server.url} (process {server.process})")
+    if any(servers):
         return 0
     print(f"not running: {_not_found(options)}")
     return 3  # the exit code of a stopped service in the Linux Standard Base
@@ -133,16 +162,27 @@ def _check(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from mochi_stub.cli.conformance import verify
 
-    return verify(options.url, options.model)
+    return verify(options.url, options.model, options.stub_model, _machine(_server_options().parse_args([])))
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
-    return options.pid_file or daemon.pid_file_of(options.port)
+    """Return the PID file of the server that the options select. Without options, it can have any port."""
+    if options.pid_file or options.port:
+        return options.pid_file or daemon.pid_file_of(options.port)
+    default, running = daemon.pid_file_of(DEFAULT_PORT), daemon.running_pid_files()
+    if default in running or not running:
+        return default
+    if len(running) > 1:
+        ports = ", ".join(path.stem for path in running)
+        raise OSError(f"several servers run in the background, on the ports {ports}; choose one with --port")
+    return running[0]
 
 
 def _not_found(options: argparse.Namespace) -> str:
-    place = f"with the PID file {options.pid_file}" if options.pid_file else f"on port {options.port}"
-    return f"no server in the background {place}"
+    if options.pid_file or options.port:
+        place = f"with the PID file {options.pid_file}" if options.pid_file else f"on port {options.port}"
+        return f"no server in the background {place}"
+    return "no server in the background"
 
 
 def _fail(message: str) -> int:
@@ -169,21 +209,22 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     common.add_argument(
         "--port",
         type=_bounded("port", int, 65535),
-        default=os.environ.get("PORT") or 11998,
-        help="port to listen on; 0 selects a free port (default: $PORT or 11998)",
+        default=os.environ.get("PORT") or None,
+        help=f"port to listen on; 0 selects a free port (default: $PORT or {DEFAULT_PORT})",
     )
     common.add_argument("--pid-file", type=Path, metavar="FILE", help="PID file (default in background: one per port)")
     server_options = _server_options()
     add("run", _run, "serve in the foreground", common, server_options)
     add("start", _start, "serve in the background; return when the server responds", common, server_options)
     add("stop", _stop, "stop the server in the background", common)
-    add("restart", _restart, "stop the server if it runs, then start it", common, server_options)
+    add("restart", _restart, "stop the server if it runs, then start it with the same options", common, server_options)
     add("status", _status, "show whether the server runs (exit code 0) or not (exit code 3)", common)
     checking = add("check", _check, "check a configuration for errors")
     checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
     verifying = add("verify", _verify, "compare a real Ollama with the stub")
     verifying.add_argument("url", metavar="URL", help="URL of Ollama, such as http://127.0.0.1:11434")
-    verifying.add_argument("--model", required=True, metavar="NAME", help="chat model of that server")
+    verifying.add_argument("--model", required=True, metavar="NAME", help="model of that server")
+    verifying.add_argument("--stub-model", metavar="NAME", help="model of the stub (default: the most similar one)")
     options = parser.parse_args(argv)
     if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
         parser.error("--record and --to must be used together")
@@ -207,6 +248,12 @@ def _server_options() -> _Parser:
         ("prompt-speed", 0, "prompt tokens evaluated per second; 0: no delay"),
     ):
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
+    add(
+        "--cors",
+        default=os.environ.get("OLLAMA_ORIGINS", ""),
+        metavar="ORIGINS",
+        help="further origins of web pages, separated by commas; *: all (default: $OLLAMA_ORIGINS)",
+    )
     add("--record", metavar="URL", help="forward requests to this server and record its replies")
     add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")

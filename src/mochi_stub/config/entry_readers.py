@@ -174,6 +174,7 @@ STREAM: Readers = {  # the fields of ReplySettings
     "profile": lambda item: item.choice(*CHUNK_SIZES),
     "tokens_per_second": lambda item: item.number(0, above=True),
     "jitter": lambda item: item.number(0, 1),
+    "delay": lambda item: item.number(0, MAX_SECONDS),
     "pause": _pause,
     "fail": _fail,
     "cut_after": _count,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any
 
 from mochi_stub.config import entry_readers
 from mochi_stub.config.response_types import FileResponse, ReplySettings, Response
-from mochi_stub.config.yaml_source import ConfigError, Item, parse, unreadable
-from mochi_stub.models.catalogue import Model
+from mochi_stub.config.triggers import Trigger, read_trigger
+from mochi_stub.config.yaml_source import ConfigError, Item, Readers, parse, unreadable
+from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
 from mochi_stub.recording.files import recorded, recordings_below
 from mochi_stub.recording.translation import wire_of
 
@@ -26,15 +27,19 @@ class Script:
 
     name: str
     source: Item
-    triggers: dict[str, Response] = field(default_factory=dict)
+    triggers: dict[str, Trigger] = field(default_factory=dict)
     default: Response | None = None
     parent: Item | None = None
     properties: dict[str, Any] = field(default_factory=dict)
     settings: ReplySettings = field(default_factory=ReplySettings)
 
+    def matching(self, message: str) -> Iterator[Trigger]:
+        """Yield the triggers that apply to a user message, in the order of the file."""
+        return (trigger for trigger in self.triggers.values() if trigger.applies_to(message))
+
     @property
     def files(self) -> list[FileResponse]:
-        responses = (*self.triggers.values(), self.default)
+        responses = (*(trigger.response for trigger in self.triggers.values()), self.default)
         return [response for response in responses if isinstance(response, FileResponse)]
 
 
@@ -70,10 +75,13 @@ class Config:
 
 
 def load(path: Path, data: bytes | None = None) -> Config:
-    """Load a configuration from the file `path`, or from `data` if the file was already read. Raises ConfigError."""
+    """Load a configuration from the file `path`, or from `data` if the file was already read.
+
+    Raises ConfigError for the first invalid entry, or for a recorded file that is missing or invalid.
+    """
     config, problems = _read(path, data)
-    if problems:
-        raise problems[0]
+    for problem in (*problems, *_recorded_problems(config)):
+        raise ConfigError(str(problem))
     return config
 
 
@@ -83,15 +91,23 @@ def check(path: Path) -> list[str]:
         config, problems = _read(path, None)
     except ConfigError as error:
         return [str(error)]
-    found = [*map(str, problems), *(recordings_below(config.recordings, config.path)[1] if config.recordings else [])]
-    for configured in config.by_name.values():
-        found += filter(None, map(_recorded_problem, configured.scripts[0].files))
-    return list(dict.fromkeys(found))
+    recordings = recordings_below(config.recordings, config.path)[1] if config.recordings else []
+    return list(dict.fromkeys([*map(str, problems), *recordings, *_recorded_problems(config)]))
 
 
 @lru_cache(maxsize=1)
 def packaged_config() -> Config:
     return load(PACKAGED)
+
+
+def _packaged_scripts(replaced: Iterable[str]) -> dict[str, Script]:
+    """Return the entries of the packaged models, except for the models with a name in `replaced`."""
+    scripts = [entry.scripts[0] for entry in packaged_config().by_name.values()]
+    for model in reversed(DEFAULT_MODELS):
+        properties = {item.name: getattr(model, item.name) for item in fields(model) if item.name != "name"}
+        scripts.insert(0, Script(model.name, Item(None, "", str(PACKAGED), 1), properties=properties))
+    names = set(map(normalized_name, replaced))
+    return {script.name: script for script in scripts if normalized_name(script.name) not in names}
 
 
 def normalized_name(model: str) -> str:
@@ -109,9 +125,9 @@ def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
     except OSError as error:
         raise unreadable(path, error) from None
     problems: list[ConfigError] = []
-    readers = {"models": lambda models: models.mapping("models as a mapping"), "recordings": lambda folder: folder}
-    top = item.fields(readers, "the configuration")
-    scripts = {name: _script(name, entries, path.parent, problems) for name, entries in top.get("models", {}).items()}
+    top = item.fields(_TOP, "the configuration")
+    own = {name: _script(name, entries, path.parent, problems) for name, entries in top.get("models", {}).items()}
+    scripts = {**(_packaged_scripts(own) if "include" in top else {}), **own}
     by_name: dict[str, ConfiguredModel] = {}
     for position, (name, script) in enumerate(scripts.items()):
         with _collected(problems):
@@ -172,7 +188,7 @@ def _add_entry(script: Script, trigger: str, item: Item, folder: Path) -> None:
     elif trigger.startswith("_") and (close := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
         raise item.key_error(f"{close[0]}, found {trigger!r}")
     else:
-        script.triggers[trigger] = entry_readers.response(item, folder)
+        script.triggers[trigger] = read_trigger(trigger, item, folder)
 
 
 @contextmanager
@@ -181,6 +197,11 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
         yield
     except ConfigError as error:
         problems.append(error)
+
+
+def _recorded_problems(config: Config) -> list[str]:
+    files = [file for configured in config.by_name.values() for file in configured.scripts[0].files]
+    return list(filter(None, map(_recorded_problem, files)))
 
 
 def _recorded_problem(file: FileResponse) -> str | None:
@@ -193,3 +214,10 @@ def _recorded_problem(file: FileResponse) -> str | None:
     if recording.status >= 400 or wire_of(recording.path):
         return None
     return str(file.source.error(f"a recorded reply of a model, found a response from {recording.url}"))
+
+
+_TOP: Readers = {
+    "models": lambda item: item.mapping("models as a mapping"),
+    "include": lambda item: item.choice("default"),
+    "recordings": lambda item: item,
+}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from mochi_stub.config.loader import Config
 from mochi_stub.models.catalogue import Model
+from mochi_stub.models.gguf_file import GgufError
 
 
 class ModelRegistry:
     """Registry of models and blobs. It is not thread-safe: use it from the event loop only.
 
     `declared` contains the `fixed` models and the models of the configuration. After a client deletes a declared model,
-    clients can pull this model again.
+    clients can pull this model again. `blobs` maps digests to the result of `read_gguf` for the uploaded data, to the
+    error that it raised, or to None for a layer that is not a file.
     """
 
     def __init__(self, fixed: Iterable[Model], config: Callable[[], Config | None] = lambda: None) -> None:
@@ -20,7 +23,7 @@ class ModelRegistry:
         self._config = config
         self._models: dict[str, Model] = {}
         self.declared: tuple[Model, ...] = ()
-        self.blobs: set[str] = set()
+        self.blobs: dict[str, Mapping[str, Any] | GgufError | None] = {}
         self.changes = 0
         self._declare(config())
 

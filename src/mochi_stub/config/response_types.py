@@ -12,6 +12,7 @@ from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.recording.files import reply_of
 from mochi_stub.replies.chunks import chunked
 from mochi_stub.replies.default_reply import default_reply, ui_task_reply
+from mochi_stub.replies.demo_reply import demo_reply
 from mochi_stub.replies.lorem import stable_hash
 from mochi_stub.reply import Content, Cut, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
 
@@ -28,6 +29,7 @@ class ReplySettings:
         tokens_per_second: Speed. A reply takes (characters / `chars_per_token`) / `tokens_per_second` seconds.
         jitter: Maximum fraction of a chunk's delay by which the chunk is sent early, from 0 to 1. The same user message
             always gives the same jitter.
+        delay: Additional delay before each chunk, in seconds.
         pause: A pause of `seconds` after a number of chunks, for example `{after: 2, seconds: 10}`.
         fail: An error after a number of chunks: `{after: 2, status: 429, message: Slow down, headers: {}}`.
         cut_after: Number of chunks after which the stream ends early, without its last object.
@@ -36,6 +38,7 @@ class ReplySettings:
     profile: Profile | None = None
     tokens_per_second: float | None = None
     jitter: float | None = None
+    delay: float | None = None
     pause: tuple[int, float] | None = None
     fail: tuple[int, Failure] | None = None
     cut_after: int | None = None
@@ -52,6 +55,8 @@ KINDS = {  # types of message responses, with their descriptions for the referen
     "lorem": "The built-in reply: filler text, followed by the latest user message.",
     "task": "The JSON that Open WebUI requests for a title, tags, queries, follow-ups, an image prompt, a completion, "
     "an emoji or a function call. Other requests get the built-in reply.",
+    "demo": "The reply of the model `mochi-demo`: a short sentence, calls of the offered tools that the message names, "
+    "or a sentence with the results of these calls.",
 }
 
 
@@ -137,8 +142,9 @@ def reply_to(prompt: Prompt, response: Response, model: Model) -> Reply:
 
 
 def _message_reply(prompt: Prompt, message: MessageResponse) -> Reply:
-    if message.kind == "lorem":
-        return replace(default_reply(prompt), finish=message.finish, usage=message.usage)
+    if message.kind in ("lorem", "demo"):
+        reply = default_reply(prompt) if message.kind == "lorem" else demo_reply(prompt)
+        return replace(reply, finish=message.finish, usage=message.usage)
     content: Content | None = message.content
     if message.kind == "task":
         content = ui_task_reply(prompt)
@@ -168,12 +174,11 @@ def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: P
 
 
 def with_pace(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
-    """Return the reply with the chunk size, speed and jitter of the settings."""
-    if settings.profile is None and settings.tokens_per_second is None and settings.jitter is None:
+    """Return the reply with the chunk size, speed, jitter and delay of the settings."""
+    if not any((settings.profile, settings.tokens_per_second, settings.jitter, settings.delay)):
         return reply
-    pace = Pace(
-        CHUNK_SIZES[settings.profile or "words"], jitter=settings.jitter or 0.0, seed=stable_hash(prompt.user_text)
-    )
+    size, seed = CHUNK_SIZES[settings.profile or "words"], stable_hash(prompt.user_text)
+    pace = Pace(size, jitter=settings.jitter or 0.0, seed=seed, delay=settings.delay or 0.0)
     rate = settings.tokens_per_second
     return replace(reply, pace=replace(pace, characters_per_second=rate * model.chars_per_token) if rate else pace)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -25,10 +26,9 @@ logger = logging.getLogger("mochi_stub")
 Application = Callable[["ResponseWriter"], Coroutine[Any, Any, None]]
 
 _UPGRADE_HEADERS = (b"upgrade", b"http2-settings", b"connection")
-_BAD_REQUEST = (
-    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n"
-    b"connection: close\r\n\r\nInvalid HTTP request received."
-)
+_REJECTION = b"HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n%s"
+_BAD_REQUEST = b"400 Bad Request"
+_HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,.:;=\[\]'_~-]*")
 
 
 class HttpConnection(asyncio.Protocol):
@@ -42,6 +42,7 @@ class HttpConnection(asyncio.Protocol):
         self.parser = httptools.HttpRequestParser(self)
         self.writers: deque[ResponseWriter] = deque()
         """Response writers of all requests that were received completely. Only the first writer is active."""
+        self.rejection = _BAD_REQUEST
         self.writable = asyncio.Event()
         self.writable.set()
 
@@ -81,6 +82,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
+        self.rejection = _BAD_REQUEST
         self.url = b""
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = bytearray()
@@ -92,6 +94,7 @@ class HttpConnection(asyncio.Protocol):
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        self._check_host()
         if (b"expect", b"100-continue") in self.headers:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -104,8 +107,9 @@ class HttpConnection(asyncio.Protocol):
         url = httptools.parse_url(self.url)
         method, path = self.parser.get_method().decode("ascii"), unquote(url.path.decode("ascii"))
         request = Request(method, path, bytes(self.body), url.query or b"", tuple(self.headers), url.path)
-        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        self.writers.append(ResponseWriter(self, request, keep_alive))
+        version = self.parser.get_http_version()
+        keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        self.writers.append(ResponseWriter(self, request, keep_alive, version))
         if len(self.writers) == 1:
             self.writers[0].answer()
 
@@ -123,8 +127,21 @@ class HttpConnection(asyncio.Protocol):
         version = self.parser.get_http_version().encode()
         return b"\r\n".join([b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version), *lines, b"", b""])
 
+    def _check_host(self) -> None:
+        """Reject a request without exactly one valid `Host` header. In HTTP/1.0, the header is optional."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        is_optional = self.parser.get_http_version() == "1.0" or self.parser.get_method() == b"CONNECT"
+        if not hosts and is_optional:
+            return
+        if not hosts:
+            self.rejection += b": missing required Host header"
+        elif len(hosts) == 1 and not _HOST.fullmatch(hosts[0]):
+            self.rejection += b": malformed Host header"
+        if len(hosts) != 1 or self.rejection != _BAD_REQUEST:
+            raise ValueError("invalid Host header")
+
     def _reject(self) -> None:
-        self.transport.write(_BAD_REQUEST)
+        self.transport.write(_REJECTION % (self.rejection, self.rejection))
         self.transport.close()
 
 
@@ -135,6 +152,7 @@ class ResponseWriter:
     connection: HttpConnection
     request: Request
     keep_alive: bool
+    version: str = "1.1"
     chunked: bool = False
     complete: bool = False
     task: asyncio.Task[None] = field(init=False)
@@ -144,15 +162,19 @@ class ResponseWriter:
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Send the status line and the headers. A body without `Content-Length` is sent in chunks."""
+        """Send the status line and the headers. A body without `Content-Length` is sent in chunks.
+
+        HTTP/1.0 has no chunks: such a body ends with the connection.
+        """
         all_headers = [(b"date", formatdate(usegmt=True).encode()), *headers]
         has_length = any(name == b"content-length" for name, _ in all_headers)
-        self.chunked = self.request.method != "HEAD" and status not in (204, 304) and not has_length
-        if not self.keep_alive:
+        has_body = self.request.method != "HEAD" and status not in (204, 304)
+        self.chunked = has_body and not has_length and self.version != "1.0"
+        if not self.keep_alive and self.version != "1.0":
             all_headers.append((b"connection", b"close"))
         if self.chunked:
             all_headers.append((b"transfer-encoding", b"chunked"))
-        status_line = f"HTTP/1.1 {status} {responses.get(status, '')}".encode()
+        status_line = f"HTTP/{self.version} {status} {responses.get(status, '')}".encode()
         await self._write(b"\r\n".join([status_line, *(b"%s: %s" % header for header in all_headers), b"", b""]))
 
     async def write(self, body: bytes, *, last: bool = False) -> None:

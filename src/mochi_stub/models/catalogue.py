@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
+
+from mochi_stub.models.generated_metadata import (
+    PLAIN_TEMPLATE,
+    TOKENIZER_ARRAYS,
+    go_template,
+    jinja_template,
+    tensors,
+)
 
 Habit = Literal["native", "template", "builtin"]
 
@@ -23,7 +32,7 @@ LOAD_OPTIONS: Mapping[str, Any] = {  # default values; a request with another va
     "num_thread": 0,
     "draft_num_predict": 4,
 }
-PLAIN_TEMPLATE = "{{ .Prompt }}"  # Ollama's default for a Modelfile without TEMPLATE
+BLOCKS = 32  # layers of a model that does not declare its metadata
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,7 @@ class Model:
     Attributes:
         capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`, `vision`, `insert`,
             `embedding`, `audio`, `image`.
-        context_length: Context length of the model in tokens.
+        context_length: Context length of the model in tokens; 0 if it is unknown.
         embedding_length: Number of values in an embedding.
         family: Family in `/api/show`.
         parameter_size: Parameter size in `/api/show`, for example `8.0B`.
@@ -53,7 +62,10 @@ class Model:
         chars_per_token: Number of characters per token.
         parameters: Parameters of the Modelfile.
         system: System prompt of the Modelfile.
-        template: Template of the Modelfile.
+        template: Template of the Modelfile. The default template depends on the capabilities.
+        chat_template: Template of the GGUF file, for a model with the habit `native`.
+        messages: Messages of the Modelfile, which precede each conversation, with `role` and `content`.
+        adapters: Digests of the adapters of the Modelfile.
         license: Text of the license.
         parent: Name of the model from which this one was created.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
@@ -77,9 +89,11 @@ class Model:
     chars_per_token: float = 1
     parameters: Mapping[str, Any] = field(default_factory=dict)
     system: str = ""
-    template: str = PLAIN_TEMPLATE
+    template: str = ""
     chat_template: str = ""
     license: str = ""
+    messages: Sequence[Mapping[str, str]] = ()
+    adapters: Sequence[str] = ()
     info: Mapping[str, Any] | None = None
     tensors: Sequence[Mapping[str, Any]] = ()
     remote: Remote | None = None
@@ -92,6 +106,11 @@ class Model:
     def can(self, capability: str) -> bool:
         return capability in self.capabilities
 
+    @property
+    def shifts_context(self) -> bool:
+        """Whether the model shifts a full context. Models of the family `deepseek2` do so only on request."""
+        return self.family != "deepseek2"
+
     @cached_property
     def digest(self) -> str:
         """Digest of the manifest: 64 hexadecimal digits, by default derived from the model's name."""
@@ -103,20 +122,37 @@ class Model:
         return self.weights or hashlib.sha256(f"blob {self.name}".encode()).hexdigest()
 
     @cached_property
+    def modelfile_template(self) -> str:
+        """Template of the Modelfile, by default one that uses the capabilities of the model."""
+        return self.template or (PLAIN_TEMPLATE if self.habit == "native" else go_template(self.capabilities))
+
+    @cached_property
+    def rendered_template(self) -> str:
+        """Template with which Ollama renders prompts."""
+        generated = jinja_template(self.capabilities) if self.habit == "native" else ""
+        return self.chat_template or generated or self.modelfile_template
+
+    @cached_property
+    def all_tensors(self) -> Sequence[Mapping[str, Any]]:
+        """Tensors of the weights. Models without weights have none."""
+        has_weights = self.format == "gguf" and self.info is None
+        return self.tensors or (tensors(BLOCKS, self.embedding_length, self.quantization) if has_weights else ())
+
+    @cached_property
     def model_info(self) -> Mapping[str, Any]:
-        """GGUF metadata, sorted by key."""
+        """GGUF metadata, sorted by key. Arrays of the tokenizer are included."""
         generated = {
             "general.architecture": self.family,
             "general.file_type": 15,
             "general.parameter_count": _count(self.parameter_size),
             f"{self.family}.attention.head_count": 32,
             f"{self.family}.attention.head_count_kv": 8,
-            f"{self.family}.block_count": 32,
+            f"{self.family}.block_count": BLOCKS,
             f"{self.family}.context_length": self.context_length,
             f"{self.family}.embedding_length": self.embedding_length,
             **({} if self.can("completion") else {f"{self.family}.pooling_type": 1}),
             "tokenizer.ggml.model": "gpt2",
-            **dict.fromkeys(("tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.tokens")),
+            **TOKENIZER_ARRAYS,
         }
         return dict(sorted((generated if self.info is None else self.info).items()))
 
@@ -130,7 +166,8 @@ def _count(parameter_size: str) -> int:
 def effective_context(model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT) -> int:
     """Return the context length in tokens: `num_ctx` or `default`, adjusted to the limits of the model."""
     minimum = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
-    return min(max(int(options.get("num_ctx") or default), minimum), model.context_length)
+    requested = options.get("num_ctx")
+    return min(max(default if requested is None else int(requested), minimum), model.context_length or sys.maxsize)
 
 
 DEFAULT_MODELS: tuple[Model, ...] = (
@@ -172,7 +209,6 @@ DEFAULT_MODELS: tuple[Model, ...] = (
         size=3_338_801_804,
         modified_at="2026-02-11T21:30:00.000000001Z",
         habit="native",
-        chat_template="{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:",
     ),
     Model(
         "mochi-embed",

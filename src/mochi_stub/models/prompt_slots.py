@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import itemgetter
 
+_FIRST = itemgetter(0)
 _LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
 
 
@@ -16,8 +18,7 @@ class PromptSlots:
 
     def evaluate(self, prompt: str, reply: str) -> int:
         """Put a prompt and its reply into a slot. Return how many leading prompt characters the slot already held."""
-        best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
-        prefix = _common_prefix(best, prompt)
+        prefix, best = max(((_common_prefix(text, prompt), text) for text in self._texts), default=(0, ""), key=_FIRST)
         if best and prefix >= len(prompt) * _LEAST_SIMILARITY:
             self._texts.remove(best)
         else:
@@ -43,6 +44,8 @@ class Evaluation:
 
 
 def _common_prefix(first: str, second: str) -> int:
+    if first.startswith(second):  # a repeated prompt
+        return len(second)
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2

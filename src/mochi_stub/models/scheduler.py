@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from mochi_stub.models.catalogue import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
@@ -60,6 +60,11 @@ class LoadRequest:
     keep_alive: float | None = None
     shift: bool = True
 
+    @cached_property
+    def load_options(self) -> Mapping[str, Any]:
+        """Values of all options that reload the model when they change, except the context."""
+        return {**{name: self.options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}, "shift": self.shift}
+
 
 @dataclass(frozen=True)
 class LoadSettings:
@@ -76,6 +81,8 @@ class LoadSettings:
         """Return whether a model loaded with these settings can serve the `requested` settings without a reload."""
         if self.context != requested.context and not (self.automatic and requested.automatic):
             return False
+        if self.options == requested.options:
+            return True
         options = requested.options.items()
         return all(self.options[name] == value or (name == "num_gpu" and value < 0) for name, value in options)
 
@@ -204,9 +211,8 @@ class Scheduler:
     def _settings(self, request: LoadRequest) -> LoadSettings:
         default, options = self.machine.context_length, request.options
         context = effective_context(request.model, options, default or DEFAULT_CONTEXT)
-        load_options = {name: options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}
-        automatic = not options.get("num_ctx") and default is None
-        return LoadSettings(context, automatic, {**load_options, "shift": request.shift})
+        automatic = options.get("num_ctx") is None and default is None
+        return LoadSettings(context, automatic, request.load_options)
 
     def _lease(self, request: LoadRequest, settings: LoadSettings, loaded: LoadedModel) -> Lease:
         if request.keep_alive is not None:

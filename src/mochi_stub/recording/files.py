@@ -25,6 +25,7 @@ from mochi_stub.wire.ollama import go_json
 MILLISECOND = 1_000_000
 ENDINGS = (".yaml", ".yml", ".json")
 PREFIX = "/ollama"
+_WITH_CHOICES = ("openai.chat", "openai.completions")
 STUB_ROUTES = ("/health", "/stub/")  # requests to these routes are neither recorded nor replayed
 _STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
@@ -115,9 +116,16 @@ class Recording:
 
     @cached_property
     def frames(self) -> Frames:
-        """Recorded response as bytes. Only white space between JSON values can differ from the original."""
+        """Recorded response as bytes. Only white space between JSON values can differ from the original.
+
+        Choices of OpenAI's APIs get the field `index` if it is missing, because clients require it.
+        """
         wire = wire_of(self.path) or self.request_path or self.path
-        frames = [_frame(wire, value) for value in self.body] if self.stream else [_body(wire, self.body)]
+        complete = _with_index if wire in _WITH_CHOICES else lambda value: value
+        if self.stream:
+            frames = [_frame(wire, complete(value)) for value in self.body]
+        else:
+            frames = [_body(wire, complete(self.body))]
         kind = self.headers.get("content-type") or self._content_type(wire)
         encoded = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
         headers = tuple(header for header in encoded if header[0] not in _NOT_REPLAYED)
@@ -230,13 +238,22 @@ def _body(wire: str, body: Any) -> bytes:
     return dumps(body).encode()
 
 
+def _with_index(value: Any) -> Any:
+    """Return a recorded object in which each choice has an index. Choices without an index get their position."""
+    choices = get(value, "choices")
+    if not isinstance(choices, list) or all("index" in choice for choice in choices if isinstance(choice, dict)):
+        return value
+    numbered = enumerate(choices)
+    return {**value, "choices": [{"index": at, **one} if isinstance(one, dict) else one for at, one in numbered]}
+
+
 def _frame(wire: str, value: Any) -> bytes:
     if wire.startswith(("ollama", "/")):
         return _body(wire, "null" if value is None else value) + b"\n"
     text = value.replace("\n", "\ndata: ") if isinstance(value, str) else json_encoding.one_line(value)
     if value == {"done": True}:
-        return b"data: [DONE]\n\n" if wire in ("openai.chat", "openai.completions") else b""
+        return b"data: [DONE]\n\n" if wire in _WITH_CHOICES else b""
     if wire == "gemini":
         return f"data: {text}\r\n\r\n".encode()
-    kind = None if wire in ("openai.chat", "openai.completions") else get(value, "type")
+    kind = None if wire in _WITH_CHOICES else get(value, "type")
     return f"event: {kind}\ndata: {text}\n\n".encode() if kind else f"data: {text}\n\n".encode()

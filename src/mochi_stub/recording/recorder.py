@@ -19,7 +19,8 @@ from typing import Any
 import httpx
 import yaml
 
-from mochi_stub.app import OPEN_CORS, ExchangeHandler
+from mochi_stub.app import ExchangeHandler, log_request
+from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, ResponseWriter
 from mochi_stub.http.http_result import Request
 from mochi_stub.journal import Journal, JournalEntry, masked_headers, masked_query, parsed_body
@@ -62,30 +63,35 @@ class Recorder:
         """URL of the server without user name and password."""
         return str(httpx.URL(self.upstream).copy_with(userinfo=b"")).rstrip("/")
 
-    def app(self, journal: Journal, stub_app: Application) -> Application:
-        """Return an application that records requests. Requests to routes of the stub itself go to `stub_app`."""
+    def app(self, journal: Journal, stub_app: Application, access: Access) -> Application:
+        """Return an application that records requests.
+
+        Refused requests and requests to routes of the stub itself go to `stub_app`.
+        """
 
         async def recording(writer: ResponseWriter) -> None:
             request = writer.request
-            if request.path.startswith(STUB_ROUTES) or request.method == "OPTIONS":
+            if request.path.startswith(STUB_ROUTES) or access.response(request) or request.method == "OPTIONS":
                 return await stub_app(writer)
             record = journal.open(request)
+            journal.update(record, mode="recording")
             try:
-                await self._forward(writer, record, journal)
+                await self._forward(writer, record, journal, access)
             except httpx.HTTPError as error:
                 if record.status:
                     logger.error("recording aborted, the connection was lost: url=%s error=%s", self.masked_url, error)
                     journal.close(record, "failed")
                     raise
                 failure = Failure(f"{self.masked_url} cannot be reached: {error}", 502)
-                await ExchangeHandler(writer, record, journal).send(failure_answer(request, failure))
+                await ExchangeHandler(writer, record, journal, access=access).send(failure_answer(request, failure))
             finally:
                 if record.outcome == "running":
                     journal.close(record, "cancelled")
+                log_request(record)
 
         return recording
 
-    async def _forward(self, writer: ResponseWriter, record: JournalEntry, journal: Journal) -> None:
+    async def _forward(self, writer: ResponseWriter, record: JournalEntry, journal: Journal, access: Access) -> None:
         request = writer.request
         url = self.upstream + _target(request)
         headers = [(name, value) for name, value in request.raw_headers if name not in _HOP]
@@ -96,7 +102,7 @@ class Recorder:
             client.stream(request.method, url, headers=headers, content=request.body) as response,
         ):
             copied = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
-            copied += OPEN_CORS if "access-control-allow-origin" not in response.headers else ()
+            copied += access.headers(request) if "access-control-allow-origin" not in response.headers else ()
             journal.update(record, status=response.status_code)
             await writer.start(response.status_code, copied)
             received = ResponseCapture(response.headers.get("content-type", ""))

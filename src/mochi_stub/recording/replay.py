@@ -117,7 +117,7 @@ def _frame_playback(frames: Frames, reply: Reply, noted: Mapping[str, Any]) -> G
             before = due
         parts.append(Text((frame.decode(errors="surrogateescape") if frames.stream else "",)))
     reply = replace(reply, parts=parts, pace=Pace(characters_per_second=math.inf))
-    return Generation(reply, FrameEncoder(frames), frames.stream, noted)
+    return Generation(reply, FrameEncoder(frames), frames.stream, {"mode": "recorded", **noted})
 
 
 class FrameEncoder:

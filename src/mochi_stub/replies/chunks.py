@@ -50,6 +50,7 @@ def planned_end(reply: Reply) -> int:
     for part in _until_end(reply):
         if isinstance(part, (Reasoning, Text)):
             units += timing.length(part.content)
+            paused += timing.delay * sum(1 for _ in timing.split(part.content)) if timing.delay else 0
         elif isinstance(part, ToolCalls):
             units += sum(map(timing.call, part.calls))
         elif isinstance(part, Pause):
@@ -111,6 +112,7 @@ class _Timing:
         self.by_words = pace is None
         self.per_chunk = pace.characters if pace else None
         self.nanoseconds: float = 1e9 / pace.characters_per_second if pace else NANOSECONDS_PER_WORD
+        self.delay = round(pace.delay * 1e9) if pace else 0  # before each chunk, in nanoseconds
 
     def split(self, content: Content) -> Iterator[tuple[str, int]]:
         """Yield each chunk of the content with its number of units."""
@@ -137,7 +139,7 @@ def _jittered(timed: Iterator[Piece], pace: Pace, timing: _Timing) -> Iterator[P
         early = 0.0
         if following is not end and piece.kind in (Reasoning, Text):
             share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
-            early = len(piece.value) * timing.nanoseconds * pace.jitter * share
+            early = (len(piece.value) * timing.nanoseconds + timing.delay) * pace.jitter * share
         yield piece._replace(due=piece.due - int(early))
 
 
@@ -148,6 +150,7 @@ def _timed(reply: Reply, timing: _Timing) -> Iterator[Piece]:
             kind, logprobs = type(part), chain(part.logprobs if isinstance(part, Text) else (), repeat(None))
             for (chunk, size), logprob in zip(timing.split(part.content), logprobs, strict=False):
                 units += size
+                paused += timing.delay
                 yield Piece(kind, chunk, int(units * rate) + paused, logprob)
         elif isinstance(part, ToolCalls):
             for call in part.calls:

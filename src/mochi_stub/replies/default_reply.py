@@ -10,6 +10,7 @@ from typing import Any
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.lorem import hash_sized, lorem, stable_hash
 from mochi_stub.replies.schema_sample import schema_sample
+from mochi_stub.replies.tool_choice import best_function, call_of, functions, named_functions
 from mochi_stub.reply import Part, Reasoning, Reply, Text
 
 MAX_SENTENCE = 200
@@ -34,7 +35,7 @@ AUTOCOMPLETE = {"9+10=": "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM.
 EMOJI = ("😀", "😂", "😊", "🤔", "😢", "😡", "😱", "👍")
 TITLE_WORDS = 5
 
-_JSON_FORMAT = re.compile(r"JSON format:\s*(?=\{)", re.IGNORECASE)  # followed by an example of the reply
+_JSON_FORMAT = re.compile(r"JSON format:\s*`?\s*(?=\{)", re.IGNORECASE)  # followed by an example of the reply
 _HISTORY = re.compile(r"<chat_history>(.*?)</chat_history>", re.DOTALL)
 _USER_LINE = re.compile(r"^\s*USER:\s*(.+?)\s*(?=^\s*[A-Z]+:|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 _TEXT = re.compile(r"<text>(?!\{)(.*?)</text>", re.DOTALL)
@@ -69,6 +70,11 @@ def is_summary_request(prompt: Prompt) -> bool:
     A summary can be requested by a system message or by the format of the reply.
     """
     return _requests_summary(prompt, _system(prompt)) and bool(_turns(prompt))
+
+
+def requests_summary(prompt: Prompt) -> bool:
+    """Return whether the built-in reply to the prompt is a summary of a conversation."""
+    return _summary(prompt) is not None
 
 
 def _lorem_and_echo(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
@@ -143,7 +149,7 @@ def ui_task_reply(prompt: Prompt) -> str | None:
     if text in AUTOCOMPLETE:
         return AUTOCOMPLETE[text]
     if '"tool_calls"' in full_text and (tools := _TOOLS.search(full_text)):
-        return _json({"tool_calls": _calls(_decoded(full_text, tools.end()), _topic(text))})
+        return _json({"tool_calls": _calls(_decoded(full_text, tools.end()), text.rpartition("Query:")[2].strip())})
     if "### Task:" in full_text:
         for match in _JSON_FORMAT.finditer(full_text):
             example = _decoded(full_text, match.end())
@@ -198,12 +204,10 @@ def _topic(text: str) -> str:
     return " ".join(found[-1].replace("`", " ").split())[:200]
 
 
-def _calls(tools: Any, topic: str) -> list[dict[str, Any]]:
-    calls = []
-    for tool in tools if isinstance(tools, list) else ():
-        function = tool.get("function", tool) if isinstance(tool, dict) else None
-        if isinstance(function, dict) and isinstance(name := function.get("name"), str) and name in topic:
-            schema = function.get("parameters")
-            arguments = schema_sample(schema, stable_hash(topic)) if isinstance(schema, dict) else {}
-            calls.append({"name": name, "parameters": arguments})
-    return calls
+def _calls(tools: Any, query: str) -> list[dict[str, Any]]:
+    """Return calls of the tools that the query names, or else of the tool that has the most words in common with it."""
+    offered = functions(tools)
+    best = best_function(offered, query)
+    chosen = named_functions(offered, query) or ([best] if best else [])
+    calls = [call_of(function, query) for function in chosen]
+    return [{"name": call.name, "parameters": call.arguments} for call in calls]

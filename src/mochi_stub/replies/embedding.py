@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import zlib
 from math import sqrt
+from random import Random
 
 # each feature also adds a small value to these prefixes of the vector, so that a shortened vector remains useful
 PREFIX_LENGTH, SHORT_PREFIX_LENGTH = 64, 8
+NOISE = 1e-4  # a word or trigram adds 1
 
 
 def embed(text: str, length: int) -> list[float]:
-    """Return an embedding of the text: `length` numbers with norm 1, derived from its words and trigrams."""
-    vector = [0.0] * length
+    """Return an embedding of the text: `length` numbers with norm 1, derived from its words and trigrams.
+
+    No number is 0, so that a shortened vector can be scaled to norm 1.
+    """
+    length = max(length, 1)
+    noise = Random(zlib.crc32(text.encode(errors="replace"))).randbytes(length)  # noqa: S311 - not for secrets
+    vector = [(byte - 127.5) * NOISE for byte in noise]
     for feature in _features(text):
         bits, index = divmod(zlib.crc32(feature.encode(errors="replace")), length)
         vector[index] += 1.0 if bits & 1 else -1.0

@@ -19,13 +19,15 @@ from mochi_stub.config.response_types import ErrorResponse, Response, VectorResp
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.replies.default_reply import default_reply, is_summary_request
 from mochi_stub.replies.lorem import lorem
-from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
+from mochi_stub.replies.requested_parts import as_requested
+from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Scripted, Text, ToolCalls, as_reply
 
 logger = logging.getLogger("mochi_stub")
 
 MAX_SHOWN = 60
 MAX_WORDS = 1_000_000
 MAX_NESTED = 50
+NO_RESULT = "Done."
 _START, _END = "<|instruction_start|>", "<|instruction_end|>"
 
 
@@ -37,27 +39,24 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     if reply is None:
         configured = _configured_reply(prompt, model, passed_over)
         if configured is not None:
-            return configured
-        reply = default_reply(prompt)
+            return as_requested(prompt, configured)
+        reply = as_requested(prompt, default_reply(prompt))
     if model is not None:
         reply = with_pace(reply, model.settings, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
 
 
 def resolver(
-    config: Callable[[], Config | None], script: Callable[[Prompt], Reply | str | None] | None
+    config: Callable[[], Config | None], script: Callable[[Prompt], Scripted | None] | None
 ) -> Callable[[Prompt], Reply]:
     """Return a function that selects replies: by `script` or, if `script` returns None, by `resolve`."""
 
     def resolve_reply(prompt: Prompt) -> Reply:
         try:
-            reply = script(prompt) if script else None
-            if reply is None:
+            scripted = script(prompt) if script else None
+            if scripted is None:
                 return resolve(prompt, config())
-            if isinstance(reply, str):
-                reply = Reply.of(reply)
-            elif not isinstance(reply, Reply):
-                raise TypeError(f"resolve must return a Reply, a str or None, not {reply!r}")
+            reply = as_reply(scripted)
             return replace(reply, rule=reply.rule or "script")
         except Exception as error:
             logger.exception("reply failed: model=%s", prompt.model)
@@ -186,7 +185,8 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
     if model is None:
         passed_over.append("configuration: the model is not configured")
         return None
-    for rule, response in _candidates(prompt.user_text, model, passed_over):
+    answered = ""
+    for rule, response in _candidates(prompt, model, passed_over):
         if prompt.operation == "embed" and not isinstance(response, (VectorResponse, ErrorResponse)):
             passed_over.append(f"{rule}: no response to embedding requests")
             continue
@@ -196,20 +196,37 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         reply = reply_to(prompt, response, model.model)
         reply = with_settings(reply, response.settings.merged_over(model.settings), model.model, prompt)
         reply = replace(reply, unasked=True, rule=rule, passed_over=tuple(passed_over))
-        if not reply.tool_calls or not prompt.after_tools:
+        if not _is_answered(reply, prompt):
             return reply
         if reply.text:  # without tool calls, because the client would run them again and again
             contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
             return replace(reply, parts=contents, frames=None, rule=f"{rule}, without its tool calls")
         passed_over.append(f"{rule}: its tool calls already have results")
-    return None
+        answered = answered or rule
+    return _reply_from_results(prompt, model, answered, passed_over) if answered else None
 
 
-def _candidates(text: str, model: ConfiguredModel, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
-    shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+def _is_answered(reply: Reply, prompt: Prompt) -> bool:
+    """Return whether the prompt has the results of the reply's tool calls. Reminders can follow the results."""
+    if not reply.tool_calls or not prompt.results:
+        return False
+    called = next((message.tool_calls for message in reversed(prompt.messages) if message.role == "assistant"), ())
+    return prompt.after_tools or {call.name for call in reply.tool_calls} <= {call.name for call in called}
+
+
+def _reply_from_results(prompt: Prompt, model: ConfiguredModel, rule: str, passed_over: list[str]) -> Reply:
+    text = "\n\n".join(filter(None, (message.content for message in prompt.results))) or NO_RESULT
+    reply = Reply.of(text)
+    reply = with_pace(reply, model.settings, model.model, prompt)
+    return replace(reply, rule=f"{rule}, with the results of its tool calls", passed_over=tuple(passed_over))
+
+
+def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
     for script in model.scripts:
-        if text in script.triggers:
-            yield f"trigger {shown!r} of {script.name}", script.triggers[text]
+        trigger = next((trigger for text in _trigger_texts(prompt) for trigger in script.matching(text)), None)
+        if trigger is not None:
+            how = "" if trigger.match == "exact" else f" ({trigger.match})"
+            yield f"trigger {_shown(trigger.text)}{how} of {script.name}", trigger.response
         else:
             passed_over.append(f"{script.name}: no match among its triggers ({len(script.triggers)})")
     for script in model.scripts:
@@ -217,3 +234,13 @@ def _candidates(text: str, model: ConfiguredModel, passed_over: list[str]) -> It
             yield f"_default of {script.name}", script.default
         else:
             passed_over.append(f"{script.name}: no _default")
+
+
+def _trigger_texts(prompt: Prompt) -> list[str]:
+    """Return the latest user message and, if it is a reminder after tool results, the user message before it."""
+    texts = [message.content for message in prompt.messages if message.role == "user"]
+    return texts[:-3:-1] if prompt.results and not prompt.after_tools else [prompt.user_text]
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}...")

@@ -89,19 +89,17 @@ def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Messa
 def _shorten_last_message(
     prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int
 ) -> FittedPrompt:
-    """Remove tokens from the last message until the prompt fits the context.
+    """Remove tokens from the last message, so that half of the context after `num_keep` remains free.
 
-    The first `num_keep` tokens of the message are kept. The tokens after them are removed in blocks of
-    (`context` - `num_keep`) / 2 tokens.
+    The first `num_keep` tokens of the message are kept, and the tokens after them are removed.
     """
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
-    block = max((context - keep) // 2, 1)
-    removed = (tokens - keep - block) // block * block
+    removed = tokens - (context - (context - keep) // 2)
     start = int(keep * chars_per_token)
     *earlier, last = prompt.messages
     content = last.content[:start] + last.content[start + int(removed * chars_per_token) :]
     shorter = replace(prompt, messages=(*earlier, replace(last, content=content)))
-    return FittedPrompt(shorter, min(tokens - removed, context), dropped, truncated=True)
+    return FittedPrompt(shorter, tokens - removed, dropped, truncated=True)
 
 
 def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:

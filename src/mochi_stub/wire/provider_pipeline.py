@@ -1,25 +1,38 @@
-"""Shared steps from a request to its reply: validate the body, find the model, get the reply and count tokens.
+"""Shared steps from a request to its reply: validate the body, find and load the model, get the reply, count tokens.
 
-Ollama's wire uses only parts of this module, because it has its own model names and a scheduler.
+Ollama's wire uses only parts of this module, because it has its own model names and load options.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from mochi_stub.http.http_result import Encoder, Generation, Handler, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import (
+    Encoder,
+    Generation,
+    Handler,
+    HttpResponse,
+    Request,
+    Result,
+    Routes,
+    ScheduledResult,
+    Stub,
+)
 from mochi_stub.models.catalogue import Model
-from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
+from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded
+from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.embedding import embed, normalised
 from mochi_stub.replies.seeded_ids import SeededIds
-from mochi_stub.replies.truncation import apply_stop_conditions
+from mochi_stub.replies.truncation import TooLong
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
 from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
 from mochi_stub.wire.json_encoding import dumps
+from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt, evaluate_prompt
 
 DEFAULT_TAG = ":latest"
 ARGUMENT_PIECE = 16
@@ -27,6 +40,8 @@ RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
 
+T = TypeVar("T")
+R = TypeVar("R")
 Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
 
@@ -56,10 +71,18 @@ def with_refusals(
 
     def wrapped(handler: Handler) -> Handler:
         def answer(stub: Stub, request: Request) -> Result:
-            try:
-                return handler(stub, request)
-            except (HttpError, ValidationError) as error:
-                return refusal(error, stub, request)
+            def refusing(build: Callable[[T], R], argument: T) -> R | HttpResponse:
+                try:
+                    return build(argument)
+                except TooLong as error:
+                    return refusal(HttpError(400, str(error)), stub, request)
+                except (HttpError, ValidationError) as error:
+                    return refusal(error, stub, request)
+
+            result = refusing(partial(handler, stub), request)
+            if isinstance(result, (HttpResponse, Generation)):
+                return result
+            return replace(result, then=partial(refusing, result.then), failed=partial(refusing, result.failed))
 
         return answer
 
@@ -67,6 +90,20 @@ def with_refusals(
         path: {method: wrapped(handler) for method, handler in {**others, **methods}.items()}
         for path, methods in routes.items()
     }
+
+
+def schedule(stub: Stub, load: LoadRequest, then: Callable[[Lease], HttpResponse | Generation]) -> ScheduledResult:
+    """Return a result that `then` builds when the model is loaded. Use it in handlers of `with_refusals`."""
+
+    def failed(error: NotLoaded) -> HttpResponse:
+        raise HttpError(error.status, error.message)
+
+    return ScheduledResult(stub.scheduler, load, then, failed)
+
+
+def usual_load(model: Model) -> LoadRequest:
+    """Return the load settings for a request of an API that has no load options."""
+    return LoadRequest(model, model.parameters, shift=model.shifts_context)
 
 
 @dataclass(frozen=True)
@@ -78,6 +115,7 @@ class GenerationContext:
     reply: Reply
     usage: Counts
     ids: SeededIds
+    evaluated: EvaluatedPrompt
 
 
 class Counts(NamedTuple):
@@ -104,18 +142,32 @@ def list_models(models: Iterable[Model]) -> list[Model]:
     return [model for model in models if not model.name.startswith("_")]
 
 
-def build_context(stub: Stub, model: Model, prompt: Prompt, request: Request) -> GenerationContext:
+def generate(
+    stub: Stub, model: Model, prompt: Prompt, request: Request, encoder: Callable[[GenerationContext], Encoder]
+) -> ScheduledResult:
+    """Return the reply to a prompt. `encoder` creates the encoder of the reply when the model is loaded."""
+    load = usual_load(model)
+
+    def build_result(lease: Lease) -> Generation:
+        context = build_context(stub, load, lease, prompt, request)
+        return start_generation(context, encoder(context))
+
+    return schedule(stub, load, build_result)
+
+
+def build_context(stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, request: Request) -> GenerationContext:
     """Return the encoder input for the reply to `prompt`. IDs and times depend on the model name and the body."""
-    prompt = with_defaults(prompt, model, request.body)
-    reply = apply_stop_conditions(stub.resolve(prompt), prompt.options, model.chars_per_token)
+    model = load.model
+    evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
     ids = stub.seeded_ids(prompt.model.encode(errors="replace") + request.body)
-    return GenerationContext(model, prompt, reply, count_usage(reply, prompt, model), ids)
+    usage = count_usage(evaluated.reply, evaluated.fit.tokens, model)
+    return GenerationContext(model, evaluated.fit.prompt, evaluated.reply, usage, ids, evaluated)
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
-    """Add the model's system message and parameters to a prompt, unless the request overrides them."""
-    messages = prompt.messages
-    if model.system and not any(message.role == "system" for message in messages):
+    """Add the model's system message, messages and parameters to a prompt, unless the request overrides them."""
+    messages = (*(Message(message["role"], message["content"]) for message in model.messages), *prompt.messages)
+    if model.system and not any(message.role == "system" for message in prompt.messages):
         messages = (Message("system", model.system), *messages)
     return replace(prompt, messages=messages, options={**model.parameters, **prompt.options}, request=request)
 
@@ -140,16 +192,16 @@ def options(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def start_generation(context: GenerationContext, encoder: Encoder) -> Generation:
-    journal_fields = {"model": context.prompt.model, "prompt_tokens": context.usage.input}
-    return Generation(context.reply, encoder, context.prompt.stream, journal_fields)
+    noted = {"model": context.prompt.model, "prompt_tokens": context.usage.input}
+    return context.evaluated.generation(encoder, context.reply, **noted)
 
 
-def count_usage(reply: Reply, prompt: Prompt, model: Model) -> Counts:
-    """Return the token counts of a prompt and its reply. Counts that the reply does not set are estimated."""
+def count_usage(reply: Reply, prompt_tokens: int, model: Model) -> Counts:
+    """Return the token counts of a prompt and its reply. Counts that the reply sets replace the calculated counts."""
     usage, per_token = reply.usage, model.chars_per_token
     reasoning_tokens = count_tokens(len(reply.reasoning), per_token)
     return Counts(
-        input=prompt_tokens(prompt, per_token) if usage.input is None else usage.input,
+        input=prompt_tokens if usage.input is None else usage.input,
         output=count_tokens(generated_characters(reply), per_token) if usage.output is None else usage.output,
         reasoning=reasoning_tokens if usage.reasoning is None else usage.reasoning,
         cache_read=usage.cache_read or 0,

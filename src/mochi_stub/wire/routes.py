@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from posixpath import normpath
+from string import punctuation
+from urllib.parse import quote
 
 from mochi_stub.http.http_result import ANY, Handler, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.replies.seeded_ids import SeededIds
@@ -24,7 +27,7 @@ from mochi_stub.wire.stub_api import OBSERVATION
 
 PLAIN = b"text/plain"
 HTML = b"text/html; charset=utf-8"
-METHODS = b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
+_URL_CHARACTERS = punctuation.replace("%", "")
 
 
 def health(_stub: Stub, _request: Request) -> Result:
@@ -62,29 +65,27 @@ def failure_answer(request: Request, failure: Failure) -> HttpResponse:
 def route(stub: Stub, request: Request) -> Result:
     """Return the result of the matching handler. If no handler matches, return a redirect, a 405 or a 404."""
     path, method = request.path, request.method
+    if "//" in path or "/." in path:
+        clean = _clean(path)
+        if clean != path:
+            return _redirect(clean, method, request.query_string, permanent=True)
     methods = ROUTES.get(path)
     if methods is None and path.endswith("/") and method in ROUTES.get(path[:-1], {}):
-        return _redirect(path[:-1], method, request.query_string)
+        return _redirect(path[:-1], method, request.query_string, permanent=method == "GET")
     if methods is None:
         methods = _wildcard_handlers(path)
     handler = methods.get(method) or methods.get(ANY)
     if handler is not None:
         return handler(stub, request)
     if methods:
-        return HttpResponse(405, b"405 method not allowed", PLAIN, ((b"allow", ", ".join(methods).encode()),))
+        return HttpResponse(405, b"405 method not allowed", PLAIN, allowed_methods(path))
     return HttpResponse(404, b"404 page not found", PLAIN)
 
 
-def preflight(request: Request) -> HttpResponse | None:
-    """Return the response to a CORS preflight request, or None for other requests.
-
-    The response allows all methods and all requested headers.
-    """
-    if request.method != "OPTIONS" or "origin" not in request.headers:
-        return None
-    requested = request.headers.get("access-control-request-headers", "*").encode("latin-1")
-    allowed = ((b"access-control-allow-methods", METHODS), (b"access-control-allow-headers", requested))
-    return HttpResponse(204, headers=(*allowed, (b"access-control-max-age", b"43200")), declared=False)
+def allowed_methods(path: str) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the header `Allow` for a path, or no header for an unknown path or a path that allows all methods."""
+    methods = ROUTES.get(path) or _wildcard_handlers(path)
+    return ((b"allow", ", ".join(methods).encode()),) if methods and ANY not in methods else ()
 
 
 def _wildcard_handlers(path: str) -> Mapping[str, Handler]:
@@ -95,12 +96,19 @@ def _wildcard_handlers(path: str) -> Mapping[str, Handler]:
     return {}
 
 
-def _redirect(path: str, method: str, query: bytes) -> HttpResponse:
+def _clean(path: str) -> str:
+    """Return the path without empty, `.` and `..` segments. A slash at the end is kept."""
+    clean = normpath(f"/{path.lstrip('/')}")
+    return f"{clean}/" if path.endswith("/") and clean != "/" else clean
+
+
+def _redirect(path: str, method: str, query: bytes, *, permanent: bool) -> HttpResponse:
     target = path + (f"?{query.decode('latin-1')}" if query else "")
-    location = ((b"location", target.encode("latin-1", "replace")),)
+    location = ((b"location", quote(target, safe=_URL_CHARACTERS).encode()),)
+    status = 301 if permanent else 307
     if method != "GET":
-        return HttpResponse(307, b"", HTML if method == "HEAD" else b"", location)
-    return HttpResponse(301, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
+        return HttpResponse(status, b"", HTML if method == "HEAD" else b"", location)
+    return HttpResponse(status, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
 
 
 HEALTH: Routes = {"/health": {"HEAD": health, "GET": health}}

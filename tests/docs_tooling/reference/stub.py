@@ -16,6 +16,7 @@ from mochi_stub.config.response_types import (
     Response,
     VectorResponse,
 )
+from mochi_stub.config.triggers import Trigger
 from tests.docs_tooling.reference.markdown import page, prose
 
 INTRODUCTION = """
@@ -36,12 +37,14 @@ models:
 TOP = {
     "models": "A mapping from the name of each model to a list of its entries. Models whose names begin with `_` are "
     "not listed. Use them as parents for `_inherit`.",
+    "include": "With `default`, the configuration also has the models of the package. A model of the file replaces a "
+    "packaged model with the same name.",
     "recordings": "A folder of recorded files, relative to the folder of the configuration. A request that equals a "
     "recorded request gets the recorded response.",
 }
 ENTRIES = {
-    "any text": "A trigger. If the latest user message is exactly this text, the value is the reply. The value is a "
-    "text or a mapping with a [`type`](#types-of-response).",
+    "any text": "A trigger. If the latest user message matches this text, the value is the reply. The value is a "
+    "text or a mapping with a [`type`](#types-of-response). The mapping can contain the key [`match`](#match).",
     "_inherit": "The name of another model. Its entries apply where this model has none.",
     "_default": "The reply if no trigger matches.",
     "_model": "[Properties of the model](#describe-a-model) and defaults for [streaming](#stream-a-reply).",
@@ -55,7 +58,15 @@ def stub_page() -> str:
 
 def keys() -> Iterator[str]:
     """Yield everything that has a heading."""
-    yield from (*TOP, *ENTRIES, *(f"type: {name}" for name in TYPES), *_attributes(MessageResponse), *MODEL, *STREAM)
+    yield from (
+        *TOP,
+        *ENTRIES,
+        "match",
+        *(f"type: {name}" for name in TYPES),
+        *_attributes(MessageResponse),
+        *MODEL,
+        *STREAM,
+    )
     yield from (f"Machine.{field.name}" for field in fields(Machine))
 
 
@@ -63,15 +74,15 @@ def _groups() -> Iterator[str]:
     yield "## Top level"
     yield from _described(TOP)
     yield "## Entries of a model"
-    yield from _described(ENTRIES)
+    yield from _described({**ENTRIES, **_attributes(Trigger)})
     yield "## Types of response\n\nA mapping has a `type`. A plain text is a `message`."
     for name in TYPES:
         yield f"### `type: {name}`\n\n{KINDS.get(name) or _summary(RESPONSES[name])}"
         if name in RESPONSES:
             yield "\n".join(f"- `{key}`: {text}" for key, text in _attributes(RESPONSES[name]).items())
     yield (
-        "## Content of a reply\n\nThese keys belong to `message`, `echo`, `mirror`, `lorem` and `task`. Only `message` "
-        "has `content`."
+        "## Content of a reply\n\nThese keys belong to `message`, `echo`, `mirror`, `lorem`, `task` and `demo`. Only "
+        "`message` has `content`."
     )
     yield from _described(_attributes(MessageResponse))
     yield (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mochi_server.errors import SessionConflict, SessionNotFound, StorageBusy
+from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.patching import FieldChanges, normalized, normalized_fields, normalized_message
 from mochi_server.sessions.search import searchable_texts
@@ -109,9 +109,15 @@ class SessionDirectory:
         return visible.session()
 
     def replace_tail(
-        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+        self,
+        session_id: str,
+        from_index: int,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
-        return self.append(session_id, messages, from_index=from_index, revision=revision)
+        return self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
 
     def append(
         self,
@@ -335,6 +341,9 @@ class SessionDirectory:
             stored, visible = self._read(session_id)
         except SessionNotFound:
             return None
+        except SessionTooNew as error:
+            logger.warning("session omitted from the list: %s", error.message)
+            return None
         except OSError as error:
             logger.warning("session omitted from the list session_id=%s: its file is unreadable: %s", session_id, error)
             return None
@@ -343,6 +352,6 @@ class SessionDirectory:
     def _texts(self, session_id: str) -> Sequence[str] | None:
         try:
             _, visible = self._read(session_id)
-        except (SessionNotFound, StorageBusy, OSError):
+        except (SessionNotFound, SessionTooNew, StorageBusy, OSError):
             return None
         return searchable_texts(ChatSession(visible.metadata, visible.messages))

@@ -178,9 +178,15 @@ class PostgresSessionStore:
         return session
 
     async def replace_tail(
-        self, session_id: str, from_index: int, messages: Sequence[Message], *, revision: str | None = None
+        self,
+        session_id: str,
+        from_index: int,
+        messages: Sequence[Message],
+        *,
+        revision: str | None = None,
+        images: Sequence[Image] = (),
     ) -> ChatSession:
-        return await self.append(session_id, messages, from_index=from_index, revision=revision)
+        return await self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
 
     @_shielded
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:

@@ -63,7 +63,7 @@ _COUNT_FIELDS = {
     "messages!": array(_MESSAGE, least=1),
     "system": string_or([tagged("type", {"text": _TEXT})]),
     "tools": [_tool],
-    "tool_choice": {"type!": ("auto", "any", "tool", "none"), "name": string},
+    "tool_choice": tagged("type", {"auto": {}, "any": {}, "tool": {"name!": string}, "none": {}}),
     "thinking": tagged("type", _THINKING),
 }
 COUNT = schema(_COUNT_FIELDS)
@@ -82,29 +82,48 @@ MESSAGES = schema(
 )
 
 
+_NO_TOOLS = "tool_choice may only be specified while providing tools"
+
+
 def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     """Convert a request body to a prompt. Raises HttpError if the model does not support the request."""
     _check_support(body, model)
     thinking = body.get("thinking", {}).get("type")
-    offers_tools = body.get("tool_choice", {}).get("type") != "none"
     system = _joined_text(body.get("system", ""))
-    tools = [
-        function_tool(name=raw["name"], description=raw.get("description") or None, parameters=raw.get("input_schema"))
-        for raw in body.get("tools", ())
-    ]
+    tools, required_tools = _tools(body)
     return Prompt(
         model=body["model"],
         messages=(
             *([Message("system", system)] if system else ()),
             *(message for item in body["messages"] for message in _messages(item["role"], item["content"])),
         ),
-        tools=tuple(tools) if offers_tools else (),
+        tools=tools,
+        required_tools=required_tools,
         think=None if thinking is None else thinking != "disabled",
         thinks=model.can("thinking") and thinking != "disabled",
         format=body.get("output_config", {}).get("format", {}).get("schema"),
         options=options(body),
         stream=body.get("stream", False),
     )
+
+
+def _tools(body: Mapping[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
+    """Return the offered tools, and those of which the reply must call one."""
+    choice = body.get("tool_choice", {"type": "auto"})
+    tools = [
+        function_tool(name=raw["name"], description=raw.get("description") or None, parameters=raw.get("input_schema"))
+        for raw in body.get("tools", ())
+    ]
+    match choice["type"]:
+        case "none":
+            return (), ()
+        case "auto":
+            return tuple(tools), ()
+    name = choice.get("name")
+    required = [tool for tool in tools if name in (None, tool["function"]["name"])]
+    if not required:
+        raise HttpError(400, f"Tool '{name}' not found in provided tools" if name else _NO_TOOLS)
+    return tuple(tools), tuple(required)
 
 
 def _check_support(body: Mapping[str, Any], model: Model) -> None:
@@ -115,6 +134,9 @@ def _check_support(body: Mapping[str, Any], model: Model) -> None:
     budget = body.get("thinking", {}).get("budget_tokens", 0)
     if budget >= body.get("max_tokens", budget + 1):
         raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
+    thinking, choice = body.get("thinking", {}).get("type"), body.get("tool_choice", {}).get("type")
+    if thinking == "enabled" and choice in ("any", "tool"):
+        raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
 
 
 def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:

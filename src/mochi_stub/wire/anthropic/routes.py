@@ -22,8 +22,7 @@ _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
-    context = pipeline.build_context(stub, model, to_prompt(body, model), request)
-    return pipeline.start_generation(context, MessageEvents(context))
+    return pipeline.generate(stub, model, to_prompt(body, model), request, MessageEvents)
 
 
 def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -77,12 +76,14 @@ class MessageEvents:
             "stop_reason": None,
             "stop_sequence": None,
         }
-        self.usage = {
+        self.usage: dict[str, Any] = {
             "input_tokens": context.usage.input,
             "cache_creation_input_tokens": context.usage.cache_creation,
             "cache_read_input_tokens": context.usage.cache_read,
             "output_tokens": context.usage.output,
         }
+        if context.usage.reasoning:
+            self.usage["output_tokens_details"] = {"thinking_tokens": context.usage.reasoning}
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()

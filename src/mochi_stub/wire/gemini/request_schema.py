@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
@@ -23,6 +23,7 @@ from mochi_stub.wire.body_validation import (
 from mochi_stub.wire.json_encoding import dumps
 from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
 
+Tools: TypeAlias = "tuple[dict[str, Any], ...]"
 _PART_DATA = {
     "text": string,
     "inlineData": mapping,
@@ -62,7 +63,7 @@ _CONFIG = {
 _GENERATE = {
     "systemInstruction": _CONTENT,
     "tools": [{"functionDeclarations": [_DECLARATION]}],
-    "toolConfig": {"functionCallingConfig": {"mode": string}},
+    "toolConfig": {"functionCallingConfig": {"mode": string, "allowedFunctionNames": [string]}},
     "generationConfig": _CONFIG,
 }
 GENERATE = schema({"contents!": array(_CONTENT, least=1), **_GENERATE})
@@ -83,8 +84,8 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
     if declarations and not model.can("tools"):
         raise HttpError(400, f"Function calling is not enabled for models/{name}")
     config = body.get("generationConfig", {})
-    budget = config.get("thinkingConfig", {}).get("thinkingBudget")
-    mode = body.get("toolConfig", {}).get("functionCallingConfig", {}).get("mode", "")
+    think = _thinking(config.get("thinkingConfig", {}))
+    tools, required_tools = _tools(body, declarations)
     system = content_text(body.get("systemInstruction", {}))
     return Prompt(
         model=name,
@@ -92,13 +93,39 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
             *([Message("system", system)] if system else ()),
             *(message for content in body["contents"] for message in _messages(content)),
         ),
-        tools=tuple(map(_function, declarations)) if mode.upper() != "NONE" else (),
-        think=None if budget is None else budget != 0,
-        thinks=model.can("thinking") and budget != 0,
+        tools=tools,
+        required_tools=required_tools,
+        think=think,
+        thinks=model.can("thinking") and think is not False,
         format=_format(config),
         options=options(config),
         stream=stream,
     )
+
+
+def _thinking(config: Mapping[str, Any]) -> bool | None:
+    """Return whether the request enables thinking, or None if it does not set it."""
+    if config.get("thinkingBudget") == 0:
+        return False
+    is_requested = config.keys() & {"thinkingBudget", "thinkingLevel"} or config.get("includeThoughts")
+    return True if is_requested else None
+
+
+def _tools(body: Mapping[str, Any], declarations: Iterable[Mapping[str, Any]]) -> tuple[Tools, Tools]:
+    """Return the offered tools, and those of which the reply must call one."""
+    config = body.get("toolConfig", {}).get("functionCallingConfig", {})
+    mode, allowed = config.get("mode", "").upper(), config.get("allowedFunctionNames", ())
+    tools = tuple(map(_function, declarations))
+    if mode == "NONE":
+        return (), ()
+    if mode != "ANY":
+        return tools, ()
+    names = [tool["function"]["name"] for tool in tools]
+    for name in [name for name in allowed if name not in names]:
+        raise HttpError(400, f"tool_config.function_calling_config.allowed_function_names: unknown function {name}")
+    if not tools:
+        raise HttpError(400, "Function calling config is set without function_declarations.")
+    return tools, tuple(tool for tool in tools if not allowed or tool["function"]["name"] in allowed)
 
 
 def _format(config: Mapping[str, Any]) -> Any:

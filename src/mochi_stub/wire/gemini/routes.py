@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, Generation, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
+from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC
@@ -53,12 +54,17 @@ def wrong_method(_stub: Stub, request: Request) -> Result:
 
 def generate(stub: Stub, request: Request, model: Model, name: str, body: Body, *, stream: bool) -> Result:
     """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
-    context = pipeline.build_context(stub, model, to_prompt(body, name, model, stream=stream), request)
     events = request.query.get("alt") == "sse"
-    if stream and not events:  # recorded frames are events, not a JSON array
-        context = replace(context, reply=replace(context.reply, frames=None))
     thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
-    return pipeline.start_generation(context, Candidates(context, thoughts, events))
+    load, prompt = pipeline.usual_load(model), to_prompt(body, name, model, stream=stream)
+
+    def build_result(lease: Lease) -> Generation:
+        context = pipeline.build_context(stub, load, lease, prompt, request)
+        if stream and not events:  # recorded frames are events, not a JSON array
+            context = replace(context, reply=replace(context.reply, frames=None))
+        return pipeline.start_generation(context, Candidates(context, thoughts, events))
+
+    return pipeline.schedule(stub, load, build_result)
 
 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
@@ -70,11 +76,16 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
 
 
 def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    return json_answer({"embedding": _vector(stub, model, body)})
+    return pipeline.schedule(
+        stub, pipeline.usual_load(model), lambda _: json_answer({"embedding": _vector(stub, model, body)})
+    )
 
 
 def _embed_batch(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    return json_answer({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+    def build_response(_lease: Lease) -> HttpResponse:
+        return json_answer({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+
+    return pipeline.schedule(stub, pipeline.usual_load(model), build_response)
 
 
 def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
@@ -165,6 +176,7 @@ class Candidates:
         return {
             "promptTokenCount": counts.input,
             "candidatesTokenCount": counts.output,
+            **({"thoughtsTokenCount": counts.reasoning} if counts.reasoning else {}),
             "totalTokenCount": counts.input + counts.output,
         }
 

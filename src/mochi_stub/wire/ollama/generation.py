@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, ScheduledResult, Stub
+from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
 from mochi_stub.models.catalogue import Model
-from mochi_stub.models.prompt_slots import Evaluation
-from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded
-from mochi_stub.prompt import Message, Operation, render, render_message
+from mochi_stub.models.scheduler import Lease, LoadRequest
+from mochi_stub.prompt import Operation, Prompt, render
 from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
-from mochi_stub.replies.truncation import FittedPrompt, TooLong, apply_stop_conditions, fit_prompt
-from mochi_stub.reply import Failure
+from mochi_stub.reply import Failure, Part, Reasoning, Reply, Text
 from mochi_stub.wire.ollama import errors
-from mochi_stub.wire.ollama.go_json import dumps, number, number32, quoted, text, timestamp
+from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
 from mochi_stub.wire.ollama.go_syntax import Decoder, read_body
+from mochi_stub.wire.ollama.go_template import template_error
 from mochi_stub.wire.ollama.model_names import parse_name
 from mochi_stub.wire.ollama.request_schema import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
 from mochi_stub.wire.ollama.response_encoding import ChatLines, GenerateLines
-from mochi_stub.wire.provider_pipeline import HttpError, embed_text, shorten_vector
+from mochi_stub.wire.prompt_evaluation import evaluate_prompt
+from mochi_stub.wire.provider_pipeline import HttpError, embed_text, schedule, shorten_vector
 
-NON_SHIFTING_FAMILY = "deepseek2"
-"""Model family that shifts the context only if the request sets `shift`."""
+INPUT_TOO_LONG = "the input length exceeds the context length"
 
 
 def chat(stub: Stub, request: Request) -> Result:
@@ -39,7 +39,8 @@ def generate(stub: Stub, request: Request) -> Result:
     """Handle `POST /api/generate`."""
     body = _read_body(request, "GenerateRequest", GENERATE)
     name = body.get("model", "")
-    model = errors.local_model(stub, name, malformed=errors.not_found(name), missing=errors.not_found(name))
+    malformed = errors.invalid_name() if name else errors.not_found(name)
+    model = errors.local_model(stub, name, malformed=malformed, missing=errors.not_found(name))
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
         raise HttpError(400, "raw mode does not support template, system, or context")
     return _run(stub, request, body, model, "generate")
@@ -62,64 +63,27 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
         return errors.json_answer({**load_response, "done_reason": "unload"})
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
-    load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.family != NON_SHIFTING_FAMILY))
+    load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
     if is_empty:
-        return _schedule(stub, load, lambda _: errors.json_answer({**load_response, "done_reason": "load"}))
-    prompt = to_prompt(body, operation, model, options, request.body)
+        return schedule(stub, load, lambda _: errors.json_answer({**load_response, "done_reason": "load"}))
+    format_error = _format_error(body.get("format"))
+    prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
 
     def build_result(lease: Lease) -> HttpResponse | Generation:
+        if template_problem := template_error(body.get("template", "")):
+            raise HttpError(500, template_problem)
         if body.get("_debug_render_only"):
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
             return errors.json_answer({**head, **_empty_content("", operation), **debug})
-        _check_format(body.get("format"))
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
-        try:
-            fit = fit_prompt(prompt, model, lease.limit, truncate=truncate, shift=load.shift, before=context_tokens)
-        except TooLong as error:
-            raise HttpError(400, str(error)) from None
-        stub.scheduler.truncations += fit.truncated
-        reply = apply_stop_conditions(stub.resolve(fit.prompt), _options(fit, load, lease.limit), model.chars_per_token)
-        answer = render_message(Message("assistant", reply.text, tool_calls=tuple(reply.tool_calls)))
-        evaluation = Evaluation(render(fit.prompt), f"\n{answer}", fit.tokens)
-        evaluated_tokens, speed = evaluation.run(lease.prompt_cache), stub.scheduler.machine.prompt_speed
-        prompt_seconds = evaluated_tokens / speed if speed else 0.0
-        prompt_duration = round(prompt_seconds * 1e9) if speed else None
+        done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+        reply = _with_format_error(done.reply, format_error, model, prompt) if format_error else done.reply
+        prompt_duration = None if done.seconds is None else round(done.seconds * 1e9)
         encoder_class = ChatLines if operation == "chat" else GenerateLines
-        encoder = encoder_class(model, fit, reply, ids, body, lease.load_duration, prompt_duration)
-        journal_fields = {
-            **{"truncated": fit.truncated, "dropped_messages": fit.dropped},
-            **{"prompt_tokens": fit.tokens, "evaluated_tokens": evaluated_tokens},
-        }
-        return Generation(reply, encoder, prompt.stream, journal_fields, evaluation, prompt_seconds)
+        encoder = encoder_class(model, done.fit, reply, ids, body, lease.load_duration, prompt_duration)
+        return done.generation(encoder, reply)
 
-    return _schedule(stub, load, build_result)
-
-
-def _schedule(stub: Stub, load: LoadRequest, then: Callable[[Lease], HttpResponse | Generation]) -> ScheduledResult:
-    """Return a scheduled result. When the model is loaded, `then` builds the response.
-
-    If `then` raises HttpError, the client gets the corresponding error response.
-    """
-
-    def build_result(lease: Lease) -> HttpResponse | Generation:
-        try:
-            return then(lease)
-        except HttpError as error:
-            return errors.failure_answer(error.failure)
-
-    def failed(error: NotLoaded) -> HttpResponse:
-        return errors.failure_answer(Failure(error.message, error.status))
-
-    return ScheduledResult(stub.scheduler, load, build_result, failed)
-
-
-def _options(fit: FittedPrompt, load: LoadRequest, limit: int | None) -> Mapping[str, Any]:
-    """Return the effective options. Without context shifting, the remaining context also limits the output."""
-    options = fit.prompt.options
-    if load.shift or limit is None:
-        return options
-    room, requested = max(limit - fit.tokens, 0), options.get("num_predict", -1)
-    return {**options, "num_predict": min(requested, room) if requested >= 0 else room}
+    return schedule(stub, load, build_result)
 
 
 def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
@@ -136,10 +100,23 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
             raise HttpError(400, f"{declared.full} does not support {capability}")
 
 
-def _check_format(format_: Any) -> None:
-    if format_ not in (None, "", "json") and not isinstance(format_, dict):
-        message = f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object'
-        raise HttpError(500, message)
+def _format_error(format_: Any) -> Failure | None:
+    if format_ in (None, "", "json") or isinstance(format_, dict):
+        return None
+    return Failure(f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object')
+
+
+def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
+    """Return the reply to a request with an invalid format: in chats, the thinking before the error.
+
+    Raises HttpError for a chat with a model whose habit is `native`, because Ollama does not start to stream.
+    """
+    if prompt.operation == "chat" and model.habit == "native":
+        raise HttpError(problem.status, problem.message)
+    thinking: list[Part] = [part for part in reply.parts if isinstance(part, Reasoning) and part.content]
+    if prompt.operation != "chat" or not prompt.thinks or not thinking:
+        return Reply([problem])
+    return replace(reply, parts=[*thinking, Text(("",)), problem])
 
 
 def _empty_content(role: str, operation: Operation) -> dict[str, Any]:
@@ -160,11 +137,11 @@ def embed(stub: Stub, request: Request) -> Result:
         model = load.model
         room = int(lease.context * model.chars_per_token)
         if not body.get("truncate", True) and any(len(item) > room for item in inputs):
-            raise HttpError(400, "the input length exceeds the context length")
+            raise HttpError(400, INPUT_TOO_LONG)
         vectors, tokens = [], 0
         for item in inputs:
             vector, count = embed_text(stub, model, name, item[:room])
-            vectors.append(",".join(map(number32, shorten_vector(vector, max(0, body.get("dimensions", 0))))))
+            vectors.append(",".join(numbers32(shorten_vector(vector, max(0, body.get("dimensions", 0))))))
             tokens += count
         arrays = ",".join(f"[{vector}]" for vector in vectors)
         total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
@@ -173,7 +150,7 @@ def embed(stub: Stub, request: Request) -> Result:
             200, f'{{"model":{text(name)},"embeddings":[{arrays}]{counters if vectors else ""}}}'.encode(), errors.JSON
         )
 
-    return _schedule(stub, load, build_response)
+    return schedule(stub, load, build_response)
 
 
 def embeddings(stub: Stub, request: Request) -> Result:
@@ -182,11 +159,13 @@ def embeddings(stub: Stub, request: Request) -> Result:
     name, prompt = body.get("model", ""), body.get("prompt", "")
     load = _load_request(stub, body, empty=errors.model_required())
 
-    def build_response(_lease: Lease) -> HttpResponse:
+    def build_response(lease: Lease) -> HttpResponse:
+        if len(prompt) > lease.context * load.model.chars_per_token:
+            raise HttpError(500, INPUT_TOO_LONG)
         vector = embed_text(stub, load.model, name, prompt)[0] if prompt else []
         return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), errors.JSON)
 
-    return _schedule(stub, load, build_response)
+    return schedule(stub, load, build_response)
 
 
 def _load_request(stub: Stub, body: Mapping[str, Any], *, empty: HttpError) -> LoadRequest:
@@ -194,7 +173,7 @@ def _load_request(stub: Stub, body: Mapping[str, Any], *, empty: HttpError) -> L
     if not name:
         raise empty
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
-    model = errors.local_model(stub, name, malformed=errors.not_found(name), missing=not_pulled)
+    model = errors.local_model(stub, name, malformed=errors.invalid_name(), missing=not_pulled)
     if model.remote:
         raise errors.no_remote()
     return LoadRequest(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from json.encoder import encode_basestring
@@ -40,14 +40,21 @@ def number(value: float) -> str:
     return _notation(value, repr(value)) if isfinite(value) else "null"
 
 
-def number32(value: float) -> str:
-    """Round a number to a 32-bit float, and encode it with as few digits as possible."""
-    single = struct.unpack("f", struct.pack("f", value))[0]
-    for digits in range(6, 10):
-        shortest = f"{single:.{digits}g}"
-        if struct.unpack("f", struct.pack("f", float(shortest)))[0] == single:
-            break
-    return _notation(single, shortest)
+def numbers32(values: Sequence[float]) -> list[str]:
+    """Round numbers to 32-bit floats, and encode each with as few digits as possible."""
+    singles = _rounded(values)
+    shortest = [f"{single:.9g}" for single in singles]
+    for digits in (8, 7, 6):
+        shorter = [f"{single:.{digits}g}" for single in singles]
+        for index, rounded in enumerate(_rounded([float(text) for text in shorter])):
+            if rounded == singles[index]:
+                shortest[index] = shorter[index]
+    return [_notation(single, text) for single, text in zip(singles, shortest, strict=True)]
+
+
+def _rounded(values: Sequence[float]) -> tuple[float, ...]:
+    form = f"{len(values)}f"
+    return struct.unpack(form, struct.pack(form, *values))
 
 
 def _notation(value: float, shortest: str) -> str:

@@ -18,10 +18,8 @@ from mochi_stub.wire.ollama.go_json import quoted
 from mochi_stub.wire.provider_pipeline import HttpError
 
 MAX_DEPTH = 10_000
-Mismatches = list[tuple[str, str, str]]
-"""Values of a wrong type, as (found type, path, Go type). Go decodes all other values and reports the first error."""
-Decoder = Callable[[Any, str, Mismatches], Any]
-"""Function that decodes a JSON value. Its arguments are the value, its path, and a list to which it adds mismatches."""
+Decoder = Callable[[Any], Any]
+"""Function that decodes a JSON value. Raises Mismatch if the value has the wrong type."""
 
 
 def loads(data: bytes) -> Any:
@@ -159,56 +157,114 @@ def _character(byte: int) -> str:
     return f"'{quoted(chr(byte))[1:-1]}'"
 
 
+class Mismatch(Exception):
+    """JSON value of the wrong type. `owner` and `path` are the Go struct and the fields that contain the value."""
+
+    def __init__(self, found: str, go_type: str) -> None:
+        super().__init__(found, go_type)
+        self.found, self.go_type = found, go_type
+        self.owner = self.path = ""
+
+    @property
+    def message(self) -> str:
+        place = f"struct field {self.owner}.{self.path}" if self.path else "value"
+        return f"json: cannot unmarshal {self.found} into Go {place} of type {self.go_type}"
+
+
 def read_body(data: bytes, name: str, fields: Mapping[str, Decoder]) -> dict[str, Any]:
     """Decode a request body as the Go struct `name`. Return the decoded fields that are present. Raises HttpError."""
-    errors: Mismatches = []
-    body: dict[str, Any] = struct(f"api.{name}", fields)(loads(data), "", errors)
-    if errors:
-        found, path, go_type = errors[0]
-        place = f"struct field {name}.{path}" if path else "value"
-        raise HttpError(400, f"json: cannot unmarshal {found} into Go {place} of type {go_type}")
+    try:
+        body: dict[str, Any] = struct(f"api.{name}", fields)(loads(data))
+    except Mismatch as mismatch:
+        raise HttpError(400, mismatch.message) from None
     return body
 
 
-def _matches(kind: type, go_type: str, value: Any, path: str, errors: Mismatches) -> bool:
-    """Return whether `value` has the type `kind`. A value of another type, except null, is added to `errors`."""
+def _matches(kind: type, go_type: str, value: Any) -> bool:
+    """Return whether `value` has the type `kind`, or False for null. Raises Mismatch for other types."""
     if type(value) is not kind and value is not None:
         names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
         suffix = f" {value}" if go_type == "int" and isinstance(value, float) else ""
-        errors.append((names[type(value)] + suffix, path, go_type))
-    return type(value) is kind
+        raise Mismatch(names[type(value)] + suffix, go_type)
+    return value is not None
 
 
 def scalar(go_type: str, kind: type) -> Decoder:
-    """Build a decoder for values of the type `kind`. A value of another type becomes the zero value of `kind`."""
-    return lambda value, path, errors: value if _matches(kind, go_type, value, path, errors) else kind()
+    """Build a decoder for values of the type `kind`. It decodes null to the zero value of `kind`."""
+    return lambda value: value if _matches(kind, go_type, value) else kind()
 
 
 def sequence(go_type: str, item: Decoder) -> Decoder:
     """Build a decoder for an array. `item` decodes the items."""
+    return lambda value: [item(entry) for entry in value] if _matches(list, go_type, value) else []
 
-    def decode(value: Any, path: str, errors: Mismatches) -> list[Any]:
-        return [item(entry, path, errors) for entry in value] if _matches(list, go_type, value, path, errors) else []
+
+def dictionary(go_type: str, item: Decoder) -> Decoder:
+    """Build a decoder for an object with arbitrary keys. `item` decodes the values."""
+
+    def decode(value: Any) -> dict[str, Any]:
+        return {key: item(entry) for key, entry in value.items()} if _matches(dict, go_type, value) else {}
 
     return decode
 
 
 def struct(go_type: str, fields: Mapping[str, Decoder]) -> Decoder:
     """Build a decoder for an object. Field names are matched case-insensitively, and unknown fields are ignored."""
+    owner = go_type.rpartition(".")[2]
 
-    def decode(value: Any, path: str, errors: Mismatches) -> dict[str, Any]:
+    def decode(value: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if _matches(dict, go_type, value, path, errors):
-            for key, item in value.items():
-                name = key if key in fields else key.lower()
-                if name in fields and item is not None:
-                    found[name] = fields[name](item, f"{path}.{name}" if path else name, errors)
+        if not _matches(dict, go_type, value):
+            return found
+        for key, item in value.items():
+            name = key if key in fields else key.lower()
+            if name in fields and item is not None:
+                try:
+                    found[name] = fields[name](item)
+                except Mismatch as mismatch:
+                    mismatch.owner = mismatch.owner or owner
+                    mismatch.path = f"{name}.{mismatch.path}".rstrip(".")
+                    raise
         return found
 
     return decode
 
 
-def anything(value: Any, _path: str, _errors: Mismatches) -> Any:
+def own_unmarshaler(decoder: Decoder) -> Decoder:
+    """Wrap a decoder of a Go type that implements `UnmarshalJSON`. Its errors name the struct that contains it."""
+
+    def decode(value: Any) -> Any:
+        try:
+            return decoder(value)
+        except Mismatch as mismatch:
+            mismatch.owner = ""
+            raise
+
+    return decode
+
+
+def ordered_map(item: Decoder) -> Decoder:
+    """Build a decoder for a map that keeps the order of its keys. Raises HttpError for a value that is no object."""
+
+    def decode(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise HttpError(400, "Value looks like object, but can't find closing '}' symbol")
+        return {key: item(entry) for key, entry in value.items()}
+
+    return decode
+
+
+def checked(decoder: Decoder) -> Decoder:
+    """Wrap a decoder so that it only validates a value. The result is the original value with its unknown fields."""
+
+    def decode(value: Any) -> Any:
+        decoder(value)
+        return value
+
+    return decode
+
+
+def anything(value: Any) -> Any:
     return value
 
 
@@ -217,18 +273,18 @@ BOOL = scalar("bool", bool)
 INT = scalar("int", int)
 
 
-def mapping(value: Any, path: str, errors: Mismatches) -> Any:
+def mapping(value: Any) -> Any:
     """Decode an object with arbitrary fields. A number outside the range of a 64-bit float is a mismatch."""
-    if not _matches(dict, "map[string]interface {}", value, path, errors):
+    if not _matches(dict, "map[string]interface {}", value):
         return {}
     if any(isinstance(item, float) and isinf(item) for item in value.values()):
-        errors.append(("number", path, "float64"))
+        raise Mismatch("number", "float64")
     return value
 
 
-def image(value: Any, path: str, errors: Mismatches) -> str:
+def image(value: Any) -> str:
     """Validate a base64 text as Go does, and return the text without decoding it. Raises HttpError."""
-    if not _matches(str, "api.ImageData", value, path, errors):
+    if not _matches(str, "api.ImageData", value):
         return ""
     text: str = value
     if not _BASE64.fullmatch(text.replace("\n", "").replace("\r", "")):
@@ -263,7 +319,7 @@ _DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def duration(value: Any, *_: Any) -> float:
+def duration(value: Any) -> float:
     """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite. Raises HttpError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")

@@ -37,16 +37,25 @@ class Name:
 @lru_cache(maxsize=4096)
 def parse_name(text: str) -> Name | None:
     """Parse a model name, or return None if it is malformed."""
+    name = split_name(text)
+    return name if is_valid(name) else None
+
+
+def split_name(text: str) -> Name:
+    """Split a model name into its parts, without a check of the parts."""
     path, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         path, tag = text, "latest"
     *prefixes, model = path.split("/")
-    if len(prefixes) > 2:
-        return None
-    host = prefixes[0] if len(prefixes) == 2 else "registry.ollama.ai"
+    host = "/".join(prefixes[:-1]) if len(prefixes) > 1 else "registry.ollama.ai"
     namespace = prefixes[-1] if prefixes else "library"
-    is_valid = _HOST.fullmatch(host) and all(_PART.fullmatch(part) for part in (namespace, model, tag))
-    return Name(host, namespace, model, tag) if is_valid else None
+    return Name(host, namespace, model, tag)
+
+
+def is_valid(name: Name) -> bool:
+    """Return whether all parts of a name have valid characters and lengths."""
+    parts = (name.namespace, name.model, name.tag)
+    return bool(_HOST.fullmatch(name.host) and all(map(_PART.fullmatch, parts)))
 
 
 @lru_cache(maxsize=4096)

@@ -14,9 +14,12 @@ from mochi_stub.wire.ollama.go_syntax import (
     STRING,
     Decoder,
     anything,
+    checked,
     duration,
     image,
     mapping,
+    ordered_map,
+    own_unmarshaler,
     sequence,
     struct,
 )
@@ -26,7 +29,7 @@ THINK_VALUES = '"high", "medium", "low", "max", true, or false'
 THINK_LEVELS = ("low", "medium", "high", "max")
 
 
-def _think(value: Any, *_: Any) -> bool | str:
+def _think(value: Any) -> bool | str:
     if isinstance(value, bool) or (isinstance(value, str) and value in THINK_LEVELS):
         return value
     if isinstance(value, str):
@@ -34,23 +37,44 @@ def _think(value: Any, *_: Any) -> bool | str:
     raise HttpError(400, f"think must be a boolean or string ({THINK_VALUES})")
 
 
-def _arguments(value: Any, *_: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise HttpError(400, "Value looks like object, but can't find closing '}' symbol")
-    return value
-
-
-_FUNCTION_CALL = struct("api.ToolCallFunction", {"index": INT, "name": STRING, "arguments": _arguments})
+_FUNCTION_CALL = struct("api.ToolCallFunction", {"index": INT, "name": STRING, "arguments": ordered_map(anything)})
 _TOOL_CALL = struct("api.ToolCall", {"id": STRING, "function": _FUNCTION_CALL})
 _IMAGES = sequence("[]api.ImageData", image)
-_MESSAGE = struct(
-    "api.Message",
+MESSAGE = own_unmarshaler(
+    struct(
+        "api.Alias",
+        {
+            **{"role": STRING, "content": STRING, "thinking": STRING, "images": _IMAGES},
+            **{"tool_calls": sequence("[]api.ToolCall", _TOOL_CALL), "tool_name": STRING, "tool_call_id": STRING},
+        },
+    )
+)
+MESSAGES = sequence("[]api.Message", MESSAGE)
+
+
+def _property_types(value: Any) -> Any:
+    return value if isinstance(value, str) else _STRINGS(value)
+
+
+def _property(value: Any) -> Any:
+    return _PROPERTY(value)
+
+
+_STRINGS = sequence("[]string", STRING)
+_PROPERTIES = own_unmarshaler(ordered_map(_property))
+_PROPERTY = struct(
+    "api.ToolProperty",
     {
-        **{"role": STRING, "content": STRING, "thinking": STRING, "images": _IMAGES},
-        **{"tool_calls": sequence("[]api.ToolCall", _TOOL_CALL), "tool_name": STRING, "tool_call_id": STRING},
+        **{"anyOf": sequence("[]api.ToolProperty", _property), "type": own_unmarshaler(_property_types)},
+        **{"items": anything, "description": STRING, "enum": sequence("[]interface {}", anything)},
+        **{"properties": _PROPERTIES, "required": _STRINGS},
     },
 )
-_FUNCTION = struct("api.ToolFunction", {"name": STRING, "description": STRING, "parameters": anything})
+_PARAMETERS = struct(
+    "api.ToolFunctionParameters",
+    {"type": STRING, "$defs": anything, "items": anything, "required": _STRINGS, "properties": _PROPERTIES},
+)
+_FUNCTION = struct("api.ToolFunction", {"name": STRING, "description": STRING, "parameters": checked(_PARAMETERS)})
 _TOOL = struct("api.Tool", {"type": STRING, "items": anything, "function": _FUNCTION})
 _LOAD_FIELDS: dict[str, Decoder] = {"model": STRING, "keep_alive": duration, "options": mapping}
 _COMMON_FIELDS: dict[str, Decoder] = {
@@ -60,7 +84,7 @@ _COMMON_FIELDS: dict[str, Decoder] = {
 }
 CHAT: dict[str, Decoder] = {
     **_COMMON_FIELDS,
-    "messages": sequence("[]api.Message", _MESSAGE),
+    "messages": MESSAGES,
     "tools": sequence("api.Tools", _TOOL),
 }
 GENERATE: dict[str, Decoder] = {

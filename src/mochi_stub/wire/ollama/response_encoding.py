@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -52,6 +52,7 @@ class ChatLines:
         self.native = self.model.habit == "native"
         self.thinking = False
         self.calls = 0
+        self.characters = 0  # characters with log probabilities so far
         self.pending_calls: list[ToolCall] = []
 
     def chunk(self, pieces: list[Piece]) -> bytes:
@@ -132,13 +133,23 @@ class ChatLines:
         top = self.top_logprobs
         if top is None or not pieces:
             return ""
-        entries = [_logprob(piece.logprob or _default_logprob(piece.value), top) for piece in pieces]
-        return f',"logprobs":[{",".join(entries)}]'
+        entries = [_logprob(entry, top) for piece in pieces for entry in self._entries(piece)]
+        return f',"logprobs":[{",".join(entries)}]' if entries else ""
+
+    def _entries(self, piece: Piece) -> list[Logprob]:
+        """Return the configured log probability of a piece, or else a generated one for each of its tokens."""
+        if piece.logprob is not None:
+            return [piece.logprob]
+        start, per_token, text = self.characters, self.model.chars_per_token, piece.value
+        self.characters += len(text)
+        first, last = count_tokens(start, per_token), count_tokens(self.characters, per_token)
+        bounds = [0, *(int(index * per_token) - start for index in range(first + 1, last)), len(text)]
+        return [_default_logprob(text[at:end]) for at, end in pairwise(bounds)] if last > first else []
 
     def _counters(self) -> str:
         usage, times = self.reply.usage, self.reply.durations
         length = generated_characters(self.reply, dumps)
-        prompt_tokens = self.fitted.tokens if usage.input is None else usage.input
+        prompt_tokens = max(self.fitted.tokens, 1) if usage.input is None else usage.input
         eval_time = self.planned_end if times.eval is None else times.eval
         planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if self.prompt_duration is None else self.prompt_duration
         prompt_time = planned if times.prompt_eval is None else times.prompt_eval

@@ -1,4 +1,4 @@
-"""Route table of Ollama's API, and the handlers that describe models: `/api/tags`, `/api/show` and `/api/ps`."""
+"""Route table of Ollama's API, and the handlers that list models: `/api/tags` and `/api/ps`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from mochi_stub.models.scheduler import LoadedModel
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama import model_admin as admin
 from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
-from mochi_stub.wire.ollama.go_json import dumps, timestamp
-from mochi_stub.wire.ollama.go_syntax import read_body
-from mochi_stub.wire.ollama.model_names import parse_name, routed, short_name
-from mochi_stub.wire.ollama.request_schema import SHOW
+from mochi_stub.wire.ollama.go_json import timestamp
+from mochi_stub.wire.ollama.model_create import create
+from mochi_stub.wire.ollama.model_names import short_name
+from mochi_stub.wire.ollama.model_show import details, show
 from mochi_stub.wire.provider_pipeline import list_models, with_refusals
 
 VERSION = "0.33.0"
 NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
+NO_WEB = "ollama cloud is disabled:"
 NEVER = 292 * 365.25 * 24 * 3600
 """Seconds until `expires_at` in `/api/ps` for a model that stays loaded forever."""
 
@@ -34,40 +35,6 @@ def ps(stub: Stub, _request: Request) -> Result:
     return errors.json_answer({"models": [_loaded_object(loaded, now) for loaded in stub.scheduler.loaded()]})
 
 
-def show(stub: Stub, request: Request) -> Result:
-    body = read_body(request.body, "ShowRequest", SHOW)
-    name = body.get("model") or body.get("name") or ""
-    if not name:
-        raise errors.model_required()
-    base_name, location = routed(name)
-    if location == "cloud":
-        raise errors.no_remote_details()
-    parsed = parse_name(base_name)
-    missing = errors.not_found(parsed.short if parsed else name)
-    model = errors.local_model(stub, name, malformed=errors.invalid_name(), missing=missing)
-    if model.remote:
-        raise errors.no_remote_details()
-    return errors.json_answer(_model_object(model))
-
-
-def _model_object(model: Model) -> dict[str, Any]:
-    optional = {
-        "license": model.license,
-        "modelfile": _modelfile(model),
-        "parameters": _parameters(model),
-        "template": model.chat_template or model.template,
-        "system": model.system,
-    }
-    return {
-        **{key: value for key, value in optional.items() if value},
-        "details": _details(model, model.quantization),
-        "model_info": model.model_info,
-        **({"tensors": model.tensors} if model.tensors else {}),
-        "capabilities": model.capabilities,
-        "modified_at": model.modified_at,
-    }
-
-
 def _loaded_object(loaded: LoadedModel, now: float) -> dict[str, Any]:
     model, name = loaded.model, short_name(loaded.model)
     return {
@@ -75,7 +42,7 @@ def _loaded_object(loaded: LoadedModel, now: float) -> dict[str, Any]:
         "model": name,
         "size": model.size,
         "digest": model.digest,
-        "details": _details(model, model.quantization),
+        "details": details(model, model.quantization),
         "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
         "size_vram": model.size,
         "context_length": loaded.context_length,
@@ -83,11 +50,11 @@ def _loaded_object(loaded: LoadedModel, now: float) -> dict[str, Any]:
 
 
 def _list_entry(model: Model) -> dict[str, Any]:
-    # Ollama lists models without reading their weights, so it cannot detect embedding models or native capabilities.
+    # Ollama lists models without their pooling and chat template, so it reports embedding models as chat models.
     name = short_name(model)
     remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
     lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
-    is_read = model.can("completion")
+    has_listed_capabilities = model.can("completion") and model.habit != "native"
     return {
         "name": name,
         "model": name,
@@ -96,63 +63,19 @@ def _list_entry(model: Model) -> dict[str, Any]:
         "size": model.size,
         "digest": model.digest,
         "details": {
-            **_details(model, model.listed_quantization or model.quantization),
-            **{key: value for key, value in lengths.items() if value and is_read},
+            **details(model, model.listed_quantization or model.quantization),
+            **{key: value for key, value in lengths.items() if value},
         },
-        "capabilities": model.capabilities if is_read and model.habit != "native" else ("completion",),
+        "capabilities": model.capabilities if has_listed_capabilities else ("completion",),
     }
-
-
-def _details(model: Model, quantization: str) -> dict[str, Any]:
-    return {
-        "parent_model": model.parent,
-        "format": model.format,
-        "family": model.family,
-        "families": [model.family],
-        "parameter_size": model.parameter_size,
-        "quantization_level": quantization,
-    }
-
-
-def _modelfile(model: Model) -> str:
-    lines = [
-        '# Modelfile generated by "ollama show"',
-        "# To build a new Modelfile based on this, replace FROM with:",
-        f"# FROM {short_name(model)}",
-        "",
-        f"FROM /usr/share/ollama/.ollama/models/blobs/sha256-{model.blob_digest}",
-        f"TEMPLATE {_quoted(model.template)}",
-        *([f"SYSTEM {_quoted(model.system)}"] if model.system else []),
-        *(
-            f"PARAMETER {name} {_quoted(value if isinstance(value, str) else dumps(value))}"
-            for name, value in _pairs(model)
-        ),
-        *([f"LICENSE {_quoted(model.license)}"] if model.license else []),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _parameters(model: Model) -> str:
-    """Return a line for each parameter: the name padded to 30 columns, a space and the value. Strings are quoted."""
-    return "\n".join(
-        f"{name:<30} " + (f'"{value}"' if isinstance(value, str) else dumps(value)) for name, value in _pairs(model)
-    )
-
-
-def _pairs(model: Model) -> list[tuple[str, Any]]:
-    """Return the parameters of the Modelfile as pairs of name and value, with a pair for each stop sequence."""
-    pairs: list[tuple[str, Any]] = []
-    for name, value in model.parameters.items():
-        pairs += [(name, item) for item in value] if isinstance(value, (list, tuple)) else [(name, value)]
-    return pairs
-
-
-def _quoted(value: str) -> str:
-    return f'"""{value}"""' if "\n" in value or value != value.strip(" ") else value
 
 
 def _second(timestamp: str) -> float:
     return datetime.strptime(timestamp[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+
+
+def _unavailable(status: int, message: str) -> Handler:
+    return lambda _stub, _request: errors.json_answer({"error": message}, status)
 
 
 def _constant(answer: HttpResponse) -> dict[str, Handler]:
@@ -176,9 +99,14 @@ _HANDLERS: Routes = {
     "/api/embeddings": {"POST": embeddings},
     "/api/pull": {"POST": admin.pull},
     "/api/push": {"POST": admin.push},
-    "/api/create": {"POST": admin.create},
+    "/api/create": {"POST": create},
     "/api/copy": {"POST": admin.copy},
     "/api/delete": {"DELETE": admin.delete},
-    "/api/blobs/*": {"POST": admin.send_blob, "HEAD": admin.find_blob},
+    "/api/blobs/*": {"HEAD": admin.find_blob, "POST": admin.send_blob},
+    "/api/me": {"POST": _unavailable(503, "account unavailable")},
+    "/api/signout": {"POST": _unavailable(500, "there was an error signing out")},
+    "/api/experimental/web_search": {"POST": _unavailable(403, f"{NO_WEB} web search is unavailable")},
+    "/api/experimental/web_fetch": {"POST": _unavailable(403, f"{NO_WEB} web fetch is unavailable")},
+    "/api/experimental/model-recommendations": {"GET": lambda *_: errors.json_answer({"recommendations": []})},
 }
 ROUTES = with_refusals(_HANDLERS, {}, lambda error, *_: errors.failure_answer(error.failure))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from mochi_stub.http.http_result import HttpResponse, Request, Result, Stub
+from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
 from mochi_stub.models.catalogue import Model
+from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC
@@ -15,7 +17,8 @@ from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, Tool
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer, failure_error
-from mochi_stub.wire.openai.request_schema import chat_model, reply_format, texts, to_message
+from mochi_stub.wire.openai.request_schema import chat_model, reply_format, texts, thinking, to_message
+from mochi_stub.wire.openai.tool_choice import select_tools
 
 NO_PROMPT = "<|endoftext|>"
 
@@ -55,19 +58,20 @@ class ChunkEncoder:
 def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /v1/chat/completions`."""
     model = chat_model(stub, body, "v1/chat/completions")
-    context = pipeline.build_context(stub, model, _chat_prompt(body, model), request)
-    return pipeline.start_generation(context, ChatChunks(context, body))
+    return pipeline.generate(stub, model, _chat_prompt(body, model), request, partial(ChatChunks, body))
 
 
 def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
-    effort = body.get("reasoning_effort")
+    think = thinking(body.get("reasoning_effort"))
     response_format = body.get("response_format", {})
+    tools, required_tools = select_tools(body.get("tool_choice"), body.get("tools", ()))
     return Prompt(
-        model=body["model"],
+        model=body.get("model", model.name),
         messages=tuple(map(to_message, body["messages"])),
-        tools=tuple(body.get("tools", ())) if body.get("tool_choice") != "none" else (),
-        think=effort,
-        thinks=model.can("thinking") and effort != "none",
+        tools=tools,
+        required_tools=required_tools,
+        think=think,
+        thinks=model.can("thinking") and think is not False,
         format=reply_format(response_format.get("type"), response_format.get("json_schema", {})),
         options=pipeline.options(body),
         stream=body.get("stream", False),
@@ -78,7 +82,7 @@ def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
 class ChatChunks(ChunkEncoder):
     """Encoder of a chat completion. All `n` choices have the same content, unless the reply has scripted choices."""
 
-    def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
+    def __init__(self, body: Mapping[str, Any], context: pipeline.GenerationContext) -> None:
         reply, self.ids = context.reply, context.ids
         scripted = _by_choice(reply)
         self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
@@ -192,17 +196,24 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /v1/completions`."""
     model = chat_model(stub, body, "v1/completions")
     n = body.get("n", 1)
-    prompts = [text for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(n)]
-    choices = [pipeline.build_context(stub, model, _text_prompt(body, text), request) for text in prompts]
-    parts = [part for index, choice in enumerate(choices) for part in _parts(index, choice, body.get("echo", False))]
-    first = choices[0]
-    whole = replace(first, reply=replace(first.reply, parts=parts), usage=_total_usage(choices, n))
-    return pipeline.start_generation(whole, CompletionChunks(whole, [choice.reply.finish for choice in choices], body))
+    prompts = [_text_prompt(body, model, text) for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(n)]
+    load = pipeline.usual_load(model)
+
+    def build_result(lease: Lease) -> Generation:
+        choices = [pipeline.build_context(stub, load, lease, prompt, request) for prompt in prompts]
+        echo = body.get("echo", False)
+        parts = [part for index, choice in enumerate(choices) for part in _parts(index, choice, echo)]
+        first = choices[0]
+        whole = replace(first, reply=replace(first.reply, parts=parts), usage=_total_usage(choices, n))
+        reasons = [choice.reply.finish for choice in choices]
+        return pipeline.start_generation(whole, CompletionChunks(whole, reasons, body))
+
+    return pipeline.schedule(stub, load, build_result)
 
 
-def _text_prompt(body: Mapping[str, Any], text: str) -> Prompt:
+def _text_prompt(body: Mapping[str, Any], model: Model, text: str) -> Prompt:
     return Prompt(
-        model=body["model"],
+        model=body.get("model", model.name),
         operation="generate",
         messages=(Message("user", text),),
         thinks=False,
@@ -228,7 +239,7 @@ def _total_usage(contexts: list[pipeline.GenerationContext], n: int) -> pipeline
 class CompletionChunks(ChunkEncoder):
     """Encoder of text completions. It sends one choice after the other."""
 
-    def __init__(self, context: pipeline.GenerationContext, reasons: list[str], body: Mapping[str, Any]) -> None:
+    def __init__(self, context: pipeline.GenerationContext, reasons: Sequence[str], body: Mapping[str, Any]) -> None:
         common_fields = {
             "id": f"cmpl-{context.ids.id(0, 24, ALPHANUMERIC)}",
             "object": "text_completion",

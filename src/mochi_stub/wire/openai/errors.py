@@ -8,7 +8,7 @@ from mochi_stub.http.http_result import HttpResponse, Request, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.wire.body_validation import ValidationError, kind_of, quoted_list
-from mochi_stub.wire.provider_pipeline import Headers, HttpError, find_declared, headers_of, json_answer
+from mochi_stub.wire.provider_pipeline import Headers, HttpError, find_declared, headers_of, json_answer, list_models
 
 NOT_JSON = (
     "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
@@ -41,8 +41,16 @@ def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
     }
 
 
-def find_model(stub: Stub, name: str) -> Model:
-    """Return the model with this name. Raises HttpError for an unknown name."""
+def find_model(stub: Stub, name: str | None, capability: str) -> Model:
+    """Return the model with this name. Without a name, return the first listed model that has the capability.
+
+    Raises HttpError if there is no such model.
+    """
+    if name is None:
+        capable = [model for model in list_models(stub.models) if model.can(capability)]
+        if not capable:
+            raise HttpError(400, "you must provide a model parameter")
+        return capable[0]
     missing = HttpError(404, f"The model `{name}` does not exist or you do not have access to it.")
     return find_declared(stub.models, name, missing)
 
@@ -54,8 +62,6 @@ def _format_error(error: ValidationError) -> HttpError:
     match error.kind:
         case "syntax":
             return HttpError(400, NOT_JSON)
-        case "missing" if path == "model":
-            return HttpError(400, "you must provide a model parameter")
         case "missing":
             message, code = f"Missing required parameter: '{path}'.", "missing_required_parameter"
         case "type":

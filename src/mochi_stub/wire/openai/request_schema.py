@@ -12,7 +12,6 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, ToolCall
 from mochi_stub.wire.body_validation import (
     Location,
-    anything,
     array,
     flag,
     integer,
@@ -24,6 +23,7 @@ from mochi_stub.wire.body_validation import (
     tagged,
 )
 from mochi_stub.wire.openai.errors import find_model
+from mochi_stub.wire.openai.tool_choice import ALLOWED, NAMED, tool_choice
 from mochi_stub.wire.provider_pipeline import HttpError
 
 TEXT = {"text!": string}
@@ -60,10 +60,10 @@ _COMMON = {
 }
 CHAT = schema(
     {
-        "model!": string,
+        "model": string,
         "messages!": array(tagged("role", _MESSAGE), least=1),
         "tools": [tagged("type", {"function": {"function!": _FUNCTION}, "custom": mapping})],
-        "tool_choice": anything,
+        "tool_choice": tool_choice({"function!": NAMED}, {"allowed_tools!": ALLOWED}),
         "max_tokens": integer(1),
         "max_completion_tokens": integer(1),
         "response_format": tagged("type", _FORMAT),
@@ -81,9 +81,9 @@ def _prompts(value: Any, location: Location) -> Any:
     return string_or(items)(value, location)
 
 
-COMPLETION = schema({"model!": string, "prompt": _prompts, "max_tokens": integer(0), "echo": flag, **_COMMON})
+COMPLETION = schema({"model": string, "prompt": _prompts, "max_tokens": integer(0), "echo": flag, **_COMMON})
 EMBEDDING = schema(
-    {"model!": string, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": integer(1)}
+    {"model": string, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": integer(1)}
 )
 
 
@@ -131,9 +131,14 @@ def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
     return json_schema.get("schema", {}) if kind == "json_schema" else "json" if kind == "json_object" else None
 
 
+def thinking(effort: str | None, summary: str | None = None) -> bool | str | None:
+    """Return the thinking that a request sets with its reasoning effort. A summary of the reasoning requires some."""
+    return False if effort == "none" else effort or (True if summary else None)
+
+
 def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
     """Return the requested model. Raises HttpError if that model does not support text generation or tools."""
-    model = find_model(stub, body["model"])
+    model = find_model(stub, body.get("model"), "completion")
     if not model.can("completion"):
         kind = "completion" if endpoint == "v1/completions" else "chat"
         message = f"This is not a {kind} model and thus not supported in the {endpoint} endpoint."

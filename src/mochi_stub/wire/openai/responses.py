@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from mochi_stub.http.http_result import HttpResponse, Request, Result, Stub
@@ -14,7 +15,6 @@ from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import (
     Location,
-    anything,
     flag,
     integer,
     mapping,
@@ -26,7 +26,16 @@ from mochi_stub.wire.body_validation import (
 )
 from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer
-from mochi_stub.wire.openai.request_schema import EFFORT, TEXT, arguments, chat_model, reply_format, text_and_images
+from mochi_stub.wire.openai.request_schema import (
+    EFFORT,
+    TEXT,
+    arguments,
+    chat_model,
+    reply_format,
+    text_and_images,
+    thinking,
+)
+from mochi_stub.wire.openai.tool_choice import ALLOWED, NAMED, select_tools, tool_choice
 
 _PARTS = {
     "input_text": TEXT,
@@ -57,12 +66,12 @@ def _tool(value: Any, location: Location) -> Any:
 
 RESPONSE = schema(
     {
-        "model!": string,
+        "model": string,
         "input!": string_or([tagged("type", _ITEMS, default="message")]),
         "instructions": string,
         "previous_response_id": string,
         "tools": [_tool],
-        "tool_choice": anything,
+        "tool_choice": tool_choice(NAMED, ALLOWED),
         "parallel_tool_calls": flag,
         "max_output_tokens": integer(1),
         "temperature": number(0, 2),
@@ -86,24 +95,26 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     if previous_id is not None:
         message = f"Previous response with id '{previous_id}' not found."
         raise pipeline.HttpError(400, message, param="previous_response_id", code="previous_response_not_found")
-    context = pipeline.build_context(stub, model, _prompt(body, model), request)
-    return pipeline.start_generation(context, ResponseEvents(context, body))
+    return pipeline.generate(stub, model, _prompt(body, model), request, partial(ResponseEvents, body))
 
 
 def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
-    effort = body.get("reasoning", {}).get("effort")
+    reasoning = body.get("reasoning", {})
+    think = thinking(reasoning.get("effort"), reasoning.get("summary"))
     text_format = body.get("text", {}).get("format", {})
     functions = [
         pipeline.function_tool(**{name: tool.get(name) for name in ("name", "description", "parameters", "strict")})
         for tool in body.get("tools", ())
         if tool["type"] == "function"
     ]
+    tools, required_tools = select_tools(body.get("tool_choice"), functions)
     return Prompt(
-        model=body["model"],
+        model=body.get("model", model.name),
         messages=_messages(body),
-        tools=tuple(functions) if body.get("tool_choice") != "none" else (),
-        think=effort,
-        thinks=model.can("thinking") and effort != "none",
+        tools=tools,
+        required_tools=required_tools,
+        think=think,
+        thinks=model.can("thinking") and think is not False,
         format=reply_format(text_format.get("type"), text_format),
         options=pipeline.options(body),
         stream=body.get("stream", False),
@@ -148,7 +159,7 @@ class ResponseEvents:
 
     content_type = pipeline.EVENTS
 
-    def __init__(self, context: pipeline.GenerationContext, body: Mapping[str, Any]) -> None:
+    def __init__(self, body: Mapping[str, Any], context: pipeline.GenerationContext) -> None:
         self.context, self.body, self.ids = context, body, context.ids
         self.status = "incomplete" if context.reply.finish in _INCOMPLETE else "completed"
         self.items: list[dict[str, Any]] = []
@@ -296,7 +307,7 @@ class ResponseEvents:
         counts = self.context.usage
         return {
             "input_tokens": counts.input,
-            "input_tokens_details": {"cached_tokens": counts.cache_read, "cache_write_tokens": counts.cache_creation},
+            "input_tokens_details": {"cached_tokens": counts.cache_read},
             "output_tokens": counts.output,
             "output_tokens_details": {"reasoning_tokens": counts.reasoning},
             "total_tokens": counts.input + counts.output,

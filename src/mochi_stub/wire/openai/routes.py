@@ -7,8 +7,9 @@ import struct
 from datetime import datetime, timezone
 from typing import Any
 
-from mochi_stub.http.http_result import ANY, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
+from mochi_stub.models.scheduler import Lease
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai import request_schema as schema
 from mochi_stub.wire.openai.completions import chat, completions
@@ -31,16 +32,21 @@ def model(stub: Stub, request: Request) -> Result:
 
 
 def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
-    model = find_model(stub, body["model"])
-    data, tokens = [], 0
-    for index, text in enumerate(schema.texts(body["input"])):
-        vector, count = pipeline.embed_text(stub, model, model.name, text)
-        vector = pipeline.shorten_vector(vector, body.get("dimensions"))
-        tokens += count
-        is_base64 = body.get("encoding_format") == "base64"
-        data.append({"object": "embedding", "index": index, "embedding": _to_base64(vector) if is_base64 else vector})
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return pipeline.json_answer({"object": "list", "data": data, "model": body["model"], "usage": usage})
+    model = find_model(stub, body.get("model"), "embedding")
+
+    def build_response(_lease: Lease) -> HttpResponse:
+        is_base64, data, tokens = body.get("encoding_format") == "base64", [], 0
+        for index, text in enumerate(schema.texts(body["input"])):
+            vector, count = pipeline.embed_text(stub, model, model.name, text)
+            vector = pipeline.shorten_vector(vector, body.get("dimensions"))
+            tokens += count
+            embedding = _to_base64(vector) if is_base64 else vector
+            data.append({"object": "embedding", "index": index, "embedding": embedding})
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        name = body.get("model", model.name)
+        return pipeline.json_answer({"object": "list", "data": data, "model": name, "usage": usage})
+
+    return pipeline.schedule(stub, pipeline.usual_load(model), build_response)
 
 
 def wrong_method(_stub: Stub, request: Request) -> Result:

@@ -1,0 +1,154 @@
+"""Encoding of a run as events of the AG-UI protocol."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import orjson
+from ag_ui.core import (
+    BaseEvent,
+    CustomEvent,
+    Interrupt,
+    ReasoningEndEvent,
+    ReasoningMessageContentEvent,
+    ReasoningMessageEndEvent,
+    ReasoningMessageStartEvent,
+    ReasoningStartEvent,
+    RunAgentInput,
+    RunErrorEvent,
+    RunFinishedCancelledOutcome,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    RunFinishedSuccessOutcome,
+    RunStartedEvent,
+    TextMessageContentEvent,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    TokenUsage,
+    ToolCallArgsEvent,
+    ToolCallEndEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+)
+
+from mochi_server.chat.run import Run
+from mochi_server.errors import MochiError
+from mochi_server.frontends.encoder import CallResult, FrontendEncoder, Kind, Messages, Payload
+
+_DECISION_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "reason": {"type": "string", "description": "Reason for the model."},
+        "editedArgs": {"type": "object", "description": "Arguments that replace the arguments of the call."},
+        "remember": {"enum": ["once", "session"], "description": "Whether to approve the tool for the session."},
+    },
+    "required": ["approved"],
+}
+
+
+class AgUiEncoder(FrontendEncoder):
+    """Encoder of one stream of a run, as JSON events of AG-UI. Each stream is a run of AG-UI.
+
+    ``timeout`` is the approval timeout in seconds, or 0 for no limit.
+    """
+
+    def __init__(
+        self, run: Run, is_pending: Callable[[str], bool], after: int, request: RunAgentInput, timeout: float
+    ) -> None:
+        super().__init__(run, is_pending, after)
+        self._ids: dict[str, Any] = {"thread_id": request.thread_id, "run_id": request.run_id}
+        self._timeout = timeout
+        self._interrupts: list[Interrupt] = []
+        self._message_id: str | None = None
+        """ID of the text message of this step, which contains the tool calls of the step."""
+
+    def opening(self) -> Messages:
+        yield _json(RunStartedEvent(**self._ids, protocol_version="1.0"))
+
+    def closing(self) -> Messages:
+        yield from self.end_open_parts()
+        if self.is_suspended:
+            yield self._finished(RunFinishedInterruptOutcome(interrupts=self._interrupts[-1:]))
+        elif self.run.failure is not None:
+            yield _error(self.run.failure)
+        elif self.run.result.cancelled:
+            yield self._finished(RunFinishedCancelledOutcome())
+        else:
+            pending = self.run.result.handed_back
+            for call in pending:
+                yield from self.call(call.id, call.name, call.arguments)
+            outcome = RunFinishedSuccessOutcome(pending_tool_call_ids=[call.id for call in pending] or None)
+            yield self._finished(outcome, result=self.completed or None, usage=self._usage())
+
+    def start(self, kind: Kind, part_id: str) -> Messages:
+        if kind == "reasoning":
+            yield _json(ReasoningStartEvent(message_id=part_id))
+            yield _json(ReasoningMessageStartEvent(message_id=part_id))
+        else:
+            self._message_id = part_id
+            yield _json(TextMessageStartEvent(message_id=part_id, role="assistant"))
+
+    def delta(self, kind: Kind, part_id: str, text: str) -> Messages:
+        event = ReasoningMessageContentEvent if kind == "reasoning" else TextMessageContentEvent
+        yield _json(event(message_id=part_id, delta=text))
+
+    def end(self, kind: Kind, part_id: str) -> Messages:
+        if kind == "reasoning":
+            yield _json(ReasoningMessageEndEvent(message_id=part_id))
+            yield _json(ReasoningEndEvent(message_id=part_id))
+        else:
+            yield _json(TextMessageEndEvent(message_id=part_id))
+
+    def call(self, call_id: str, name: str, arguments: Payload) -> Messages:
+        parent = self._message_id
+        yield _json(ToolCallStartEvent(tool_call_id=call_id, tool_call_name=name, parent_message_id=parent))
+        yield _json(ToolCallArgsEvent(tool_call_id=call_id, delta=orjson.dumps(arguments).decode()))
+        yield _json(ToolCallEndEvent(tool_call_id=call_id))
+
+    def approval(self, call_id: str, confirmation: Payload) -> Messages:
+        expires = datetime.now(timezone.utc) + timedelta(seconds=self._timeout)
+        interrupt = Interrupt(
+            id=confirmation["confirmation_id"],
+            reason="tool_call",
+            message=f"The tool {confirmation['tool_name']} needs your approval.",
+            tool_call_id=call_id,
+            response_schema=_DECISION_SCHEMA,
+            expires_at=expires.isoformat() if self._timeout else None,
+        )
+        self._interrupts.append(interrupt)
+        return ()
+
+    def result(self, call_id: str, result: CallResult) -> Messages:
+        content = result.output if result.error is None else result.error
+        yield _json(ToolCallResultEvent(message_id=f"{call_id}-result", tool_call_id=call_id, content=content))
+
+    def next_step(self) -> Messages:
+        self._message_id = None
+        return ()
+
+    def notice(self, name: str, payload: Payload) -> Messages:
+        yield _json(CustomEvent(name=name, value=payload))
+
+    def _finished(self, outcome: Any, **fields: Any) -> bytes:
+        return _json(RunFinishedEvent(**self._ids, outcome=outcome, **fields))
+
+    def _usage(self) -> list[TokenUsage] | None:
+        read, written = self.completed.get("prompt_eval_count"), self.completed.get("eval_count")
+        if read is None or written is None:
+            return None
+        model = self.completed["model"]
+        return [TokenUsage(model=model, input_tokens=read, output_tokens=written, total_tokens=read + written)]
+
+
+def error_messages(error: MochiError) -> Iterator[bytes]:
+    """Yield the messages that end a broken stream."""
+    yield _error(error)
+
+
+def _error(error: MochiError) -> bytes:
+    return _json(RunErrorEvent(message=error.message, code=error.code))
+
+
+def _json(event: BaseEvent) -> bytes:
+    return event.model_dump_json(by_alias=True).encode()

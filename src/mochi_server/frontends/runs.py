@@ -1,0 +1,117 @@
+"""Runs of frontend protocols: start a turn, or continue a run that waits for decisions about its tool calls."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from mochi_server import errors
+from mochi_server.chat.approvals import ApprovalService
+from mochi_server.chat.run import Run
+from mochi_server.chat.run_registry import RunRegistry
+from mochi_server.chat.turn import TurnRequest
+from mochi_server.events import ToolConfirmationRequired
+from mochi_server.services.sessions import SessionService
+from mochi_server.sessions.session import ChatSession
+from mochi_server.tools.toolbox import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPlan:
+    """Turn to start. ``edit`` is the index and the new text of a stored user message to replace first, or None."""
+
+    turn: TurnRequest
+    edit: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendRequest:
+    """Request of a frontend: decisions about tool calls, or a turn to start."""
+
+    plan: Callable[[ChatSession], TurnPlan] | None = None
+    """Function that returns the turn for a session, or None if the request contains decisions.
+
+    The function raises ``ValidationFailed`` if the messages of the request do not fit the session.
+    """
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    """Decisions by confirmation ID."""
+    withdraws: bool = False
+    """Whether a message stops a turn that waits for the decision of this client. Otherwise the session is busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendRun:
+    """Run to stream, from the event after number ``after``."""
+
+    run: Run
+    after: int = 0
+
+
+@dataclass(frozen=True)
+class FrontendRuns:
+    """Service that starts and continues runs for clients of frontend protocols."""
+
+    runs: RunRegistry
+    sessions: SessionService
+    approvals: ApprovalService
+    approval_timeout: float
+    """Approval timeout in seconds, or 0 for no limit."""
+
+    async def start(self, session_id: str, request: FrontendRequest) -> FrontendRun:
+        """Apply the decisions of a request, or start its turn. Return the run whose events answer the request.
+
+        Raises:
+            ConfirmationNotFound: The latest run of the session does not have the tool call of a decision.
+            ConfirmationInterrupted: The server stopped while the tool call waited.
+            MochiError: The turn cannot start, or edited arguments are invalid.
+        """
+        if request.plan is None:
+            return await self._decide(session_id, request.decisions)
+        if request.withdraws:
+            await self._withdraw(session_id)
+        plan = request.plan(await self.sessions.store.load(session_id))
+        if plan.edit is not None:
+            await self.sessions.edit_message(session_id, *plan.edit)
+        return FrontendRun(await self.runs.start(session_id, plan.turn))
+
+    async def running(self, session_id: str) -> FrontendRun | None:
+        """Return the running turn of a session, from its first event, or None. Raise ``SessionNotFound``."""
+        run = await self.runs.find(session_id)
+        return FrontendRun(run) if run is not None and run.running else None
+
+    def is_pending(self, session_id: str, confirmation_id: str) -> bool:
+        """Return whether a tool call still waits for a decision."""
+        pending = self.approvals.broker.pending(session_id)
+        return any(call.confirmation_id == confirmation_id for call in pending)
+
+    async def _decide(self, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
+        """Apply decisions, and return the run from the event after the last call that they concern.
+
+        A call that already has a decision, or whose approval timeout has passed, does not change: the stream contains
+        its result. A client can therefore repeat the request.
+        """
+        run = await self.runs.find(session_id)
+        positions = {} if run is None else _confirmations(run)
+        for confirmation_id, decision in decisions.items():
+            if confirmation_id not in positions or self.is_pending(session_id, confirmation_id):
+                await self.approvals.decide(session_id, confirmation_id, decision)
+        if run is None:
+            raise errors.ConfirmationNotFound(next(iter(decisions)))
+        return FrontendRun(run, max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions))
+
+    async def _withdraw(self, session_id: str) -> None:
+        run = await self.runs.find(session_id)
+        if run is not None and run.suspended and self.approvals.broker.pending(session_id):
+            await self.runs.stop(session_id)
+
+
+def _confirmations(run: Run) -> dict[str, int]:
+    """Return the numbers of the events that request approval, by confirmation ID."""
+    found: dict[str, int] = {}
+    position, wanted = 0, ToolConfirmationRequired.type.encode()
+    while (batch := run.log.after(position)) is not None:
+        for number, kind, payload in batch.events():
+            if kind == wanted:
+                found[orjson.loads(payload)["confirmation_id"]] = number
+        position = batch.last
+    return found

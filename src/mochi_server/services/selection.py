@@ -1,0 +1,95 @@
+"""Comparison of the tools and agents that a session enables with the tools and agents that exist."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mochi_server.errors import AgentInvalid, AgentNotFound, ToolNotFound
+from mochi_server.events import TurnWarning
+from mochi_server.sessions.types import AgentSettings, ToolSettings
+from mochi_server.tools.discovery import ToolCatalogue
+from mochi_server.util.nearest import listed, nearest
+
+
+class Agent(Protocol):
+    """An agent that was found. If ``valid`` is false, ``error_message`` is the reason."""
+
+    @property
+    def valid(self) -> bool: ...
+    @property
+    def error_message(self) -> str | None: ...
+
+
+class ToolSource(Protocol):
+    """Source of all tools."""
+
+    async def catalogue(self) -> ToolCatalogue: ...
+
+
+class AgentSource(Protocol):
+    """Source of all agents, by name. The agents may lack tools of MCP servers."""
+
+    async def directory_agents(self) -> Mapping[str, Agent]: ...
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Tools and agents that a session enables. ``warnings`` has one entry for each name that cannot be used."""
+
+    active_tools: list[str] = field(default_factory=list)
+    missing_tools: list[str] = field(default_factory=list)
+    """Names of unknown tools and of an unknown tool group."""
+    active_agents: list[str] = field(default_factory=list)
+    missing_agents: list[str] = field(default_factory=list)
+    """Names of unknown and of invalid agents."""
+    warnings: list[TurnWarning] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SelectionChecker:
+    """Checker of tool and agent settings. Tools and agents are discovered only if the settings name any."""
+
+    tools: ToolSource
+    agents: AgentSource
+
+    async def check(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
+        """Return which of the named tools and agents can be used. Settings that are None are not checked."""
+        selection = Selection()
+        if tools is not None and (tools.tools or tools.tool_group):
+            _check_tools(tools, await self.tools.catalogue(), selection)
+        if agents is not None and agents.enabled_agents:
+            _check_agents(agents, await self.agents.directory_agents(), selection)
+        return selection
+
+
+def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Selection) -> None:
+    selection.active_tools.extend(catalogue.selected(settings.tools, settings.tool_group))
+    for name in dict.fromkeys(settings.tools):
+        if name not in catalogue.tools:
+            selection.missing_tools.append(name)
+            selection.warnings.append(_unknown(ToolNotFound.code, "tool", name, catalogue.tools))
+    group = settings.tool_group
+    if group and group not in catalogue.groups:
+        selection.missing_tools.append(group)
+        selection.warnings.append(_unknown(ToolNotFound.code, "tool group", group, catalogue.groups))
+
+
+def _check_agents(settings: AgentSettings, agents: Mapping[str, Agent], selection: Selection) -> None:
+    for name in dict.fromkeys(settings.enabled_agents):
+        if name in agents and agents[name].valid:
+            selection.active_agents.append(name)
+            continue
+        selection.missing_agents.append(name)
+        if name in agents:
+            warning = TurnWarning(AgentInvalid.code, AgentInvalid(name, str(agents[name].error_message)).message)
+        else:
+            valid = {name: agent for name, agent in agents.items() if agent.valid}
+            warning = _unknown(AgentNotFound.code, "agent", name, valid)
+        selection.warnings.append(warning)
+
+
+def _unknown(code: str, kind: str, name: str, known: Mapping[str, object]) -> TurnWarning:
+    similar = nearest(name, known)
+    question = f" Did you mean {similar!r}?" if similar else ""
+    existing = f"Existing {kind}s: {listed(known)}." if known else f"There are no {kind}s."
+    return TurnWarning(code, f"There is no {kind} named {name!r}.{question} {existing}")

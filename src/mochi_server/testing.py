@@ -1,0 +1,73 @@
+"""Servers for tests: each one runs in a thread of the test process."""
+
+import threading
+from functools import cached_property
+from socket import socket
+from typing import Any
+
+import uvicorn
+from typing_extensions import Self
+
+from mochi_server.app import create_app
+from mochi_server.cli.server import listen, uvicorn_config
+from mochi_server.client import MochiClient
+from mochi_server.config import MochiServerSettings
+
+_DEFAULTS: dict[str, Any] = {"port": 0, "summarization_enabled": False}
+
+
+class ThreadedServer:
+    """Server in a thread. Use it as a context manager.
+
+    Args:
+        settings: Settings of the server by name. Environment variables do not change the other settings. By default,
+            the server has a free port, and background summaries are disabled.
+
+    Attributes:
+        url: URL of the server.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        fields = MochiServerSettings.model_fields.items()
+        defaults = {name: field.get_default(call_default_factory=True) for name, field in fields}
+        values = MochiServerSettings(**{**defaults, **_DEFAULTS, **settings})
+        self._listener = listen(values.host, values.port)
+        host, port = self._listener.getsockname()[:2]
+        self.url = f"http://{host}:{port}"
+        values = values.model_copy(update={"port": port})
+        self._key = values.api_keys[0] if values.api_keys else None
+        self._server = _Server(uvicorn_config(create_app(values), values))
+        self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
+
+    @cached_property
+    def client(self) -> MochiClient:
+        """Client of this server. The server closes it."""
+        return MochiClient(self.url, api_key=self._key)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._server.ready.wait()
+        if not self._server.started:
+            raise RuntimeError(f"the server at {self.url} did not start; its log has the reason")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if "client" in self.__dict__:
+            self.client.close()
+        self._server.should_exit = True
+        self._thread.join()
+        self._listener.close()
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn server that signals the end of its start."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.ready.set()

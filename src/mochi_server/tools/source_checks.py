@@ -1,0 +1,124 @@
+"""Checks of the source files of a tools directory for likely mistakes. No code is executed."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mochi_server.tools.loader import Problem, leads_out, modules_in, parse_file
+
+_INIT = "__init__.py"
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Source file of a directory. ``name`` is its path relative to the directory."""
+
+    name: str
+    tree: ast.Module
+
+    def functions(self) -> Iterator[_Function]:
+        """Yield the public functions of the file whose parameters and result all have types."""
+        for node in self.tree.body:
+            if isinstance(node, _Function) and not node.name.startswith("_") and _is_typed(node):
+                yield node
+
+
+def find_mistakes(directory: Path, exported: Collection[str] | None) -> list[Problem]:
+    """Return a problem for each unreadable folder, each name that is defined twice, and each function not exported.
+
+    ``exported`` are the names in ``__all__``, or None if the names are unknown because ``__init__.py`` is broken.
+    """
+    sources = {source.name: source for source in _sources(directory, directory)}
+    problems = list(_unreadable_folders(directory))
+    if _INIT in sources:
+        problems += _duplicates(sources)
+    if exported is not None:
+        problems += _not_exported(sources, exported)
+    return problems
+
+
+def _sources(folder: Path, directory: Path) -> Iterator[_Source]:
+    """Yield the files of a folder and of its packages. Files that cannot be parsed are skipped."""
+    for path in [folder / _INIT, *modules_in(folder)]:
+        with suppress(OSError, SyntaxError, ValueError, RuntimeError):  # the import reports the errors of used files
+            if leads_out(path, directory):
+                continue
+            if path.is_dir():
+                yield from _sources(path, directory)
+            else:
+                yield _Source(path.relative_to(directory).as_posix(), parse_file(path))
+
+
+def _unreadable_folders(directory: Path) -> Iterator[Problem]:
+    for path in sorted(directory.iterdir()):
+        if path.name.startswith((".", "__")) or not path.is_dir():
+            continue
+        try:
+            next(path.iterdir(), None)
+        except OSError as error:
+            yield Problem(path.name, f"the folder cannot be read: {error.strerror}. Change its permissions")
+
+
+def _duplicates(sources: dict[str, _Source]) -> Iterator[Problem]:
+    """Yield a problem for each name that top-level statements of ``__init__.py`` import or define more than once."""
+    origins: dict[str, list[str]] = defaultdict(list)
+    for node in sources[_INIT].tree.body:
+        if isinstance(node, _Function):
+            origins[node.name].append(f"line {node.lineno}")
+        elif isinstance(node, ast.ImportFrom):
+            for name in _imported_names(node, sources):
+                origins[name].append(f"{node.module or '.'} (line {node.lineno})")
+    for name, places in origins.items():
+        if len(places) > 1:
+            text = f"__init__.py defines it more than once: {', '.join(places)}. Only the last one is used. Rename one"
+            yield Problem(name, text)
+
+
+def _imported_names(node: ast.ImportFrom, sources: dict[str, _Source]) -> list[str]:
+    if node.names[0].name != "*":
+        return [alias.asname or alias.name for alias in node.names]
+    source = sources.get(f"{str(node.module).replace('.', '/')}.py")
+    return [function.name for function in source.functions()] if source is not None else []
+
+
+def _not_exported(sources: dict[str, _Source], exported: Collection[str]) -> Iterator[Problem]:
+    """Yield a problem for each function that looks like a tool, but is neither exported nor used by other code."""
+    used = {name for source in sources.values() for name in _used_names(source)}
+    reason = f"__all__ in {_INIT} does not list it" if _INIT in sources else f"there is no {_INIT}"
+    for source in sources.values():
+        if _is_script(source.tree):
+            continue
+        for function in source.functions():
+            if function.name not in exported and function.name not in used:
+                text = f"its function {function.name} (line {function.lineno}) is not a tool, because {reason}"
+                advice = f"Import it in {_INIT} and list it in __all__, or rename it to _{function.name}"
+                yield Problem(source.name, f"{text}. {advice}")
+
+
+def _used_names(source: _Source) -> Iterator[str]:
+    """Yield the names that a file reads. Imports count only outside of ``__init__.py``."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom) and source.name != _INIT:
+            yield from (alias.name for alias in node.names)
+
+
+def _is_typed(function: _Function) -> bool:
+    arguments = function.args
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    has_fixed_parameters = arguments.vararg is None and arguments.kwarg is None
+    return has_fixed_parameters and function.returns is not None and all(p.annotation is not None for p in parameters)
+
+
+def _is_script(tree: ast.Module) -> bool:
+    """Return whether a file has a condition on ``__name__``, as scripts have."""
+    conditions = (node.test for node in tree.body if isinstance(node, ast.If))
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for test in conditions for node in ast.walk(test))

@@ -1,0 +1,93 @@
+"""Streams of frontend protocols: the AI SDK and AG-UI."""
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.types import Message, Receive, Scope, Send
+
+from mochi_server.chat.event_log import Batch
+from mochi_server.errors import MochiError
+from mochi_server.frontends import ai_sdk_encoder
+from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
+from mochi_server.frontends.encoder import FrontendEncoder
+from mochi_server.frontends.runs import FrontendRun, FrontendRuns
+from mochi_server.web.sse import PING_SECONDS, EventStream, closing_events
+
+if TYPE_CHECKING:
+    from ag_ui.core import RunAgentInput
+
+_PING = b": ping\n\n"
+_PROTOCOL = re.compile(r"/chat/[^/]+/(ai-sdk|ag-ui)\b")
+
+
+class _StreamEnded(Exception):
+    """Signal that the stream ends before its run."""
+
+
+class FrontendResponse(EventStream):
+    """Stream of a run in the protocol of a frontend. The stream also ends when a tool call needs approval."""
+
+    def __init__(self, frontends: FrontendRuns, encoder: FrontendEncoder) -> None:
+        super().__init__(frontends.runs)
+        self.headers.update(encoder.headers)
+        self._encoder = encoder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._runs.subscribed(self._encoder.run):
+            await super().__call__(scope, receive, send)
+
+    async def send_events(self, send: Send) -> None:
+        encoder, run = self._encoder, self._encoder.run
+        await send(_body(_frames(encoder.opening())))
+
+        async def receive(batch: Batch | None) -> None:
+            if body := _PING if batch is None else _frames(encoder.encode(batch)):
+                await send(_body(body))
+            if encoder.is_suspended:
+                raise _StreamEnded
+
+        with suppress(_StreamEnded):
+            await run.forward(receive, idle=PING_SECONDS)
+        run.suspended = encoder.is_suspended
+        await send(_body(_frames(encoder.closing()), more=False))
+
+
+def ai_sdk_response(frontends: FrontendRuns, started: FrontendRun) -> FrontendResponse:
+    """Return a stream of a run for the AI SDK."""
+    is_pending = partial(frontends.is_pending, started.run.session_id)
+    return FrontendResponse(frontends, AiSdkEncoder(started.run, is_pending, started.after))
+
+
+def ag_ui_response(frontends: FrontendRuns, started: FrontendRun, request: "RunAgentInput") -> FrontendResponse:
+    """Return a stream of a run for AG-UI."""
+    from mochi_server.frontends.ag_ui_encoder import AgUiEncoder  # noqa: PLC0415 - its package takes time to import
+
+    is_pending = partial(frontends.is_pending, started.run.session_id)
+    encoder = AgUiEncoder(started.run, is_pending, started.after, request, frontends.approval_timeout)
+    return FrontendResponse(frontends, encoder)
+
+
+def closing_body(path: str, session_id: str, error: MochiError, after: bytes) -> bytes:
+    """Return the bytes that end a broken stream of the route ``path``. ``after`` is the ID of its last event, if any.
+
+    The bytes are in the protocol of the route.
+    """
+    protocol = _PROTOCOL.search(path)
+    if protocol is None:
+        return closing_events(session_id, error, after)
+    if protocol[1] == "ai-sdk":
+        return _frames(ai_sdk_encoder.error_messages(error))
+    from mochi_server.frontends import ag_ui_encoder  # noqa: PLC0415 - its package takes time to import
+
+    return _frames(ag_ui_encoder.error_messages(error))
+
+
+def _frames(messages: Iterable[bytes]) -> bytes:
+    return b"".join([b"data: %s\n\n" % message for message in messages])
+
+
+def _body(data: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}

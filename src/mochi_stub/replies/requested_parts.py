@@ -1,0 +1,51 @@
+"""Thinking and tool calls that a request demands, added to configured and built-in replies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mochi_stub.prompt import Prompt
+from mochi_stub.replies.lorem import lorem, stable_hash
+from mochi_stub.replies.tool_choice import Function, call_of, functions
+from mochi_stub.reply import Cut, Failure, Reasoning, Reply, Text, ToolCalls
+
+MIN_THINKING_WORDS, MAX_THINKING_WORDS = 5, 20
+
+
+def as_requested(prompt: Prompt, reply: Reply) -> Reply:
+    """Return the reply with the thinking and the tool call that the request demands.
+
+    - If the request disables thinking, the reasoning is removed.
+    - If the request enables thinking, a reply without reasoning gets some.
+    - If the request requires a tool call, a call replaces the text of a reply without calls.
+
+    Error replies, replies that break off and recorded replies stay unchanged.
+    """
+    if reply.frames is not None or not any(isinstance(part, (Text, ToolCalls)) for part in reply.parts):
+        return reply
+    if prompt.think is False:
+        parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
+        reply = replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
+    elif prompt.thinks and prompt.think and not reply.reasoning and not reply.text.startswith("<think>"):
+        reply = replace(reply, parts=[Reasoning(_thinking(prompt.user_text)), *reply.parts])
+    return _with_required_call(prompt, reply) if prompt.required_tools else reply
+
+
+def _thinking(text: str) -> str:
+    return lorem(MIN_THINKING_WORDS + stable_hash(text) % (MAX_THINKING_WORDS - MIN_THINKING_WORDS + 1))
+
+
+def _with_required_call(prompt: Prompt, reply: Reply) -> Reply:
+    ends_early = reply.finish != "stop" or any(isinstance(part, (Failure, Cut)) for part in reply.parts)
+    if reply.tool_calls or ends_early:
+        return reply
+    call = call_of(_next_tool(prompt), prompt.user_text, complete=True)
+    parts = [part for part in reply.parts if not isinstance(part, Text)]
+    return replace(reply, parts=[*parts, ToolCalls([call])], rule=f"{reply.rule}, with the required tool call")
+
+
+def _next_tool(prompt: Prompt) -> Function:
+    """Return the first required tool without a call since the last user message, or else the last required tool."""
+    called = {call.name for message in prompt.messages[prompt.last_user + 1 :] for call in message.tool_calls}
+    tools = functions(prompt.required_tools)
+    return next((tool for tool in tools if tool.name not in called), tools[-1])

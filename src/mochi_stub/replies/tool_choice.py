@@ -1,0 +1,224 @@
+"""Selection of tools by the words of a message, and arguments for a tool from a message and the tool's schema."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from mochi_stub.prompt import ToolCall
+from mochi_stub.replies.lorem import stable_hash
+from mochi_stub.replies.schema_sample import schema_sample
+
+_MISSING = object()
+_WORD = re.compile(r"[^\W_]{3,}")
+_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_COMMON_WORDS = (
+    "add all and any are can call find for from get give has have how into its list make new not now one optional out "
+    "please return returns run search set show tell text that the then this tool use user uses what when where which "
+    "will with you your"
+)
+_COMMON = frozenset(_COMMON_WORDS.split())
+_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)")
+_NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w|\.\d)")
+_PROPER_NAME = r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*"
+_NAME = re.compile(rf"(?<![.!?:] )(?<!^)\b{_PROPER_NAME}", re.MULTILINE)  # capitalized words inside a sentence
+_PREPOSITION = r"\b(?:in|of|for|at|from|about|named|called)\s+"
+_NAME_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}({_PROPER_NAME})")
+_WORD_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}(?!the\b|an?\b)([\w-]+)", re.IGNORECASE)
+_PATH = re.compile(r"(?<!\S)[\w~.-]*[/\\][\w./\\-]*\w|\b[\w-]+\.[A-Za-z]\w{0,4}\b")
+_TASK = re.compile(r"\bto\s+(.+)", re.DOTALL)
+_LISTED = re.compile(r"^\s*[-*]\s+`?([\w.-]+)`?\s*(?::|$)", re.MULTILINE)  # `- name: description`
+_CHECKED = {
+    *("type", "title", "description", "default", "enum", "minLength", "maxLength"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+}
+_TYPES: Mapping[str, type | tuple[type, ...]] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+_PATHS = ("path", "file", "folder", "dir", "directory")
+_TASKS = ("instruction", "instructions", "task", "prompt", "query", "question", "message", "text", "content", "input")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that a request offers as a tool."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """Regular expression for the name, also with spaces or hyphens in place of its underscores."""
+        words = [re.escape(word) for word in re.split(r"[_\W]+", self.name) if word]
+        return re.compile(r"(?<!\w)" + r"[\s_.:/-]+".join(words) + r"(?!\w)", re.IGNORECASE)
+
+    def is_named_in(self, text: str) -> bool:
+        return bool(self.name) and self._pattern.search(text) is not None
+
+    def without_name(self, text: str) -> str:
+        return self._pattern.sub(" ", text)
+
+    def relevance(self, text: str) -> tuple[int, int]:
+        """Return how many words of the name, and how many words of the description and parameters, are in a text."""
+        words = _words(text)
+        described = " ".join([self.description, *self.parameters.get("properties", {})])
+        return len(words & _words(_CAMEL_CASE.sub(" ", self.name))), len(words & _words(described))
+
+
+def functions(tools: Any) -> list[Function]:
+    """Return the functions in a list of tools. Tools that are not functions with a name are skipped."""
+    found = []
+    for tool in tools if isinstance(tools, (list, tuple)) else ():
+        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
+            schema, description = function.get("parameters"), function.get("description")
+            schema = schema if isinstance(schema, Mapping) and isinstance(schema.get("properties", {}), Mapping) else {}
+            found.append(Function(name, description if isinstance(description, str) else "", schema))
+    return found
+
+
+def named_functions(offered: Iterable[Function], text: str) -> list[Function]:
+    """Return the functions whose names are in a text."""
+    return [function for function in offered if function.is_named_in(text)]
+
+
+def best_function(offered: Iterable[Function], text: str) -> Function | None:
+    """Return the function whose name and description have the most words in common with a text, or None."""
+    ranked = [(function.relevance(text), -index, function) for index, function in enumerate(offered)]
+    best = max(ranked, key=lambda entry: entry[:2], default=None)
+    return best[2] if best and any(best[0]) else None
+
+
+def functions_to_call(offered: Sequence[Function], text: str) -> list[Function]:
+    """Return the functions that a text names, or else the one whose name has the most words in common with it."""
+    best = best_function(offered, text)
+    related = [best] if best and best.relevance(text)[0] else []
+    return named_functions(offered, text) or related
+
+
+def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
+    """Return a call whose arguments come from a text, or from the schema if the text does not contain them.
+
+    If `complete` is false, optional arguments that the text does not contain are omitted.
+    """
+    return ToolCall(function.name, dict(_Arguments(function, text, complete).items()))
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in _WORD.findall(text.lower().replace("_", " ")) if word not in _COMMON}
+
+
+@dataclass
+class _Arguments:
+    """Reader of arguments from a text. Each number, quoted text, name and path of the text is used once."""
+
+    function: Function
+    text: str
+    complete: bool
+
+    def __post_init__(self) -> None:
+        rest = self.function.without_name(self.text)
+        self.numbers = _NUMBER.findall(rest)
+        self.quoted = ["".join(groups) for groups in _QUOTED.findall(rest)]
+        words = _WORD_AFTER_PREPOSITION.findall(rest)
+        self.names = _NAME_AFTER_PREPOSITION.findall(rest) or _NAME.findall(rest) or words[-1:]
+        self.paths = _PATH.findall(rest)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        schema = self.function.parameters
+        sample = schema_sample(schema, stable_hash(self.text)) if schema else {}
+        required = schema.get("required")
+        properties = schema.get("properties", {})
+        for name, value in sample.items() if isinstance(sample, Mapping) else ():
+            declared = _alternative(properties.get(name))
+            found = self._assigned(name, declared)
+            is_optional = name not in required if isinstance(required, list) else "default" in declared
+            if found is _MISSING and is_optional and not self.complete and "minProperties" not in schema:
+                continue
+            argument = self._guessed(name, declared, value) if found is _MISSING else found
+            yield name, argument if name in properties and _permits(declared, argument) else value
+
+    def _assigned(self, name: str, declared: Mapping[str, Any]) -> Any:
+        """Return the value in `name=value` or `name: value`, or in a choice of the schema that the text contains."""
+        pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}}]+))"
+        if assigned := re.search(pattern, self.text):
+            value = next(group for group in assigned.groups() if group is not None)
+            self._use(value)
+            return _converted(value, declared, _MISSING)
+        options = declared.get("enum")
+        for option in options if isinstance(options, list) else ():
+            if isinstance(option, str) and _contains(self.text, option):
+                return option
+        return _MISSING
+
+    def _guessed(self, name: str, declared: Mapping[str, Any], sample: Any) -> Any:
+        if "enum" in declared or "const" in declared:
+            return sample
+        if isinstance(sample, (int, float)) and not isinstance(sample, bool):
+            return _converted(self.numbers.pop(0), declared, sample) if self.numbers else sample
+        return self._guessed_text(name.lower()) or sample if isinstance(sample, str) else sample
+
+    def _guessed_text(self, name: str) -> str:
+        rest = self.function.without_name(self.text)
+        if name in _TASKS:
+            task = _TASK.search(self.text)
+            return self.quoted.pop(0) if self.quoted else task[1].strip() if task else self.text
+        listed = (option for option in _LISTED.findall(self.function.description) if _contains(rest, option))
+        if option := next(listed, ""):
+            return str(option)
+        if self.quoted:
+            return self.quoted.pop(0)
+        if any(name.endswith(ending) for ending in _PATHS) and self.paths:
+            return str(self.paths.pop(0))
+        return str(self.names.pop(0)) if self.names else ""
+
+    def _use(self, value: str) -> None:
+        for found in (self.numbers, self.quoted, self.names, self.paths):
+            if value in found:
+                found.remove(value)
+
+
+def _contains(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def _alternative(schema: Any) -> Mapping[str, Any]:
+    """Return a schema, or its first alternative if it permits null and another type, as optional parameters do."""
+    schema = schema if isinstance(schema, Mapping) else {}
+    options = schema.get("anyOf")
+    options = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
+    return next((option for option in options if option.get("type") != "null"), schema)
+
+
+def _permits(schema: Mapping[str, Any], value: Any) -> bool:
+    """Return whether a schema permits a value. If the schema has keywords that are not checked here, return False."""
+    kind, options = schema.get("type"), schema.get("enum")
+    if not schema.keys() <= _CHECKED or not isinstance(value, _TYPES.get(str(kind), object)):
+        return False
+    if isinstance(options, list):
+        return value in options
+    if isinstance(value, str):
+        return bool(schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return kind == "boolean"
+    lowest, highest = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    below, above = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
+    return bool(lowest <= value <= highest and below < value < above)
+
+
+def _converted(value: str, declared: Mapping[str, Any], otherwise: Any) -> Any:
+    """Return the value in the declared type, or `otherwise` if the value does not have this type."""
+    kind = declared.get("type")
+    try:
+        if kind == "integer":
+            return int(value)
+        if kind == "number":
+            return float(value) if "." in value else int(value)
+    except ValueError:
+        return otherwise
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(value.lower(), otherwise)
+    return value if kind in (None, "string") or isinstance(kind, list) else otherwise

@@ -1,0 +1,125 @@
+"""Names, layers and blobs of stored models, and the progress lines of requests that change them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mochi_stub.http.http_result import Generation, HttpResponse, Stub
+from mochi_stub.models.catalogue import Model
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.reply import Failure, Part, Reply, Text
+from mochi_stub.wire.ollama.errors import invalid_name
+from mochi_stub.wire.ollama.go_json import dumps, quoted
+from mochi_stub.wire.ollama.model_names import Name, find, parse_name
+from mochi_stub.wire.provider_pipeline import JSON, HttpError
+
+MODELS = "/usr/share/ollama/.ollama/models"
+_DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
+
+Step = Mapping[str, Any]
+
+
+class ProgressLines:
+    """Encoder of progress steps as lines. `finish` is called after the last step, unless the client disconnects."""
+
+    content_type = b"application/x-ndjson"
+
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self.finish = finish
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return "".join([piece.value for piece in pieces]).encode()
+
+    def end(self) -> bytes:
+        return self.whole().body + b"\n"
+
+    def error(self, failure: Failure) -> bytes:
+        return f"{dumps({'error': failure.message})}\n".encode()
+
+    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
+        return HttpResponse(failure.status, self.error(failure).rstrip(), JSON, declared=not stream)
+
+    def whole(self) -> HttpResponse:
+        self.finish()
+        return HttpResponse(200, b'{"status":"success"}', JSON)
+
+
+def progress(
+    body: Mapping[str, Any],
+    steps: Sequence[Step],
+    failure: Failure | None = None,
+    finish: Callable[[], None] = lambda: None,
+) -> Generation:
+    """Return a generation that sends the steps and then the error `failure`.
+
+    If `failure` is None, the generation calls `finish` after the steps and sends the status `success`.
+    """
+    parts: list[Part] = [Text([f"{dumps(step)}\n" for step in steps])] if steps else []
+    parts += [failure] if failure else []
+    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True))
+
+
+def requested_name(body: Mapping[str, Any]) -> str:
+    """Return the name of the model in a request, or "". The field `name` is deprecated."""
+    return body.get("model") or body.get("name") or ""
+
+
+def parse_valid_name(text: str, field: str = "") -> Name:
+    """Parse a model name. Raises HttpError for an invalid name. The error message begins with `field`, if set."""
+    name = parse_name(text)
+    if name is None:
+        raise HttpError(400, f"{field} {quoted(text)} is invalid") if field else invalid_name()
+    return name
+
+
+def layers(model: Model) -> list[tuple[str, int]]:
+    """Return the digest and the size in bytes of each layer, weights first."""
+    texts = {
+        "template": model.template,
+        "license": model.license,
+        "system": model.system,
+        "params": dumps(dict(model.parameters)) if model.parameters else "",
+        "messages": dumps(model.messages) if model.messages else "",
+    }
+    encoded = [f"{kind} {text}".encode() for kind, text in texts.items() if text]
+    adapters = [(digest, 0) for digest in model.adapters]
+    return [(model.blob_digest, model.size), *adapters, *((sha256(text), len(text)) for text in encoded)]
+
+
+def store(stub: Stub, model: Model, name: Name) -> None:
+    """Store a model under a name. A model that has this name is replaced."""
+    existing = find(stub.models, name)
+    if existing is not None:
+        stub.registry.remove(existing)
+    stub.registry.add(replace(model, name=name.short))
+
+
+def stored_digests(stub: Stub) -> set[str]:
+    """Return the digests of all uploaded blobs and of the layers of all models."""
+    return {digest for model in stub.models for digest, _ in layers(model)} | stub.registry.blobs.keys()
+
+
+def hexadecimal(digest: str) -> str:
+    """Return the 64 hexadecimal digits of a digest such as `sha256:…` or `sha256-…`. Raises HttpError."""
+    match = _DIGEST.fullmatch(digest)
+    if match is None:
+        raise HttpError(400, "invalid digest format")
+    return match[1]
+
+
+def blob_path(digest: str) -> str:
+    """Return the path of a blob in the folder of a real Ollama server."""
+    return f"{MODELS}/blobs/sha256-{digest}"
+
+
+def manifest_path(name: Name) -> str:
+    """Return the path of a model's manifest in the folder of a real Ollama server."""
+    return f"{MODELS}/manifests/{name.host}/{name.namespace}/{name.model}/{name.tag}"
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

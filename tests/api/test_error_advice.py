@@ -1,0 +1,76 @@
+"""Error messages that say what to do: models, keys, hosts, limits and session files."""
+
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.api import Api
+from tests.support.server import RunningServer
+
+NEWER = {"metadata": {"model": "mochi", "format_version": "2.0"}, "messages": []}
+
+
+def message_of(api: Api, method: str, path: str, status: int, **request: object) -> str:
+    error = api.ok(api.http.request(method, path, **request), status)["error"]  # type: ignore[arg-type]
+    return str(error["message"])
+
+
+def test_unknown_model_names_the_nearest_and_others(api: Api) -> None:
+    message = message_of(api, "POST", "/sessions", 404, json={"model": "moch"})
+    assert message.startswith(
+        "There is no chat model 'moch'. Did you mean 'mochi'? Choose one of the chat models: mochi, "
+    )
+    assert message.endswith("To install 'moch', run `ollama pull moch`.")
+    session = api.create_session("mochi")["session_id"]
+    assert message_of(api, "PATCH", f"/sessions/{session}", 404, json={"model": "moch"}) == message
+
+
+def test_test_mode_never_advises_to_install_a_model(private_stub: StubServer, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, private_stub.url, env="test") as server:
+        message = message_of(server.client, "POST", "/sessions", 404, json={"model": "qwen3"})
+    assert "There is no chat model 'qwen3'. " in message
+    assert "ollama pull" not in message
+
+
+def test_embedding_model_cannot_chat(api: Api) -> None:
+    message = message_of(api, "POST", "/sessions", 404, json={"model": "embed"})
+    assert message.startswith("Model 'embed' is an embedding model and cannot chat. Choose one of the chat models")
+    assert "ollama pull" not in message
+
+
+def test_wrong_key_differs_from_missing_key(private_stub: StubServer, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, private_stub.url, api_keys=("right",)) as server:
+        messages = {
+            name: message_of(server.client, "GET", "/sessions", 401, headers={"Authorization": value} if value else {})
+            for name, value in {"none": "", "wrong": "Bearer wrong", "basic": "Basic right"}.items()
+        }
+    assert messages["wrong"].startswith("The API key is wrong. Send one of the keys in MOCHI_API_KEYS")
+    assert messages["none"] == messages["basic"] != messages["wrong"]
+
+
+def test_foreign_host_names_the_setting_and_its_value(api: Api) -> None:
+    message = message_of(api, "GET", "/sessions", 403, headers={"Host": "chat.example:8000"})
+    assert message.endswith("add the origin `http://chat.example:8000` to MOCHI_ALLOWED_ORIGINS.")
+
+
+@pytest.mark.one_process("writes into the data directory of the server")
+def test_session_file_of_a_later_version_is_refused(private_api: Api, tmp_path: Path) -> None:
+    session = private_api.create_session("mochi")["session_id"]
+    path = tmp_path / "chat_sessions" / f"{session}.json"
+    path.write_text(path.read_text().replace('"format_version": "1.3"', '"format_version": "2.0"'))
+    message = message_of(private_api, "GET", f"/sessions/{session}", 409)
+    assert message == (
+        f"The file of session '{session}' has format version 2.0, and this server reads versions up to 1.3. "
+        "Update mochi-server."
+    )
+    assert message_of(private_api, "POST", f"/chat/{session}", 409, json={"message": "Hello"}) == message
+    assert private_api.ok(private_api.http.get("/sessions")) == {"sessions": []}
+    assert private_api.http.delete(f"/sessions/{session}").status_code == 204
+
+
+def test_import_of_a_later_version_is_refused(api: Api) -> None:
+    message = message_of(api, "POST", "/sessions/import", 422, json=NEWER)
+    assert message == (
+        "Item 0 of the file has format version 2.0, and this server reads versions up to 1.3. Update mochi-server."
+    )

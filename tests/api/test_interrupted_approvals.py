@@ -1,0 +1,96 @@
+"""Approval requests without a timeout, and approval requests whose turn ended before a decision."""
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.chat.approvals import ConfirmationBroker
+from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation
+from mochi_stub import StubServer
+from tests.support.api import Api, error_of
+from tests.support.instructions import calls, instruct
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+TOOLS = '''
+    def note(text: str) -> str:
+        """Write a note."""
+        return text
+
+    __all__ = ["note"]
+'''
+ASKED = "tool_call_confirmation_required"
+
+pytestmark = pytest.mark.one_process("stops and restarts the server")
+
+
+def confirmations(api: Api, session_id: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    return listed
+
+
+def run_until_asked(server: RunningServer, stop: bool) -> tuple[str, dict[str, Any]]:
+    """Run a turn until its call needs approval, then stop the server or the turn. Return session ID and event."""
+    api = server.api()
+    session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+    with api.open_stream(session_id, instruct(calls("note", text="x"))) as events:
+        asked = next(event.data for event in events if event.type == ASKED)
+        assert confirmations(server.api(), session_id) == [{**asked, "agent_name": None, "state": "waiting"}]
+        if stop:
+            server.api().ok(server.api().http.post(f"/chat/{session_id}/stop"))
+        else:
+            leaving = threading.Thread(target=server.stop)
+            leaving.start()
+        list(events)
+    if not stop:
+        leaving.join()
+    return session_id, asked
+
+
+def test_approval_is_listed_as_interrupted_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, shutdown_grace_seconds=0) as server:
+        session_id, asked = run_until_asked(server, stop=False)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        assert confirmations(api, session_id) == [{**asked, "agent_name": None, "state": "interrupted"}]
+        decision = {"confirmation_id": asked["confirmation_id"], "approved": True}
+        assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)) == (
+            409,
+            "CONFIRMATION_INTERRUPTED",
+        )
+        assert "pending_approval" not in api.session(session_id)
+        fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]
+        exported = api.http.get(f"/sessions/{session_id}/export").content
+        (imported,) = api.ok(api.http.post("/sessions/import", json=json.loads(exported)), 201)["sessions"]
+        assert confirmations(api, fork) == confirmations(api, imported["session_id"]) == []
+        api.send_message(session_id, "And now?")
+        assert confirmations(api, session_id) == []
+        assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)) == (
+            404,
+            "CONFIRMATION_NOT_FOUND",
+        )
+
+
+def test_approval_of_a_stopped_turn_is_not_listed_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, _ = run_until_asked(server, stop=True)
+        assert confirmations(server.api(), session_id) == []
+    with RunningServer(tmp_path, private_stub.url) as server:
+        assert confirmations(server.api(), session_id) == []
+
+
+async def test_timeout_0_waits_until_the_decision() -> None:
+    broker = ConfirmationBroker(timeout=0)
+    confirmation = broker.open("a1b2c3d4e5", BoundCall(ToolInvocation(0, "call", "note", {})))
+    waiting = asyncio.ensure_future(confirmation.decision())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    broker.resolve("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
+    assert await waiting == Decision(approved=True)

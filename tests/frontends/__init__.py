@@ -1,0 +1,1 @@
+"""The protocols of frontend libraries: the AI SDK and AG-UI."""

@@ -1,0 +1,163 @@
+"""AG-UI's route: events, interrupts, tools of the client and invalid messages."""
+
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.frontends.chats import Chunk, Frontend, message, of_type, sent_messages, types
+from tests.support.agents import delegate, nested
+from tests.support.api import error_of
+from tests.support.images import PNG, base64_image
+from tests.support.instructions import calls, instruct, words
+
+VISION_MODEL = "echo"
+LOOK = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
+NOTE = instruct(calls("note", text="milk"), words(1))
+CALL = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
+
+
+def interrupt_of(events: list[Chunk]) -> Chunk:
+    assert events[-1]["outcome"]["type"] == "interrupt"
+    (interrupt,) = events[-1]["outcome"]["interrupts"]
+    found: Chunk = interrupt
+    return found
+
+
+def answer_to(events: list[Chunk], payload: Any = True, status: str = "resolved") -> dict[str, Any]:
+    return {"resume": [{"interruptId": interrupt_of(events)["id"], "status": status, "payload": payload}]}
+
+
+def test_text_and_reasoning_have_ids_of_their_own(frontend: Frontend) -> None:
+    events = frontend.ag_ui(message(instruct(words(3), reasoning=4)), forwardedProps={"think": True, "other": 1})
+    assert types(events) == [
+        *("RUN_STARTED", "REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT"),
+        *("REASONING_MESSAGE_END", "REASONING_END"),
+        *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"),
+    ]
+    assert {key: events[0][key] for key in ("threadId", "runId")} == {"threadId": "t", "runId": "r"}
+    text = "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
+    assert text == frontend.stored()[-1][1]
+    assert events[-1]["usage"][0]["inputTokens"] > 0
+
+
+def test_interrupt_is_answered_in_the_next_run(frontend: Frontend) -> None:
+    first = frontend.ag_ui(message(NOTE))
+    assert types(first) == ["RUN_STARTED", *CALL, "RUN_FINISHED"]
+    second = frontend.ag_ui(**answer_to(first, {"approved": True, "editedArgs": {"text": "tea"}}), runId="r2")
+    assert second[0]["runId"] == "r2"
+    result = of_type(second, "TOOL_CALL_RESULT")
+    assert result["toolCallId"] == interrupt_of(first)["toolCallId"] == first[1]["toolCallId"]
+    assert result["content"] == "Noted: tea"
+    assert frontend.roles() == ["user", "assistant", "tool", "assistant"]
+
+
+@pytest.mark.parametrize(("payload", "status"), [(False, "resolved"), (None, "cancelled")])
+def test_denied_or_cancelled_interrupt_denies_the_call(frontend: Frontend, payload: Any, status: str) -> None:
+    second = frontend.ag_ui(**answer_to(frontend.ag_ui(message(NOTE)), payload, status))
+    assert "denied" in of_type(second, "TOOL_CALL_RESULT")["content"]
+
+
+def test_interrupt_blocks_new_messages(frontend: Frontend) -> None:
+    frontend.ag_ui(message(NOTE))
+    assert error_of(frontend.post_ag_ui(message(NOTE), message("Well?"))) == (409, "SESSION_BUSY")
+
+
+@pytest.mark.parametrize("payload", [None, {}, {"approved": "yes"}, {"approved": True, "editedArgs": []}])
+def test_invalid_answer_has_its_position_and_changes_nothing(frontend: Frontend, payload: Any) -> None:
+    first = frontend.ag_ui(message(NOTE))
+    response = frontend.post_ag_ui(**answer_to(first, payload))
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["details"]["errors"][0]["loc"][:4] == ["body", "resume", 0, "payload"]
+    assert types(frontend.ag_ui(**answer_to(first)))[-1] == "RUN_FINISHED"
+
+
+def test_unknown_interrupt_is_refused(frontend: Frontend) -> None:
+    resume = [{"interruptId": "conf_0", "status": "resolved", "payload": True}]
+    assert error_of(frontend.post_ag_ui(resume=resume)) == (404, "CONFIRMATION_NOT_FOUND")
+
+
+def test_client_tool_and_server_tool_in_one_answer(frontend: Frontend) -> None:
+    plan = {"tool_call": [*calls("add", a=1, b=2)["tool_call"], *calls("look")["tool_call"]]}
+    events = frontend.ag_ui(message(instruct(plan, words(1))), tools=[LOOK])
+    server_call, client_call = [event for event in events if event["type"] == "TOOL_CALL_START"]
+    pending = client_call["toolCallId"]
+    assert events[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [pending]}
+    tool_calls = [
+        {"id": event["toolCallId"], "type": "function", "function": {"name": event["toolCallName"], "arguments": "{}"}}
+        for event in (server_call, client_call)
+    ]
+    results = [message("3.0", "tool", toolCallId=server_call["toolCallId"]), message("Sun", "tool", toolCallId=pending)]
+    history = [message("What?"), message(None, "assistant", toolCalls=tool_calls), *results]
+    assert types(frontend.ag_ui(*history, tools=[LOOK]))[-2:] == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
+    assert [text for role, text in frontend.stored() if role == "tool"] == ["3.0", "Sun"]
+
+
+def test_agent_is_a_call_with_its_text_as_reasoning(frontend: Frontend) -> None:
+    settings = {"agent_settings": {"enabled_agents": ["librarian"]}}
+    frontend.api.ok(frontend.api.http.patch(f"/sessions/{frontend.session}", json=settings))
+    events = frontend.ag_ui(message(nested(delegate(words(2), words(1), agent="librarian"), words(1))))
+    assert "REASONING_MESSAGE_CONTENT" in types(events)
+    assert of_type(events, "TOOL_CALL_START")["toolCallName"] == "agent"
+    assert of_type(events, "TOOL_CALL_RESULT")["toolCallId"] == of_type(events, "TOOL_CALL_START")["toolCallId"]
+
+
+def test_same_messages_again_replace_the_answer(frontend: Frontend) -> None:
+    for _ in range(2):
+        frontend.ag_ui(message("Hello"))
+    assert frontend.roles() == ["user", "assistant"]
+    frontend.ag_ui(message("Hello"), message("Fine.", "assistant"), message("Bye"))
+    assert frontend.roles() == ["user", "assistant", "user", "assistant"]
+
+
+def test_context_and_system_messages_are_instructions(frontend: Frontend, stub: StubServer) -> None:
+    context = [{"description": "Page", "value": "Invoice 12"}]
+    frontend.ag_ui(message("Be brief.", "developer"), message("Hello"), context=context)
+    assert sent_messages(stub)[0] == {"role": "system", "content": "Page: Invoice 12\n\nBe brief."}
+    assert frontend.roles() == ["user", "assistant"]
+
+
+def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
+    frontend.api.ok(frontend.api.http.patch(f"/sessions/{frontend.session}", json={"model": VISION_MODEL}))
+    source = {"type": "data", "value": base64_image(PNG), "mimeType": "image/png"}
+    frontend.ag_ui(message([{"type": "text", "text": "Look!"}, {"type": "image", "source": source}]))
+    stored = frontend.api.messages(frontend.session)[0]
+    assert (stored["content"], len(stored["images"])) == ("Look!", 1)
+
+
+_DOCUMENT = {"type": "document", "source": {"type": "url", "value": "https://example.org/a.pdf"}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "location"),
+    [
+        ([], [0]),
+        ([message("Hi", "assistant")], [0]),
+        ([message("Hi"), message("{}", "tool", toolCallId="c")], [1, "toolCallId"]),
+        ([message("Hi", "narrator")], [0]),
+        ([{"id": "m", "role": "user"}], [0, "content"]),
+        ([message(" ")], [0]),
+        ([message([{"type": "text", "text": "Hi"}, _DOCUMENT])], [0, "content", 1]),
+    ],
+)
+def test_invalid_messages_have_their_position(
+    frontend: Frontend, messages: list[dict[str, Any]], location: list[str | int]
+) -> None:
+    response = frontend.post_ag_ui(*messages)
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "messages", *location]
+    assert frontend.stored() == []
+
+
+def test_result_without_a_pending_call_has_its_position(frontend: Frontend) -> None:
+    frontend.ag_ui(message("Hello"))
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    history = [message("Hello"), message("", "assistant", toolCalls=[call]), message("Sun", "tool", toolCallId="c")]
+    response = frontend.post_ag_ui(*history)
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "messages", 2]
+
+
+def test_invalid_option_has_its_position(frontend: Frontend) -> None:
+    response = frontend.post_ag_ui(message("Hello"), forwardedProps={"options": {"num_ctx": 1}})
+    assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "forwardedProps", "options"]

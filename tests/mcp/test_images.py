@@ -1,0 +1,87 @@
+"""Images in the results of MCP tools: stored with the result and sent to models that can see."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mochi_stub import Model, StubServer
+from tests.api.test_images import sent_images
+from tests.support.agents import delegate, nested, write_agent
+from tests.support.api import Api
+from tests.support.images import GIF, PNG, base64_image, sha256_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.mcp import by_hand, write_mcp
+from tests.support.server import RunningServer
+
+IMAGES = [base64_image(PNG), base64_image(GIF)]
+REFERENCES = [
+    {"sha256": sha256_of(PNG), "media_type": "image/png"},
+    {"sha256": sha256_of(GIF), "media_type": "image/gif"},
+]
+RESULT = """A dot and a blob:
+[image, image/png, 70 bytes: image 1 of this result]
+[resource file:///a.gif, image/gif, 42 bytes: image 2 of this result]"""
+
+
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[StubServer]:
+    models = [Model("eye", ("completion", "tools", "vision")), Model("blind", ("completion", "tools"))]
+    with StubServer(speed=0, models=models) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with the MCP tool `picture`."""
+    data_dir = tmp_path_factory.mktemp("pictures")
+    write_mcp(data_dir, hand=by_hand(data_dir, "picture"))
+    skill = "---\ndescription: Helps.\nmcp_tools: picture\n---\nYou help.\n"
+    write_agent(data_dir, "looker", SKILL=skill, looker=None, __init__=None)
+    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+def session_with(api: Api, model: str) -> str:
+    settings = {"tool_group": "hand", "execution_policy": "never_confirm"}
+    return str(api.create_session(model, tool_settings=settings)["session_id"])
+
+
+def result_of(api: Api, session_id: str) -> dict[str, Any]:
+    return next(message for message in api.messages(session_id) if message["role"] == "tool")
+
+
+def test_model_that_can_see_gets_the_images_of_a_result(api: Api, stub: StubServer) -> None:
+    session_id = session_with(api, "eye")
+    api.send_message(session_id, instruct(calls("picture"), words(2)))
+    assert sent_images(stub) == [None, None, IMAGES]
+    stored = result_of(api, session_id)
+    assert (stored["content"], stored["images"]) == (RESULT, REFERENCES)
+    assert api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(GIF)}").content == GIF
+
+
+def test_regenerated_answer_gets_the_images_before_they_are_stored(api: Api, stub: StubServer) -> None:
+    session_id = session_with(api, "eye")
+    api.send_message(session_id, instruct(calls("picture"), words(2)))
+    api.ok(api.http.post(f"/chat/{session_id}"))
+    assert sent_images(stub) == [None, None, IMAGES]
+    assert result_of(api, session_id)["images"] == REFERENCES
+    assert api.http.get(f"/sessions/{session_id}/blobs/{sha256_of(PNG)}").content == PNG
+
+
+def test_model_that_cannot_see_gets_a_note(api: Api, stub: StubServer) -> None:
+    session_id = session_with(api, "blind")
+    api.send_message(session_id, instruct(calls("picture"), words(2)))
+    assert sent_images(stub) == [None, None, None]
+    sent = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]["messages"][-1]
+    assert sent["content"] == f"{RESULT}\n[The images are not shown, because this model cannot see images.]"
+    assert result_of(api, session_id)["content"] == RESULT
+
+
+def test_agent_gets_the_images_of_a_result(api: Api, stub: StubServer) -> None:
+    agents, tools = {"enabled_agents": ["looker"]}, {"tools": [], "execution_policy": "never_confirm"}
+    session_id = api.create_session("eye", agent_settings=agents, tool_settings=tools)["session_id"]
+    api.send_message(session_id, nested(delegate(words(1), calls("picture"), words(2), agent="looker"), words(3)))
+    bodies = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+    shown = [[m["images"] for m in body["messages"] if m.get("images")] for body in bodies if body is not None]
+    assert shown[-2:] == [[IMAGES], []]

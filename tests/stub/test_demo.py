@@ -1,0 +1,129 @@
+"""The demo model: short sentences, calls of tools that a message names, and plans of an agent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mochi_stub import Message, Prompt, Reply, StubServer, ToolCall
+from mochi_stub.config.loader import packaged_config
+from mochi_stub.replies.chunks import planned_end
+from mochi_stub.replies.resolver import resolve
+from tests.stub.requests import send_message
+from tests.stub.validity import problems
+
+PLAN_FIRST = "Plan first; do nothing yet. You have no tools in this step."
+CARRY_OUT = "Now carry out your plan with your tools."
+
+
+def tool(
+    name: str, description: str = "", required: tuple[str, ...] | None = None, **properties: Any
+) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    schema |= {} if required is None else {"required": list(required)}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+TEXT, NUMBER = {"type": "string"}, {"type": "number"}
+WEATHER = tool("get_weather", "The weather in a city.", ("city",), city=TEXT)
+ADD = tool("add_numbers", "Add two numbers.", ("a", "b"), a=NUMBER, b=NUMBER)
+READ = tool("read_file", "Read a file.", ("path",), path=TEXT, first_line={"type": "integer"})
+LIST = tool("list_dir", "List a folder.", path={**TEXT, "default": "."})
+LIGHT = tool(
+    "set_light", "", ("color", "on"), color={"type": "string", "enum": ["red", "green"]}, on={"type": "boolean"}
+)
+AGENT = tool(
+    "agent",
+    "Available agents:\n  - poet: Writes.\n  - coder: Programs.\n",
+    ("agent", "instruction"),
+    agent=TEXT,
+    instruction=TEXT,
+)
+
+
+def reply_to(*messages: str | Message, tools: tuple[dict[str, Any], ...] = (), **fields: Any) -> Reply:
+    said = tuple(message if isinstance(message, Message) else Message("user", message) for message in messages)
+    return resolve(Prompt("mochi-demo", messages=said, tools=tools, **fields), packaged_config())
+
+
+@pytest.mark.parametrize("text", ["Hello!", "Thanks", "Bye", "Who are you?", "Why is the sky blue?", "I like tea.", ""])
+def test_answer_is_short_and_takes_less_than_two_seconds(text: str) -> None:
+    reply = reply_to(text, tools=(WEATHER, ADD, READ, LIST, LIGHT, AGENT))
+    assert 2 <= len(reply.text.split()) < 50
+    assert "lorem" not in reply.text
+    assert planned_end(reply) < 2_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "offered", "arguments"),
+    [
+        ("What is the weather in Oslo? Use get_weather.", WEATHER, {"city": "Oslo"}),
+        ("use get weather in oslo", WEATHER, {"city": "oslo"}),
+        ("\nCurrent Task: What is the weather in Oslo? Use get_weather.\nProvide an answer", WEATHER, {"city": "Oslo"}),
+        ("Oslo or Bergen? get_weather", WEATHER, {"city": "Bergen"}),
+        ("get_weather(city='New York')", WEATHER, {"city": "New York"}),
+        ('Call get_weather with {"city": "Bergen"}.', WEATHER, {"city": "Bergen"}),
+        ("Use add_numbers: 2 and -3.5", ADD, {"a": 2, "b": -3.5}),
+        ("add_numbers(b=1, a=7)", ADD, {"a": 7, "b": 1}),
+        ("Use read_file for src/main.py", READ, {"path": "src/main.py"}),
+        ("read_file 'my notes' with first_line=3", READ, {"path": "my notes", "first_line": 3}),
+        ("list_dir", LIST, {}),
+        ("Use set_light: green, on: false", LIGHT, {"color": "green", "on": False}),
+        ("Ask the agent coder to use list_dir.", AGENT, {"agent": "coder", "instruction": "use list_dir."}),
+    ],
+)
+def test_named_tool_is_called_with_arguments_of_the_message(text: str, offered: Any, arguments: dict[str, Any]) -> None:
+    (call,) = reply_to(text, tools=(offered, tool("other"))).tool_calls
+    assert (call.name, call.arguments) == (offered["function"]["name"], arguments)
+
+
+def test_missing_arguments_satisfy_the_schema() -> None:
+    (call,) = reply_to("Please use add_numbers and tell me.", tools=(ADD,)).tool_calls
+    schema = ADD["function"]["parameters"]
+    assert problems(schema, dict(call.arguments), schema) == []
+
+
+def test_all_named_tools_are_called() -> None:
+    reply = reply_to("Use get_weather and list_dir.", tools=(WEATHER, ADD, LIST))
+    assert [call.name for call in reply.tool_calls] == ["get_weather", "list_dir"]
+
+
+def test_tool_that_is_not_offered_is_not_called() -> None:
+    reply = reply_to("Use get_weather.", tools=(ADD,))
+    assert (reply.tool_calls, "get_weather" in reply.text) == ([], True)
+
+
+def test_results_are_used() -> None:
+    calls = Message("assistant", tool_calls=(ToolCall("get_weather"), ToolCall("add_numbers")))
+    results = Message("tool", "Sunny in Oslo,\n21 degrees"), Message("tool", "5", tool_name="add_numbers")
+    reply = reply_to("Use get_weather and add_numbers.", calls, *results, tools=(WEATHER, ADD))
+    assert reply.text == "The result of get_weather is: Sunny in Oslo, 21 degrees\nThe result of add_numbers is: 5"
+    assert reply.tool_calls == []
+
+
+def test_agent_plans_then_acts_then_reports() -> None:
+    instruction = "use list_dir."
+    plan = reply_to(instruction, PLAN_FIRST)
+    assert plan.text == "Plan: I call list_dir and report the result."
+    planned = Message("assistant", plan.text)
+    acting = reply_to(instruction, planned, CARRY_OUT, tools=(LIST, READ))
+    assert [call.name for call in acting.tool_calls] == ["list_dir"]
+    done = Message("assistant", tool_calls=(ToolCall("list_dir"),)), Message("tool", "a.txt", tool_name="list_dir")
+    last = reply_to(instruction, planned, *done, CARRY_OUT, tools=(LIST, READ))
+    assert (last.text, last.tool_calls) == ("The result of list_dir is: a.txt", [])
+
+
+def test_agent_without_a_named_tool_answers_itself() -> None:
+    plan = reply_to("Say hello.", PLAN_FIRST, tools=(LIST,))
+    assert "without tools" in plan.text
+    assert reply_to("Say hello.", Message("assistant", plan.text), CARRY_OUT, tools=(LIST,)).tool_calls == []
+
+
+def test_format_and_thinking_of_the_request_are_respected(stub: StubServer) -> None:
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    answer = send_message(stub, "hello", "mochi-demo", format=schema, stream=False).json["message"]
+    assert problems(schema, json.loads(answer["content"]), schema) == []
+    assert send_message(stub, "hello", "mochi-demo", think=True, stream=False).json["message"]["thinking"]
+    assert "thinking" not in send_message(stub, "hello", "mochi-demo", think=False, stream=False).json["message"]

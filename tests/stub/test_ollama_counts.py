@@ -1,0 +1,121 @@
+"""Token counts of Ollama's API for empty, short and overlong input."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import pytest
+
+from mochi_stub import Machine, Model, Reasoning, Reply, StubServer, Text
+from tests.stub.requests import send_message, send_request
+
+TOO_LONG = {"error": "the input length exceeds the context length"}
+
+
+@pytest.mark.parametrize("content", ["", None])
+def test_empty_content_has_a_prompt_count(stub: StubServer, content: str | None) -> None:
+    body = {"model": "mochi-chat", "messages": [{"role": "user", "content": content}], "stream": False}
+    assert send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"] == 1
+
+
+def test_num_ctx_of_0_is_the_smallest_context() -> None:
+    with StubServer(speed=0) as stub:
+        send_message(stub, "hello", "mochi-chat", options={"num_ctx": 0})
+        assert send_request(stub, "GET", "/api/ps").json["models"][0]["context_length"] == 4
+
+
+@pytest.mark.parametrize(("num_ctx", "num_keep", "kept"), [(100, 4, 52), (101, 4, 53), (100, 0, 50), (200, 100, 150)])
+@pytest.mark.parametrize("length", [150, 500, 1234])
+def test_overlong_message_leaves_half_of_the_context(num_ctx: int, num_keep: int, kept: int, length: int) -> None:
+    options = {"num_ctx": num_ctx, "num_keep": num_keep}
+    with StubServer(speed=0, machine=Machine(context_length=4096)) as stub:
+        answer = send_message(stub, "x" * max(length, num_ctx + 1), "mochi-chat", options=options, stream=False).json
+    assert answer["prompt_eval_count"] == kept
+
+
+def test_overlong_embedding_is_refused(stub: StubServer) -> None:
+    body = {"model": "mochi-embed", "prompt": "x" * 2049}
+    refused = send_request(stub, "POST", "/api/embeddings", body)
+    assert (refused.status, refused.json) == (500, TOO_LONG)
+    assert send_request(stub, "POST", "/api/embeddings", {**body, "prompt": "x" * 2048}).status == 200
+
+
+@pytest.mark.parametrize("text", ["", "a", "hello", "the quick brown fox", "é" * 50])
+@pytest.mark.parametrize("dimensions", [1, 2, 7, 8, 64, 767, 768])
+def test_shortened_embedding_is_dense_and_of_unit_length(stub: StubServer, text: str, dimensions: int) -> None:
+    body = {"model": "mochi-embed", "input": [text], "dimensions": dimensions}
+    (vector,) = send_request(stub, "POST", "/api/embed", body).json["embeddings"]
+    assert len(vector) == dimensions
+    assert all(vector)
+    assert sqrt(sum(value * value for value in vector)) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("habit", "stream", "status", "content_type", "lines"),
+    [
+        ("template", True, 200, "application/x-ndjson", 3),
+        ("builtin", True, 200, "application/x-ndjson", 3),
+        ("native", True, 500, "application/json; charset=utf-8", 1),
+        ("template", False, 500, "application/json; charset=utf-8", 1),
+    ],
+)
+def test_wrong_format_fails_after_the_thinking(
+    habit: Any, stream: bool, status: int, content_type: str, lines: int
+) -> None:
+    model = Model("thinker", ("completion", "thinking"), habit=habit)
+    reply = Reply([Reasoning(("hm",)), Text(("yes",))])
+    with StubServer(models=[model], resolve=lambda _: reply, speed=0) as stub:
+        answer = send_message(stub, "hello", "thinker", format="xml", stream=stream)
+    assert (answer.status, answer.headers["content-type"], len(answer.lines)) == (status, content_type, lines)
+    assert answer.lines[-1] == {
+        "error": 'invalid format: "\\"xml\\""; expected "json" or a valid JSON Schema object',
+    }
+    if lines == 3:
+        assert answer.lines[0]["message"] == {"role": "assistant", "content": "", "thinking": "hm"}
+        assert answer.lines[1]["message"] == {"role": "assistant", "content": ""}
+
+
+@pytest.mark.parametrize("format_", ["xml", 5, True, []])
+def test_wrong_format_of_a_stream_is_chunked_json(stub: StubServer, format_: Any) -> None:
+    answer = send_message(stub, "hello", "mochi-chat", format=format_)
+    assert (answer.status, answer.headers["content-type"]) == (500, "application/json")
+    assert answer.headers["transfer-encoding"] == "chunked"
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        ("{{ .Prompt", ":1: unclosed action"),
+        ('{{ .Prompt }}\n{{ "}}', ":2: unterminated quoted string"),
+        ("{{ `}}", ":1: unterminated raw quoted string"),
+        ("{{ if .System }}\n{{ .Prompt }}\n", ":3: unexpected EOF"),
+        ("a\n{{ end }}", ":2: unexpected {{end}}"),
+        ("{{ range .Messages }}{{ shout .Content }}{{ end }}", ':1: function "shout" not defined'),
+    ],
+)
+def test_wrong_template_is_refused(stub: StubServer, template: str, problem: str) -> None:
+    body = {"model": "mochi", "prompt": "hi", "template": template, "stream": False}
+    refused = send_request(stub, "POST", "/api/generate", body)
+    assert (refused.status, refused.json) == (500, {"error": f"template: {problem}"})
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "",
+        "{{ .Prompt }}",
+        "{{- /* if }} unclosed */ -}}{{ $.System }}",
+        "{{- range $i, $m := .Messages }}{{ if eq $m.Role `user` }}x{{ else if .Tools }}y{{ end }}{{ end }}",
+        '{{ with .Tools }}{{ json . | printf "%s }}" }}{{- end -}}',
+    ],
+)
+def test_valid_template_is_accepted(stub: StubServer, template: str) -> None:
+    body = {"model": "mochi", "prompt": "hi", "template": template, "stream": False}
+    assert send_request(stub, "POST", "/api/generate", body).status == 200
+
+
+@pytest.mark.parametrize("path", ["/api/generate", "/api/embed"])
+def test_malformed_name_is_refused(stub: StubServer, path: str) -> None:
+    refused = send_request(stub, "POST", path, {"model": "a b", "prompt": "x", "input": "x"})
+    assert (refused.status, refused.json) == (400, {"error": "invalid model name"})

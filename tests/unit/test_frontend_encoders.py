@@ -1,0 +1,128 @@
+"""Encoding of runs for frontends: snapshots of dropped events, continued streams and reserved cases."""
+
+from typing import Any
+
+import orjson
+import pytest
+from ag_ui.core import Event, RunAgentInput
+from pydantic import TypeAdapter
+
+from mochi_server import events
+from mochi_server.chat.event_log import Batch
+from mochi_server.chat.run import Run
+from mochi_server.chat.turn import TurnRequest, TurnResult
+from mochi_server.errors import OllamaError
+from mochi_server.frontends.ag_ui_encoder import AgUiEncoder
+from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
+from mochi_server.frontends.encoder import FrontendEncoder
+
+CONFIRMATION = events.ToolConfirmationRequired("note", {"text": "a"}, 0, "conf_1")
+RESULT = events.ToolResult("note", True, "Noted.", None, None, 0)
+DENIED = events.ToolResult("note", False, None, "No.", "TOOL_EXECUTION_DENIED", 0)
+TIMED_OUT = events.ToolResult("note", False, None, "Too late.", "TOOL_CONFIRMATION_TIMEOUT", 0)
+WARNING = events.TurnWarning("ANSWER_CUT", "Too long.")
+
+
+def run_of(result: TurnResult = TurnResult()) -> Run:  # noqa: B008 - frozen
+    return Run("0123456789", TurnRequest(), run_id="0a", result=result)
+
+
+def ai_sdk(after: int = 0, *, pending: bool = False) -> AiSdkEncoder:
+    return AiSdkEncoder(run_of(), lambda _: pending, after)
+
+
+def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEncoder:  # noqa: B008 - frozen
+    run_input = RunAgentInput(thread_id="t", run_id="r", messages=[])
+    return AgUiEncoder(run_of(result), lambda _: True, 0, run_input, timeout)
+
+
+def encode(encoder: FrontendEncoder, *published: events.ChatEvent, first: int = 1) -> list[dict[str, Any]]:
+    lines = tuple(event.type.encode() + b" " + orjson.dumps(event) for event in published)
+    return [orjson.loads(message) for message in encoder.encode(Batch(first, lines))]
+
+
+def closing(encoder: FrontendEncoder) -> list[dict[str, Any]]:
+    return [orjson.loads(message) for message in encoder.closing() if message != b"[DONE]"]
+
+
+def test_snapshot_is_sent_from_its_first_new_character() -> None:
+    encoder = ai_sdk()
+    encode(encoder, events.ContentDelta("one "))
+    sent = encode(encoder, events.Snapshot("one two", ""), first=2)
+    assert [chunk["delta"] for chunk in sent] == ["two"]
+
+
+def test_continued_stream_has_the_ids_of_the_first() -> None:
+    published = (events.ContentDelta("One moment."), CONFIRMATION, RESULT, events.ContentDelta("Done."))
+    whole = encode(ai_sdk(), *published)
+    assert encode(ai_sdk(after=2), *published) == whole[-3:]
+    assert [chunk["type"] for chunk in whole[-3:]] == ["tool-output-available", "text-start", "text-delta"]
+
+
+def test_decided_call_does_not_end_a_repeated_stream() -> None:
+    assert encode(ai_sdk(), CONFIRMATION, RESULT)[-1]["type"] == "tool-output-available"
+    encoder = ai_sdk(pending=True)
+    assert encode(encoder, CONFIRMATION, RESULT)[-1]["type"] == "tool-approval-request"
+    assert encoder.is_suspended
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [(RESULT, "tool-output-available"), (DENIED, "tool-output-denied"), (TIMED_OUT, "tool-output-error")],
+)
+def test_results_differ_by_outcome(result: events.ToolResult, kind: str) -> None:
+    assert encode(ai_sdk(), CONFIRMATION, result)[-1]["type"] == kind
+
+
+def test_call_that_never_started_is_sent_with_its_result() -> None:
+    sent = encode(ai_sdk(), TIMED_OUT)
+    assert [chunk["type"] for chunk in sent] == ["tool-input-available", "tool-output-error"]
+
+
+def test_other_events_become_data_parts_and_custom_events() -> None:
+    warning, status = encode(ai_sdk(), WARNING, events.Status("queued", 1.0))
+    assert warning == {
+        "type": "data-warning",
+        "data": {"code": "ANSWER_CUT", "message": "Too long."},
+        "transient": False,
+    }
+    assert (status["type"], status["transient"]) == ("data-status", True)
+    (custom,) = encode(ag_ui(), WARNING)
+    assert (custom["type"], custom["name"], custom["value"]["code"]) == ("CUSTOM", "warning", "ANSWER_CUT")
+
+
+def test_failed_run_ends_with_its_error() -> None:
+    failed = TurnResult(failure=OllamaError("Broken."))
+    (error,) = closing(ag_ui(failed))
+    assert (error["type"], error["code"]) == ("RUN_ERROR", "OLLAMA_ERROR")
+
+
+def test_stopped_run_ends_its_open_calls() -> None:
+    encoder = ag_ui(TurnResult(cancelled=True))
+    encode(encoder, events.ToolCalled("note", {}, 0))
+    result, finished = closing(encoder)
+    assert result["type"] == "TOOL_CALL_RESULT"
+    assert finished["outcome"] == {"type": "cancelled"}
+
+
+def test_interrupt_has_a_deadline_only_with_an_approval_timeout() -> None:
+    for timeout, has_deadline in ((300, True), (0, False)):
+        encoder = ag_ui(timeout=timeout)
+        encode(encoder, CONFIRMATION)
+        (interrupt,) = closing(encoder)[-1]["outcome"]["interrupts"]
+        assert ("expiresAt" in interrupt) == has_deadline
+
+
+def test_events_of_ag_ui_are_valid() -> None:
+    published = (
+        *(events.ThinkingDelta("hm"), events.ContentDelta("One"), events.ToolCalled("add", {"a": 1}, 0)),
+        *(events.ToolResult("add", True, None, None, None, 0), events.ToolContinuationStart(), WARNING),
+        *(events.AgentStart("helper", "Help.", None, "c"), events.AgentPlanning("Plan.", "helper", "s", "c")),
+        *(events.AgentComplete("helper", "s", "Done.", True, None, "s", "c"), events.ContentDelta("Two")),
+        events.MessageComplete("m", "mochi", 1, 2, {}, "stop"),
+    )
+    encoder = ag_ui()
+    opened = [orjson.loads(message) for message in encoder.opening()]
+    event = TypeAdapter[Any](Event)
+    for sent in [*opened, *encode(encoder, *published), *closing(encoder)]:
+        event.validate_python(sent)

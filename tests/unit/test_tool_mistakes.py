@@ -1,0 +1,123 @@
+"""Likely mistakes in a tools directory are reported as problems, and files that are no tools are never executed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mochi_server.tools import Problem, ToolDiscoveryService
+from tests.support.tools import write_tools
+
+ROLL = '''
+    def roll(sides: int = 6) -> int:
+        """Roll a die."""
+        return sides
+'''
+EXPORTED = "from .dice import roll\n__all__ = ['roll']\n"
+SCRIPT = """
+    from pathlib import Path
+    Path(__file__).with_suffix(".ran").touch()
+    while True:
+        pass
+"""
+
+
+def problems(directory: Path) -> list[Problem]:
+    return list(ToolDiscoveryService(directory).discover().problems)
+
+
+def test_function_that_is_not_exported_is_a_problem(tmp_path: Path) -> None:
+    advice = "Import it in __init__.py and list it in __all__, or rename it to _roll"
+    directory = write_tools(tmp_path, "__all__ = []", dice=ROLL)
+    assert problems(directory) == [
+        Problem(
+            "dice.py",
+            f"its function roll (line 2) is not a tool, because __all__ in __init__.py does not list it. {advice}",
+        )
+    ]
+    (directory / "__init__.py").unlink()
+    assert problems(directory) == [
+        Problem("dice.py", f"its function roll (line 2) is not a tool, because there is no __init__.py. {advice}")
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "def roll(sides) -> int: return 1",
+        "def roll(sides: int): return 1",
+        "def roll(*sides: int) -> int: return 1",
+        "def _roll() -> int: return 1",
+        "class Die:\n    def roll(self: 'Die') -> int: return 1",
+        "def main() -> int: return 1\nif __name__ == '__main__':\n    main()",
+        "def helper() -> int: return 1\nTOTAL = helper()",
+    ],
+)
+def test_other_functions_are_no_problem(tmp_path: Path, other: str) -> None:
+    assert problems(write_tools(tmp_path, EXPORTED, dice=ROLL, other=other)) == []
+
+
+def test_helper_that_another_file_imports_is_no_problem(tmp_path: Path) -> None:
+    helper = "def twice(number: int) -> int:\n    return 2 * number\n"
+    dice = "from .helper import twice\nfrom helper import twice as again\n" + ROLL.replace("\n    ", "\n")
+    assert problems(write_tools(tmp_path, EXPORTED, dice=dice, helper=helper)) == []
+
+
+def test_scripts_are_never_executed(tmp_path: Path) -> None:
+    directory = write_tools(tmp_path, EXPORTED, dice=ROLL, forever=SCRIPT, broken="def (", leaving="raise SystemExit")
+    assert problems(directory) == []
+    assert not (directory / "forever.ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "places"),
+    [
+        ("from .dice import roll\nfrom .coins import roll", "dice (line 1), coins (line 2)"),
+        ("from .dice import *\nfrom .coins import *", "dice (line 1), coins (line 2)"),
+        ("from .dice import roll\ndef roll() -> int:\n    'Roll.'\n    return 1", "dice (line 1), line 2"),
+    ],
+)
+def test_name_that_is_defined_twice_is_a_problem(tmp_path: Path, source: str, places: str) -> None:
+    directory = write_tools(tmp_path, f"{source}\n__all__ = ['roll']", dice=ROLL, coins=ROLL)
+    assert problems(directory) == [
+        Problem("roll", f"__init__.py defines it more than once: {places}. Only the last one is used. Rename one")
+    ]
+
+
+def test_name_that_is_listed_twice_is_a_problem(tmp_path: Path) -> None:
+    directory = write_tools(tmp_path, EXPORTED + "__all__ += ['roll']", dice=ROLL)
+    assert problems(directory) == [Problem("roll", "__all__ lists it more than once; remove one")]
+
+
+def test_unreadable_directory_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "tools").touch()
+    (problem,) = problems(tmp_path / "tools")
+    assert problem == Problem("__init__.py", "its directory cannot be read: Not a directory")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root can read every folder")
+@pytest.mark.parametrize("mode", [0o000, 0o111])
+def test_unreadable_folder_is_a_problem(tmp_path: Path, mode: int) -> None:
+    directory = write_tools(tmp_path, EXPORTED, dice=ROLL)
+    (directory / "closed").mkdir()
+    (directory / "closed" / "__init__.py").touch()
+    (directory / "closed").chmod(mode)
+    message = "the folder cannot be read: Permission denied. Change its permissions"
+    assert problems(directory) == [Problem("closed", message)]
+    (directory / "closed").chmod(0o700)
+
+
+def test_links_in_a_circle_are_ignored(tmp_path: Path) -> None:
+    directory = write_tools(tmp_path, EXPORTED, dice=ROLL)
+    for name, target in (("one.py", "two.py"), ("two.py", "one.py"), ("self", "self")):
+        (directory / name).symlink_to(directory / target)
+    assert problems(directory) == []
+
+
+def test_star_import_of_a_broken_file_names_the_file(tmp_path: Path) -> None:
+    directory = write_tools(
+        tmp_path, "from .broken import *\nfrom .dice import roll\n__all__ = ['roll', 'lost']", dice=ROLL, broken="1 / 0"
+    )
+    catalogue = ToolDiscoveryService(directory).discover()
+    assert list(catalogue.tools) == ["roll"]
+    assert Problem("broken.py", "ZeroDivisionError: division by zero (line 1)") in catalogue.problems
