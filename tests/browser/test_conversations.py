@@ -277,6 +277,5 @@ def test_settings_fit_on_a_phone(page: Page) -> None:
 
 def test_vendored_libraries_are_the_listed_versions() -> None:
     vendor = EXAMPLES / "vendor"
-    listed = re.findall(r"^\| `([\w.]+)` .*`(\w{64})` \|$", (vendor / "README.md").read_text(), re.MULTILINE)
-    assert {name: sha256((vendor / name).read_bytes()).hexdigest() for name, _ in listed} == dict(listed)
-    assert {path.name for path in vendor.glob("*.js")} == {name for name, _ in listed}
+    listed = re.findall(r"^File: +(\S+)$.*?^SHA-256: +(\w{64})$", (vendor / "VERSIONS.txt").read_text(), re.M | re.S)
+    assert {path.name: sha256(path.read_bytes()).hexdigest() for path in vendor.glob("*.js")} == dict(listed)
