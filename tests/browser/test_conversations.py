@@ -54,6 +54,7 @@ def test_conversations_are_searched_renamed_and_deleted(page: Page, server: Runn
     page.keyboard.type("Rayleigh")
     page.keyboard.press("Enter")
     expect(entries).to_have_text(["Rayleigh"])
+    expect(entries).to_be_focused()
     page.get_by_label("Search conversations").fill("")
     expect(entries).to_have_count(2)
 

@@ -5,7 +5,7 @@ import { compare, showComparedModels } from "./compare.js";
 import { attachImages, connectAttachments, storedImage, takeAttachments } from "./images.js";
 import { announce, byId, element, shortNumber, showStatus } from "./page.js";
 import { connectSettings, creationBody, loadChoices, settingsSaved, showSettings, useSession } from "./settings.js";
-import { createSidebar, titleOf, toggleMenu } from "./sidebar.js";
+import { Sidebar, titleOf, toggleMenu } from "./sidebar.js";
 import { Turn } from "./turn.js";
 
 const MAX_FAILURES = 6;
@@ -17,7 +17,7 @@ let opening = Promise.resolve();   // settles when the page shows the current co
 const currentSession = () => location.hash.slice(1) || null;
 const comparing = () => !byId("columns").hidden;
 
-const sidebar = createSidebar({
+const sidebar = new Sidebar({
   currentSession,
   open: openSession,
   async onChanged(sessionId) {

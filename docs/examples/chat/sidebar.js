@@ -3,75 +3,94 @@
 import { describe, get, patch, remove } from "./api.js";
 import { button, byId, element, showStatus } from "./page.js";
 
-const LIMIT = 100;
-let latestSearch = 0;
+const LIMIT = 100;  // sessions in the list
 
 export const titleOf = (session) => session.title ?? (session.preview || `New conversation (${session.model})`);
 
-/** Build the sidebar. `actions` has the functions `currentSession()`, `open(sessionId)` and `onDeleted(sessionId)`. */
-export function createSidebar(actions) {
-  byId("search").oninput = () => refresh().catch((error) => showStatus(describe(error)));
-  byId("menu").onclick = () => toggleMenu();
-  byId("backdrop").onclick = () => toggleMenu(false);
-
-  async function refresh() {
-    const search = ++latestSearch;
-    const query = new URLSearchParams({ limit: LIMIT, q: byId("search").value.trim() });
-    if (!query.get("q")) query.delete("q");
-    const { sessions } = await get(`/sessions?${query}`);
-    if (search !== latestSearch) return;  // a newer request is under way
-    const items = sessions.map(item);
-    byId("sessions").replaceChildren(...(items.length ? items : [element("li", { className: "note" }, "No conversations")]));
+export class Sidebar {
+  /** `actions` has the functions `currentSession()`, `open(id)`, `onChanged(id)` and `onDeleted(id)`. */
+  constructor(actions) {
+    this.actions = actions;
+    this.latestSearch = 0;
+    byId("search").oninput = () => this.refresh().catch((error) => showStatus(describe(error)));
+    byId("menu").onclick = () => toggleMenu();
+    byId("backdrop").onclick = () => toggleMenu(false);
   }
 
-  function item(session) {
-    const title = titleOf(session);
-    const open = button(title, () => actions.open(session.session_id), { className: "open", title });
-    if (session.session_id === actions.currentSession()) open.setAttribute("aria-current", "true");
-    const rename = button("✎", () => startRenaming(), { className: "quiet", ariaLabel: `Rename ${title}`, title: "Rename" });
-    const discard = button("×", () => deleteSession(), { className: "quiet", ariaLabel: `Delete ${title}`, title: "Delete" });
-    const entry = element("li", {}, open, rename, discard);
+  /** Show the current list of sessions. While the user renames one, do nothing. */
+  async refresh() {
+    const search = ++this.latestSearch;
+    const words = byId("search").value.trim();
+    const { sessions } = await get(`/sessions?${new URLSearchParams({ limit: LIMIT, ...(words && { q: words }) })}`);
+    const list = byId("sessions");
+    if (search !== this.latestSearch || list.querySelector(".rename")) return;
+    const focused = list.contains(document.activeElement) ? document.activeElement.closest("li").dataset.session : null;
+    const entries = sessions.map((session) => new Entry(session, this.actions).box);
+    list.replaceChildren(...(entries.length ? entries : [element("li", { className: "note" }, "No conversations")]));
+    if (focused) entries.find((entry) => entry.dataset.session === focused)?.querySelector(".open").focus();
+  }
+}
 
-    function startRenaming() {
-      const field = element("input", { value: title, ariaLabel: "New title" });
-      const form = element("form", { className: "rename" }, field);
-      form.onsubmit = (event) => {
-        event.preventDefault();
-        save({ title: field.value.trim() || null });
-      };
-      field.onkeydown = (event) => {
-        if (event.key !== "Escape") return;
-        event.stopPropagation();
-        entry.replaceChildren(open, rename, discard);
-        rename.focus();
-      };
-      entry.replaceChildren(form);
-      field.select();
-    }
-
-    async function save(change) {
-      try {
-        await patch(`/sessions/${session.session_id}`, change);
-        await actions.onChanged(session.session_id);
-      } catch (error) {
-        showStatus(describe(error));
-      }
-    }
-
-    async function deleteSession() {
-      if (!confirm(`Delete "${title}"?`)) return;
-      try {
-        await remove(`/sessions/${session.session_id}`);
-        await actions.onDeleted(session.session_id);
-      } catch (error) {
-        showStatus(describe(error));
-      }
-    }
-
-    return entry;
+/** One session in the list, with its buttons. */
+class Entry {
+  constructor(session, actions) {
+    Object.assign(this, { id: session.session_id, title: titleOf(session), actions });
+    const open = button(this.title, () => actions.open(this.id), { className: "open", title: this.title });
+    if (this.id === actions.currentSession()) open.ariaCurrent = "true";
+    this.buttons = [
+      open,
+      this.iconButton("✎", "Rename", () => this.startRenaming()),
+      this.iconButton("×", "Delete", () => this.delete()),
+    ];
+    this.box = element("li", {}, ...this.buttons);
+    this.box.dataset.session = this.id;
   }
 
-  return { refresh };
+  iconButton(icon, action, onclick) {
+    return button(icon, onclick, { className: "quiet", title: action, ariaLabel: `${action} ${this.title}` });
+  }
+
+  startRenaming() {
+    const field = element("input", { value: this.title, ariaLabel: "New title" });
+    const form = element("form", { className: "rename" }, field);
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      this.stopRenaming();
+      this.rename(field.value.trim());
+    };
+    form.onkeydown = (event) => {
+      if (event.key !== "Escape") return;
+      event.stopPropagation();
+      this.stopRenaming();
+    };
+    this.box.replaceChildren(form);
+    field.select();
+  }
+
+  stopRenaming() {
+    this.box.replaceChildren(...this.buttons);
+    this.buttons[0].focus();
+  }
+
+  /** Store a new title. Without one, the server derives a title. */
+  async rename(title) {
+    try {
+      await patch(`/sessions/${this.id}`, { title: title || null });
+      await this.actions.onChanged(this.id);
+    } catch (error) {
+      showStatus(describe(error));
+    }
+  }
+
+  async delete() {
+    if (!confirm(`Delete "${this.title}"?`)) return;
+    try {
+      await remove(`/sessions/${this.id}`);
+      await this.actions.onDeleted(this.id);
+    } catch (error) {
+      showStatus(describe(error));
+    }
+  }
 }
 
 /** Show or hide the sidebar on narrow screens. */
