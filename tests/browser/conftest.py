@@ -88,7 +88,7 @@ def context(browser: "Browser") -> "Iterator[BrowserContext]":
     from playwright.sync_api import expect
 
     expect.set_options(timeout=10_000)
-    context = browser.new_context(viewport={"width": 1000, "height": 720}, device_scale_factor=2)
+    context = browser.new_context(viewport={"width": 1200, "height": 760}, device_scale_factor=2)
     yield context
     context.close()
 
@@ -107,5 +107,5 @@ def page(context: "BrowserContext", server: RunningServer, origin: str) -> "Iter
     expect(page.locator("#model option")).to_have_count(3)
     yield page
     assert not problems
-    foreign = [url for url in requested if not url.startswith(("http://127.0.0.1:", origin, "data:"))]
+    foreign = [url for url in requested if not url.startswith(("http://127.0.0.1:", origin, "data:", "blob:"))]
     assert not foreign

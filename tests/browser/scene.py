@@ -1,5 +1,7 @@
 """Scripted model whose replies suit screenshots."""
 
+from collections.abc import Callable
+
 from mochi_stub import Model
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Gate, Part, Reasoning, Reply, Text, ToolCalls
@@ -7,7 +9,7 @@ from mochi_stub.reply import Gate, Part, Reasoning, Reply, Text, ToolCalls
 _CAN = ("completion", "tools", "thinking")
 MODELS = [
     Model("qwen3:14b", _CAN, context_length=40_960, chars_per_token=4),
-    Model("gemma3:12b", ("completion",), context_length=131_072, chars_per_token=4),
+    Model("gemma3:12b", ("completion", "vision"), context_length=131_072, chars_per_token=4),
     Model("llama3.2:3b", ("completion", "tools"), context_length=131_072, chars_per_token=4),
 ]
 WHY = {
@@ -17,6 +19,40 @@ WHY = {
     "blue is deflected about five times as much as red.",
     "llama3.2:3b": "The air scatters blue light more than red light. That is why the sky is blue by day, and red at "
     "sunset, when the light has had a longer way.",
+}
+CODE = "print('Hello, sky')"
+MARKDOWN = f"""A **short** program:
+
+```python
+{CODE}
+```
+
+| Language | Typing |
+|---|---|
+| Python | dynamic |
+"""
+ATTACK = """<img src=x onerror="document.title='attacked'"> <b>bold</b>
+
+[link](javascript:document.title='attacked') ![picture](http://127.0.0.1:9/picture.png)
+
+[site](https://example.com/)
+"""
+
+
+def _describe(prompt: Prompt) -> str:
+    """Return the model, the system prompt and the number of images of the prompt."""
+    first = prompt.messages[0]
+    system = first.content if first.role == "system" else "none"
+    images = sum(message.images for message in prompt.messages)
+    return f"Model {prompt.model}; system prompt {system}; images {images}; tools {len(prompt.tools)}."
+
+
+SUMMARY = '{"summary": "The user asks about the sky.", "topics": ["sky"]}'
+TEXTS: dict[str, Callable[[Prompt], str]] = {
+    "Summarize": lambda _: SUMMARY,
+    "attack": lambda _: ATTACK,
+    "program": lambda _: MARKDOWN,
+    "describe": _describe,
 }
 
 
@@ -31,15 +67,17 @@ class Scene:
             return self._librarian(prompt)
         results = [message.content for message in prompt.messages[prompt.last_user :] if message.role == "tool"]
         text = prompt.user_text
+        for word, reply in TEXTS.items():
+            if word in text:
+                return Reply.of(reply(prompt))
         if "dice" in text:
             return _dice(results)
         if "librarian" in text:
             return _delegating(results, times=2 if "twice" in text else 1)
         if "sky" in text:
             return Reply.of(WHY[prompt.model], reasoning="Rayleigh, in plain words." if prompt.thinks else "")
-        if "hold" in text:
-            return Reply([Text(["One, ", "two, ", "three, "]), self.gate, Text("four.")])
-        return None
+        held = Reply([Text(["One, ", "two, ", "three, "]), self.gate, Text("four.")])
+        return held if "hold" in text else None
 
     def _librarian(self, prompt: Prompt) -> Reply:
         if any(message.role == "tool" for message in prompt.messages):

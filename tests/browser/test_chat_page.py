@@ -10,34 +10,13 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from mochi_stub import StubServer
 from tests.browser.scene import WHY, Scene
+from tests.browser.steps import IMAGES, answers, asked_for_dice, enable_agents, send_message, wait_for_answer
 from tests.support.instructions import instruct, words
 from tests.support.process import Command
 from tests.support.relay import CuttingRelay
 from tests.support.server import RunningServer
 
 pytestmark = pytest.mark.slow  # Playwright's sync API keeps an event loop running in its process
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
-
-
-def send_message(page: Page, text: str) -> None:
-    """Type a message and press Enter."""
-    page.get_by_label("Message").fill(text)
-    page.keyboard.press("Enter")
-
-
-def wait_for_answer(page: Page) -> None:
-    expect(page.get_by_role("button", name="Send")).to_be_enabled()
-
-
-def answers(page: Page) -> list[str]:
-    texts: list[str] = page.locator(".turn > .said").all_inner_texts()
-    return texts
-
-
-def asked_for_dice(page: Page) -> None:
-    page.get_by_label("think").check()
-    send_message(page, "Throw two dice for me, please.")
-    expect(page.get_by_role("button", name="Approve")).to_be_visible()
 
 
 def test_answer_and_thinking_stream_and_fill_the_gauge(page: Page) -> None:
@@ -45,7 +24,7 @@ def test_answer_and_thinking_stream_and_fill_the_gauge(page: Page) -> None:
     send_message(page, "Why is the sky blue?")
     wait_for_answer(page)
     assert answers(page) == [WHY["qwen3:14b"]]
-    expect(page.locator("details .thought")).to_have_text("Rayleigh, in plain words.")
+    expect(page.locator(".thinking")).to_have_text("Rayleigh, in plain words.")
     expect(page.locator("#gauge-text")).to_contain_text("of 8.2k tokens")
 
 
@@ -57,14 +36,14 @@ def test_call_waits_for_approval(page: Page) -> None:
     page.get_by_role("button", name="Approve").click()
     wait_for_answer(page)
     assert "roll_dice(sides=6, count=2)" in page.locator(".card").inner_text()
-    assert "Rolled" in page.locator(".card pre.good").inner_text()
+    assert "Rolled" in page.locator(".card pre.success").inner_text()
     assert "a good throw" in answers(page)[-1]
 
 
 def test_result_before_the_approval_response_is_kept(page: Page) -> None:
     def delay_response(route: Route) -> None:
         response = route.fetch()
-        expect(page.locator(".card pre.good")).to_be_visible()
+        expect(page.locator(".card pre.success")).to_be_visible()
         route.fulfill(response=response)
 
     page.route("**/confirm-tool", delay_response)
@@ -72,7 +51,7 @@ def test_result_before_the_approval_response_is_kept(page: Page) -> None:
     page.get_by_role("button", name="Approve").click()
     wait_for_answer(page)
     expect(page.locator(".card code")).to_contain_text("roll_dice(")
-    expect(page.locator(".card pre.good")).to_be_visible()
+    expect(page.locator(".card pre.success")).to_be_visible()
 
 
 def test_arguments_are_edited_by_keyboard_alone(page: Page, server: RunningServer) -> None:
@@ -92,15 +71,15 @@ def test_invalid_json_is_shown_and_a_denial_reaches_the_model(page: Page) -> Non
     asked_for_dice(page)
     page.get_by_label("Arguments").fill("{")
     page.get_by_role("button", name="Approve as edited").click()
-    expect(page.locator(".ask .bad")).to_contain_text("JSON")
+    expect(page.locator(".approval .failure")).to_contain_text("JSON")
     page.get_by_label("Arguments").fill("{}")
     page.get_by_role("button", name="Deny").click()
     wait_for_answer(page)
-    expect(page.locator(".card pre.bad")).to_be_visible()
+    expect(page.locator(".card pre.failure")).to_be_visible()
 
 
 def test_agent_card_shows_its_plan_calls_and_report(page: Page) -> None:
-    page.get_by_label("agents").check()
+    enable_agents(page)
     send_message(page, "Ask the librarian for three books.")
     expect(page.get_by_text("The agent librarian wants to call a tool")).to_be_visible()
     page.get_by_role("button", name="Approve").click()
@@ -112,7 +91,7 @@ def test_agent_card_shows_its_plan_calls_and_report(page: Page) -> None:
 
 
 def test_each_run_of_an_agent_has_calls_of_its_own(page: Page) -> None:
-    page.get_by_label("agents").check()
+    enable_agents(page)
     send_message(page, "Ask the librarian for three books, twice.")
     page.get_by_label("for the whole conversation").check()
     page.get_by_role("button", name="Approve").click()
@@ -125,7 +104,7 @@ def test_each_run_of_an_agent_has_calls_of_its_own(page: Page) -> None:
 
 def test_escape_stops_and_keeps_the_partial_answer(page: Page) -> None:
     send_message(page, "hold")
-    expect(page.locator(".said")).to_have_text("One, two, three,")
+    expect(page.locator(".answer .markdown")).to_have_text("One, two, three,")
     page.keyboard.press("Escape")
     wait_for_answer(page)
     assert answers(page) == ["One, two, three, "] or answers(page) == ["One, two, three,"]
@@ -135,15 +114,14 @@ def test_escape_stops_and_keeps_the_partial_answer(page: Page) -> None:
 
 def test_reload_during_an_answer_resumes_it(page: Page, scene: Scene) -> None:
     send_message(page, "hold")
-    expect(page.locator(".said")).to_have_text("One, two, three,")
+    expect(page.locator(".answer .markdown")).to_have_text("One, two, three,")
     page.reload()
-    expect(page.locator(".said")).to_have_text("One, two, three,")
-    assert page.evaluate("localStorage.lastEvent").rpartition(":")[2] == "3"
+    expect(page.locator(".answer .markdown")).to_have_text("One, two, three,")
     scene.gate.open()
     wait_for_answer(page)
     assert answers(page) == ["One, two, three, four."]
     page.reload()
-    expect(page.locator(".said")).to_have_text("One, two, three, four.")
+    expect(page.locator(".answer .markdown")).to_have_text("One, two, three, four.")
     expect(page.locator(".user")).to_have_count(1)
 
 
@@ -163,7 +141,7 @@ def test_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningSer
         page.goto(f"{origin}/chat.html?server={relay.url}")
         expect(page.locator("#model option")).to_have_count(3)
         send_message(page, "hold")
-        expect(page.locator(".said")).to_have_text("One, two, three,")
+        expect(page.locator(".answer .markdown")).to_have_text("One, two, three,")
         relay.cut()
         scene.gate.open()
         wait_for_answer(page)
@@ -177,17 +155,17 @@ def test_earlier_conversation_is_opened_again(page: Page) -> None:
     wait_for_answer(page)
     page.get_by_role("button", name="New").click()
     expect(page.get_by_text("A new conversation")).to_be_visible()
-    page.get_by_label("Conversation").select_option(label="Why is the sky blue?")
-    expect(page.locator(".said")).to_have_text(WHY["qwen3:14b"])
+    page.get_by_role("button", name="Why is the sky blue?", exact=True).click()
+    expect(page.locator(".answer .markdown")).to_have_text(WHY["qwen3:14b"])
 
 
 def test_three_models_are_compared(page: Page) -> None:
-    page.get_by_role("tab", name="Compare").click()
+    page.get_by_role("button", name="Compare").click()
     page.get_by_label("llama3.2:3b").check()
     page.get_by_label("Message").fill("Why is the sky blue?")
-    page.get_by_role("button", name="Compare").click()
-    expect(page.locator("#columns .soft", has_text="tokens/s")).to_have_count(3)
-    assert page.locator("#columns .said").all_inner_texts() == list(WHY.values())
+    page.keyboard.press("Enter")
+    expect(page.locator("#columns .note", has_text="tokens/s")).to_have_count(3)
+    assert page.locator("#columns .markdown").all_inner_texts() == list(WHY.values())
     page.get_by_label("Message").fill("Why is the sky blue?")
     page.screenshot(path=IMAGES / "compare.png")
 
@@ -211,7 +189,7 @@ def test_message_waits_until_the_page_is_connected(page: Page) -> None:
         page.reload(wait_until="commit")
     send_message(page, instruct(words(30)))
     held[0].continue_()
-    expect(page.locator(".turn > .said")).to_have_count(1)
+    expect(page.locator(".answer > .markdown")).to_have_count(1)
     wait_for_answer(page)
     assert len(answers(page)[0].split()) >= 30
 
@@ -234,4 +212,10 @@ def test_key_field_is_sent_with_each_request(
         page.get_by_label("API key").fill("the-key")
         page.get_by_role("button", name="Connect").click()
         expect(page.locator("#model option")).to_have_count(3)
+        sent.clear()
+        page.reload()
+        with page.expect_response("**/api/v1/sessions?*") as response:
+            expect(page.locator("#model option")).to_have_count(3)
+        assert response.value.ok
+        page.close()
     assert set(sent) - {None} == {"Bearer the-key"}
