@@ -154,7 +154,7 @@ export interface paths {
         };
         /**
          * Resume AI SDK
-         * @description Resume the stream of the running turn from its beginning. `chat_id` is the client's name of the chat.
+         * @description Resume the stream of the running turn from its beginning. The server ignores `chat_id`, the AI SDK's chat ID.
          */
         get: operations["resume_ai_sdk"];
         put?: never;
@@ -200,7 +200,9 @@ export interface paths {
         put?: never;
         /**
          * Create session
-         * @description Create a session. The response has a warning for each named tool or agent that does not exist.
+         * @description Create a session.
+         *
+         *     The response has a warning for each tool, tool group and agent in the request that cannot be used.
          */
         post: operations["create_session"];
         delete?: never;
@@ -252,7 +254,9 @@ export interface paths {
         head?: never;
         /**
          * Patch session
-         * @description Change the settings of a session, also during a turn. Unknown tools and agents cause warnings.
+         * @description Change the settings of a session, even while a turn is running.
+         *
+         *     The response has a warning for each tool, tool group and agent in the request that cannot be used.
          */
         patch: operations["patch_session"];
         trace?: never;
@@ -939,7 +943,8 @@ export interface components {
     schemas: {
         /**
          * AgUiRequest
-         * @description `RunAgentInput` of AG-UI. Only the messages after the last answer are new; the session has the earlier ones.
+         * @description `RunAgentInput` of AG-UI. Only the messages after the last answer are new. The session already has the
+         *     earlier messages.
          *
          *     `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`. `state` and unknown
          *     fields are ignored.
@@ -1721,8 +1726,8 @@ export interface components {
         };
         /**
          * AiSdkRequest
-         * @description What `useChat` sends. Only the last message is new; the session has the earlier ones. The other fields are set
-         *     with `body`. Unknown fields are ignored.
+         * @description Request that `useChat` sends. Only the last message is new. The session already has the earlier messages. To set
+         *     options of the turn, such as `think`, use the `body` option of the AI SDK. Unknown fields are ignored.
          * @example {
          *       "messages": [
          *         {
@@ -2583,7 +2588,7 @@ export interface components {
         };
         /**
          * EmbeddingUsage
-         * @description Ollama's token count of the texts.
+         * @description Number of tokens in the texts, as counted by Ollama.
          */
         EmbeddingUsage: {
             /** Prompt Tokens */
@@ -2820,7 +2825,7 @@ export interface components {
         };
         /**
          * InputMessage
-         * @description A message.
+         * @description A message from the user or the model, or instructions for the model.
          */
         InputMessage: {
             /**
@@ -2839,7 +2844,7 @@ export interface components {
         };
         /**
          * InputText
-         * @description Text of an item.
+         * @description Part of a message or of a tool result that contains text.
          */
         InputText: {
             /**
@@ -2852,7 +2857,7 @@ export interface components {
         };
         /**
          * InputTokensDetails
-         * @description Always 0, because Ollama does not count cached tokens.
+         * @description Number of cached tokens in the input. It is always 0, because Ollama does not count cached tokens.
          */
         InputTokensDetails: {
             /** Cached Tokens */
@@ -2934,7 +2939,7 @@ export interface components {
         };
         /**
          * Metadata
-         * @description ``session_id`` is the session of the turn. Other keys have no effect.
+         * @description Metadata of a request. ``session_id`` is the ID of the session for the turn. Other keys have no effect.
          */
         Metadata: {
             /** Session Id */
@@ -3022,7 +3027,7 @@ export interface components {
         };
         /**
          * NamedResponseFunction
-         * @description The function that the model should call. No other function is offered.
+         * @description The function that the model should call. The server does not offer any other function to the model.
          */
         NamedResponseFunction: {
             /** Name */
@@ -3035,7 +3040,7 @@ export interface components {
         };
         /**
          * NamedTool
-         * @description The tool that the model should call. No other tool is offered.
+         * @description The tool that the model should call. The server does not offer any other tool to the model.
          */
         NamedTool: {
             /**
@@ -3270,7 +3275,7 @@ export interface components {
         };
         /**
          * OutputTokensDetails
-         * @description Always 0, because Ollama does not count the tokens of reasoning separately.
+         * @description Number of reasoning tokens in the output. It is always 0, because Ollama does not count them separately.
          */
         OutputTokensDetails: {
             /** Reasoning Tokens */
@@ -3280,7 +3285,8 @@ export interface components {
          * PendingConfirmation
          * @description A tool call that needs approval. ``agent_name`` is set if an agent made the call.
          *
-         *     A ``waiting`` call can be decided. The server stopped while an ``interrupted`` call waited, so the call did not run.
+         *     If ``state`` is ``waiting``, clients can approve or deny the call. If ``state`` is ``interrupted``, the server
+         *     stopped before the call was approved or denied, so the call did not run.
          */
         PendingConfirmation: {
             /** Confirmation Id */
@@ -3429,7 +3435,7 @@ export interface components {
         };
         /**
          * ReasoningOptions
-         * @description Level of reasoning of a model that can think.
+         * @description Reasoning options of a request, for models that can think.
          */
         ReasoningOptions: {
             /** Effort */
@@ -3740,7 +3746,9 @@ export interface components {
         };
         /**
          * SessionChanged
-         * @description A new or changed session. ``warnings`` lists the named tools, tool groups and agents that cannot be used.
+         * @description A new or changed session.
+         *
+         *     ``warnings`` lists the tools, tool groups and agents in the request that cannot be used.
          */
         SessionChanged: {
             /** Session Id */
@@ -4580,13 +4588,21 @@ export interface components {
             event: "thinking_delta";
             data: components["schemas"]["ThinkingDelta"];
         };
-        /** @description Log probabilities of the tokens of the next `content_delta`, if a request to `/v1` sets `logprobs`. */
+        /**
+         * @description Log probabilities of the tokens in the next `content_delta`.
+         *
+         *     The server sends this event only if a request to `/v1` sets `logprobs`.
+         */
         TokenLogprobs: {
             logprobs: {
                 [key: string]: unknown;
             }[];
         };
-        /** @description `logprobs`: Log probabilities of the tokens of the next `content_delta`, if a request to `/v1` sets `logprobs`. */
+        /**
+         * @description `logprobs`: Log probabilities of the tokens in the next `content_delta`.
+         *
+         *     The server sends this event only if a request to `/v1` sets `logprobs`.
+         */
         TokenLogprobsEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -5040,7 +5056,7 @@ export interface components {
         };
         /**
          * WarningOut
-         * @description A problem that did not prevent the request. ``message`` is text for users.
+         * @description A problem that did not make the request fail. ``message`` is text for users.
          */
         WarningOut: {
             /**
@@ -5668,9 +5684,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": {
-                        data: string;
-                    };
+                    "text/event-stream": string;
                 };
             };
             /** @description `SESSION_NOT_FOUND`, `CONFIRMATION_NOT_FOUND`, `MODEL_NOT_FOUND` */
@@ -5765,9 +5779,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": {
-                        data: string;
-                    };
+                    "text/event-stream": string;
                 };
             };
             /** @description No turn is running. */
@@ -5827,9 +5839,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": {
-                        data: string;
-                    };
+                    "text/event-stream": string;
                 };
             };
             /** @description `SESSION_NOT_FOUND`, `CONFIRMATION_NOT_FOUND`, `MODEL_NOT_FOUND` */
