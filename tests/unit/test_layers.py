@@ -9,7 +9,7 @@ SERVER = SRC / "mochi_server"
 MODULES = sorted(SERVER.rglob("*.py"))
 STUB_MODULES = sorted((SRC / "mochi_stub").rglob("*.py"))
 ORDER = [
-    {"__init__", "__main__", "pytest_plugin"},
+    {"__init__", "__main__"},
     {"testing"},
     {"cli"},
     {"app"},
