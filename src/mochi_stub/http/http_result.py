@@ -124,7 +124,8 @@ class Stub:
 Handler = Callable[[Stub, Request], Result]
 ANY = "*"
 Routes = Mapping[str, Mapping[str, Handler]]
-"""Handlers by path and method. The `Allow` header lists the methods in this order.
+"""Handlers by path and method. The `Allow` header lists the methods in the order of the mapping.
 
-A path that ends in `/*` matches all paths below it that have no own entry. `ANY` matches all methods without an entry.
+A path that ends in `/*` matches all paths below it that have no entry of their own. `ANY` matches all methods that have
+no entry.
 """

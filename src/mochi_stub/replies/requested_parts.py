@@ -1,4 +1,4 @@
-"""Adjustment of configured and built-in replies to the thinking and the tool call that a request demands."""
+"""Addition and removal of thinking and tool calls in replies, as the request demands."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ server, minus the time to the first token of a direct request. The upstream send
 and its other tokens at the speed of a model. There are three loads:
 
 - *One at a time*: each stream starts when the previous stream has ended.
-- *Concurrent*: streams start one after another, until as many streams run at the same time as the table states.
+- *Concurrent*: streams start one after another, until the number of streams in the table is reached.
 - *Started at once*: the same number of streams, all requested at the same moment. The last stream to start waits until
   all others have started.
 
