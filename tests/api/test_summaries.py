@@ -403,6 +403,7 @@ def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
         assert api.ok(api.http.get("/sessions")) == {"sessions": []}
 
 
+@pytest.mark.one_process("only a message at the same server cancels a summary")
 def test_running_summary_does_not_delay_next_answer(tmp_path: Path) -> None:
     gate = Gate()
 

@@ -107,7 +107,7 @@ def test_session_is_deleted_by_another_server_during_a_turn(a: Api, b: Api, hold
     with a.open_stream(session_id, "hold") as events:
         next(events)
         assert b.http.delete(f"/sessions/{session_id}").status_code == 204
-        assert [event.type for event in events] == ["content_delta"] * 2 + ["done"]
+        assert [event.type for event in events] == ["content_delta"] * 2 + ["stopped", "done"]
     assert holding.chats("cancelled")
     for api in (a, b):
         assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
