@@ -1,11 +1,13 @@
 """Likely mistakes in a tools directory are reported as problems, and files that are no tools are never executed."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from mochi_server.tools import Problem, ToolDiscoveryService
+from mochi_server.tools.loader import load_package
 from tests.support.tools import write_tools
 
 ROLL = '''
@@ -121,3 +123,10 @@ def test_star_import_of_a_broken_file_names_the_file(tmp_path: Path) -> None:
     catalogue = ToolDiscoveryService(directory).discover()
     assert list(catalogue.tools) == ["roll"]
     assert Problem("broken.py", "ZeroDivisionError: division by zero (line 1)") in catalogue.problems
+
+
+def test_unused_files_do_not_run_when_all_modules_are_inspected(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text("__all__ = []")
+    (tmp_path / "script.py").write_text("raise SystemExit('executed')")
+    assert load_package(tmp_path)[1] == []
+    assert [name for name, module in list(sys.modules.items()) if name.endswith(".script")] == []

@@ -67,6 +67,7 @@ def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
         for name in [name for name in sys.modules if f"{name}.".startswith(f"{importer.name}.")]:
             del sys.modules[name]
         return None, importer.problems
+    importer.forget_unused()
     return package, importer.problems
 
 
@@ -74,6 +75,8 @@ class _PackageImporter:
     def __init__(self, directory: Path) -> None:
         self.name = f"_mochi_tools_{next(_generations)}"
         self.problems: list[Problem] = []
+        self.unused: set[str] = set()
+        """Names of the modules that have not been executed."""
         self._directory = directory
 
     def create(self, name: str, path: Path) -> ModuleType:
@@ -88,8 +91,14 @@ class _PackageImporter:
             for inner in modules_in(path):
                 setattr(module, inner.stem, self.create(f"{name}.{inner.stem}", inner))
         if name != self.name:
+            self.unused.add(name)
             LazyLoader(loader).exec_module(module)  # the module is executed at its first use
         return module
+
+    def forget_unused(self) -> None:
+        """Remove the modules that the package does not use. Code that inspects all modules would execute them."""
+        for name in self.unused:
+            sys.modules.pop(name, None)
 
     def execute(self, module: ModuleType) -> None:
         """Execute the code of a module. Raises any error of that code."""
@@ -138,6 +147,7 @@ class _SourceLoader(Loader):
     file: Path
 
     def exec_module(self, module: ModuleType) -> None:
+        self.importer.unused.discard(vars(module)["__name__"])
         try:
             self.importer.execute(module)
         except BaseException as error:  # user code may raise anything
