@@ -14,6 +14,7 @@ from tests.support.instructions import calls, words
 from tests.support.mcp import by_hand, journal, write_mcp
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 
 def skill(*tools: str) -> str:
@@ -30,6 +31,8 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
         write_agent(data_dir, name, SKILL=skill(*tools), **{name: None, "__init__": None})
     write_agent(data_dir, "helper", SKILL=skill("maths"))
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+        api = server.api()
+        until(lambda: {"echo", "look"} <= set(api.ok(api.http.get("/tools"))["tools"]), 30)
         yield server
 
 
