@@ -217,6 +217,26 @@ def test_new_session_adopts_a_larger_loaded_window(private_api: Api) -> None:
     assert (window["current_window"], window["reason"]) == (16384, "adopted_loaded")
 
 
+def test_new_session_begins_small_after_the_model_was_unloaded(private_api: Api, private_stub: StubServer) -> None:
+    first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
+    private_api.send_message(first, "word " * 3000 + instruct(words(2)))
+    unload = {"model": "mochi", "keep_alive": 0}
+    assert private_api.http.post(f"{private_stub.url}/api/generate", json=unload).status_code == 200
+    windows = [private_api.send_message(each, "Hello!")["context_window"] for each in (second, first, second)]
+    assert (windows[0]["current_window"], windows[0]["reason"]) == (8192, "initial_setup")
+    assert windows[1]["current_window"] >= 16384
+    assert (windows[2]["current_window"], windows[2]["reason"]) == (windows[1]["current_window"], "adopted_loaded")
+
+
+def test_released_window_is_chosen_as_in_a_new_session(private_api: Api) -> None:
+    session_id = private_api.create_session("mochi")["session_id"]
+    for window, chosen in ((32768, 32768), (None, 8192)):
+        body = private_api.ok(
+            private_api.http.patch(f"/sessions/{session_id}", json={"context_window": {"current_window": window}})
+        )
+        assert body["context_window_config"]["current_window"] == chosen
+
+
 def test_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     answer = private_api.send_message(session_id, "Long: " + "word " * 3000)

@@ -81,6 +81,29 @@ async def test_only_a_larger_loaded_window_is_adopted() -> None:
     assert (await decide(registry_with_models(m=40960), model(40960))).window == 40960
 
 
+async def test_new_session_begins_with_the_initial_window_unless_the_model_is_loaded() -> None:
+    loaded: dict[str, int] | None = {}
+
+    async def windows() -> dict[str, int] | None:
+        return loaded
+
+    registry, info, config = WindowRegistry(windows), model(40960), default_window_config()
+    grown = config | {"current_window": (await decide(registry, info, need=7000)).window}
+    assert grown["current_window"] == 16384
+    loaded = {"m:latest": 0}  # an old version of Ollama does not send the size
+    assert (await decide(registry, info, previous=None)).window == 16384
+    loaded = None
+    assert (await decide(registry, info, previous=None)).window == 16384
+    loaded = {"other:latest": 4096}
+    assert registry.initial_config(info)["current_window"] == 8192
+    first = await decide(registry, info, previous=None)
+    assert (first.window, first.reason) == (8192, "initial_setup")
+    assert (await decide(registry, info, config=grown)).window == 16384
+    assert (await decide(WindowRegistry(), info, config=grown)).window == 16384
+    loaded = {"m:latest": 16384}
+    assert (await decide(registry, info, previous=None)).reason == "adopted_loaded"
+
+
 async def test_window_of_the_modelfile_is_the_minimum() -> None:
     assert (await decide(WindowRegistry(), model(131072, num_ctx=65536))).window == 65536
     assert (await decide(WindowRegistry(), model(40960, num_ctx=2048))).window == 8192

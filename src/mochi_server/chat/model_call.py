@@ -225,7 +225,7 @@ class ModelCall:
             return "processing_prompt" if self.window.is_loaded else "loading_model"
         if self.window.is_loaded:
             return "queued"
-        listed = (await self._client.loaded_windows()).get(request.model)
+        listed = (await self._client.loaded_windows() or {}).get(request.model)
         return "queued" if listed is None or self.window.size not in (None, listed) else "loading_model"
 
     def _publish_compaction(self, prompt: Prompt) -> None:

@@ -56,9 +56,9 @@ class AsyncOllamaClient:
         self._can_install = can_install
         self._details: dict[str, ModelDetails] = {}
         self._catalogue: tuple[float, ModelCatalogue | None] = (0, None)
-        self._windows: asyncio.Task[dict[str, int]] | None = None
+        self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
-        self._tasks: set[asyncio.Task[dict[str, int]]] = set()
+        self._tasks: set[asyncio.Task[dict[str, int] | None]] = set()
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -124,10 +124,10 @@ class AsyncOllamaClient:
         """Return the details of a model from ``/api/show``. Raises ``ModelNotFound``."""
         return read_show(await self._transport.call("POST", "/api/show", {"model": name}))
 
-    async def loaded_windows(self) -> dict[str, int]:
+    async def loaded_windows(self) -> dict[str, int] | None:
         """Return the context windows of the loaded models in tokens, keyed by model name with tag.
 
-        If the request fails, the result is empty.
+        A window is 0 if Ollama does not send its size. If the request fails, the result is None.
         """
         self.prefetch_loaded()
         assert self._windows is not None  # noqa: S101 - set by prefetch_loaded
@@ -213,11 +213,11 @@ class AsyncOllamaClient:
         self._catalogue = (time.monotonic(), catalogue)
         return catalogue
 
-    async def _fetch_windows(self) -> dict[str, int]:
+    async def _fetch_windows(self) -> dict[str, int] | None:
         try:
             return read_loaded(await self._transport.call("GET", "/api/ps"))
         except MochiError:
-            return {}
+            return None
 
 
 class AsyncInstructorOllamaClient:

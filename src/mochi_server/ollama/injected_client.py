@@ -62,8 +62,8 @@ class InjectedOllamaClient(AsyncOllamaClient):
         model = await self.find_model(name)
         return ModelDetails(tuple(model.capabilities), model.context_length, None, {})
 
-    async def loaded_windows(self) -> dict[str, int]:
-        return {}
+    async def loaded_windows(self) -> None:
+        """Return None, because the injected client does not tell which models are loaded."""
 
     def prefetch_loaded(self) -> None:
         """Do nothing, because the injected client loads no models."""

@@ -78,12 +78,15 @@ def read_show(body: object) -> ModelDetails:
 
 
 def read_loaded(body: object) -> dict[str, int]:
-    """Return the context length of each model in a response of ``/api/ps``, in tokens, keyed by model name with tag."""
+    """Return the context length of each model in a response of ``/api/ps``, in tokens, keyed by model name with tag.
+
+    The length is 0 for models of an Ollama version that does not send it.
+    """
     entries = _mapping(body).get("models")
     return {
-        qualified_name(_name(entry)): length
+        qualified_name(_name(entry)): _positive(entry.get("context_length")) or 0
         for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, Mapping) and (length := _positive(entry.get("context_length"))) is not None
+        if isinstance(entry, Mapping)
     }
 
 

@@ -1,6 +1,7 @@
 """Context windows of models. Sessions share a model's window, because Ollama reloads a model to change its window.
 
-A window doubles when prompts need more room, and shrinks only when Ollama runs out of memory. Sizes are in tokens.
+A window doubles when prompts need more room. It shrinks only when Ollama runs out of memory, or when a new session
+starts while the model is not loaded. Sizes are in tokens.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -73,8 +74,8 @@ class _ModelWindow:
     """Values of ``window`` and ``ceiling`` before ``step_down`` halved the window."""
 
 
-async def _no_loaded_models() -> Mapping[str, int]:
-    return {}
+async def _unknown() -> None:
+    return None
 
 
 class TrimmedPrompts:
@@ -106,13 +107,13 @@ class TrimmedPrompts:
 class WindowRegistry:
     """Registry of the context window of each model. If ``dynamic`` is false, only users set windows.
 
-    ``loaded`` returns the current windows of the models in memory, by qualified model name.
+    ``loaded`` returns the current windows of the models in memory, by qualified model name, or None if unknown.
     ``on_adjusted`` is called with the reason when the window of a session changes.
     """
 
     def __init__(
         self,
-        loaded: Callable[[], Awaitable[Mapping[str, int]]] = _no_loaded_models,
+        loaded: Callable[[], Awaitable[Mapping[str, int] | None]] = _unknown,
         *,
         dynamic: bool = True,
         on_adjusted: Callable[[str], object] = lambda _: None,
@@ -141,31 +142,32 @@ class WindowRegistry:
         ``config`` is the session's ``context_window_config``. ``previous_model`` is the model of the latest answer.
         ``required_tokens`` is the size of the prompt.
         """
-        loaded = (await self._loaded()).get(qualified_name(model.name))
-        entry = self._entry(model.name)
-        stored = config.get("current_window")
-        if entry.override is None and not entry.released and config.get("manual_override") and isinstance(stored, int):
-            self.override(model, stored, session_id)  # a user set it before a restart
+        name = qualified_name(model.name)
+        windows = await self._loaded()
+        loaded = None if windows is None else windows.get(name)
+        entry = self._entry(name)
+        self._restore_override(entry, model, config, session_id)
         if entry.override is not None and not ignore_override:
             return WindowDecision(entry.override.window, "manual_override", model.context_length, loaded)
         if not self.dynamic:
             return WindowDecision(None, "no_adjustment", model.context_length, loaded)
-        window, reason = entry.window or self._initial_window(entry, model), "no_adjustment"
+        if previous_model is None and windows is not None and loaded is None:
+            entry.window = None  # Ollama must load the model anyway, so a new session need not keep a larger window
+        window = max(self._window(entry, model), self._window_of_session(entry, model, config, previous_model))
+        reason = "no_adjustment"
         if loaded is not None and loaded > window:
             window, reason = loaded, "adopted_loaded"
-        if (
-            required_tokens * _GROWTH_FACTOR > window
-            and (larger := self._window_step(entry, model, _GROWTH_FACTOR * required_tokens)) > window
-        ):
+        larger = self._window_step(entry, model, _GROWTH_FACTOR * required_tokens)
+        if required_tokens * _GROWTH_FACTOR > window and larger > window:
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason == "no_adjustment":
             if previous_model is None:
                 is_adopted = loaded == window > self._initial_window(entry, model)
                 reason = "adopted_loaded" if is_adopted else "initial_setup"
-            elif qualified_name(previous_model) != qualified_name(model.name):
+            elif qualified_name(previous_model) != name:
                 reason = "model_change"
-            elif stored not in (None, window):
+            elif config.get("current_window") not in (None, window):
                 reason = "adopted_loaded"
         return WindowDecision(window, reason, model.context_length, loaded)
 
@@ -176,7 +178,7 @@ class WindowRegistry:
         """
         if not self.dynamic and self._entry(model.name).override is None:
             return None
-        loaded = (await self._loaded()).get(qualified_name(model.name), 0)
+        loaded = (await self._loaded() or {}).get(qualified_name(model.name), 0)
         if loaded >= required_tokens * _GROWTH_FACTOR:
             return loaded
         return (await self.decide(model, {}, "", previous_model=model.name, required_tokens=required_tokens)).window
@@ -186,7 +188,7 @@ class WindowRegistry:
         entry = self._entry(model.name)
         if not self.dynamic or entry.override is not None:
             return False
-        window = entry.window or self._initial_window(entry, model)
+        window = self._window(entry, model)
         entry.window = max(window, self._window_step(entry, model, max(required_tokens, window + 1)))
         return entry.window > window
 
@@ -236,7 +238,7 @@ class WindowRegistry:
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:
         """Return the ``context_window_config`` of a new session."""
         entry = self._entry(model.name)
-        chosen = entry.window or self._initial_window(entry, model) if self.dynamic else None
+        chosen = self._initial_window(entry, model) if self.dynamic else None
         return {
             "dynamic_enabled": self.dynamic,
             "current_window": entry.override.window if entry.override else chosen,
@@ -293,9 +295,33 @@ class WindowRegistry:
     def _entry(self, model: str) -> _ModelWindow:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())
 
+    def _restore_override(
+        self, entry: _ModelWindow, model: ModelInfo, config: Mapping[str, Any], session_id: str
+    ) -> None:
+        """Apply the manual window of a stored session, unless the model has one or a user has removed it."""
+        stored = config.get("current_window")
+        if entry.override is None and not entry.released and config.get("manual_override") and isinstance(stored, int):
+            self.override(model, stored, session_id)
+
+    def _window(self, entry: _ModelWindow, model: ModelInfo) -> int:
+        return entry.window or self._initial_window(entry, model)
+
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
         """Return a model's first window: the default window or the Modelfile's ``num_ctx``, whichever is larger."""
         return _cap(max(min(_max_window(model), DEFAULT_WINDOW), model.num_ctx or 0), entry.ceiling)
+
+    def _window_of_session(
+        self, entry: _ModelWindow, model: ModelInfo, config: Mapping[str, Any], previous_model: str | None
+    ) -> int:
+        """Return the window that a session has for its current model, or 0. It may be larger than the model's window.
+
+        The model's window is smaller after a restart of the server, and after a new session has reset it.
+        """
+        stored = config.get("current_window")
+        is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
+        if not is_same_model or not isinstance(stored, int) or config.get("manual_override"):
+            return 0
+        return _cap(stored, entry.ceiling)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
         """Double the initial window until ``required_tokens`` fit, up to the largest window. Return the result."""

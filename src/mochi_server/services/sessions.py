@@ -155,10 +155,17 @@ class SessionService:
             config["manual_override"] = chosen is not None
             if chosen is not None:
                 return self.windows.adjusted(config, self.windows.manual(model, chosen), now())
-        decision = await self.windows.decide(
-            model, config, session.session_id, previous_model=session.model, ignore_override="context_window" in fields
+        is_released = config["manual_override"] is False and bool(
+            session.metadata.context_window_config.get("manual_override")
         )
-        if config["manual_override"] is False and session.metadata.context_window_config.get("manual_override"):
+        decision = await self.windows.decide(
+            model,
+            config | {"current_window": None} if is_released else config,
+            session.session_id,
+            previous_model=session.model,
+            ignore_override="context_window" in fields,
+        )
+        if is_released:
             decision = replace(decision, reason="initial_setup")
         return self.windows.adjusted(config, decision, now())
 

@@ -164,8 +164,8 @@ class SummarizationService:
         self, session: ChatSession, name: str, state: _SummaryTask, *, revision: str | None, may_load: bool
     ) -> ConversationSummary:
         """Store and return a new summary. If ``may_load`` is false, raise ``_ModelNotLoaded`` for unloaded models."""
-        loaded = (await self.client.loaded_windows()).get(qualified_name(name))
-        if not may_load and (loaded is None or self.windows.size(name) not in (None, loaded)):
+        loaded = (await self.client.loaded_windows() or {}).get(qualified_name(name))
+        if not may_load and (not loaded or self.windows.size(name) not in (None, loaded)):
             raise _ModelNotLoaded(name)
         model = await self.client.find_model(name)
         summary = await self._continue_prompt(session, model, loaded)
