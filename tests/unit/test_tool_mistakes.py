@@ -67,7 +67,7 @@ def test_helper_that_another_file_imports_is_no_problem(tmp_path: Path) -> None:
 
 def test_scripts_are_never_executed(tmp_path: Path) -> None:
     directory = write_tools(tmp_path, EXPORTED, dice=ROLL, forever=SCRIPT, broken="def (", leaving="raise SystemExit")
-    assert problems(directory) == []
+    assert problems(directory) == [Problem("broken.py", "SyntaxError: invalid syntax (line 1)")]
     assert not (directory / "forever.ran").exists()
 
 

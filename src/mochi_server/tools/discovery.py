@@ -110,7 +110,7 @@ def find_tools(directory: Path) -> ToolCatalogue:
     catalogue = ToolCatalogue(problems=tuple(problems)) if package is None else _read_package(package, problems)
     exported = None if package is None else getattr(package, "__all__", None)
     mistakes = find_mistakes(directory, exported if isinstance(exported, list | tuple) else None)
-    return replace(catalogue, problems=(*catalogue.problems, *mistakes))
+    return replace(catalogue, problems=tuple(dict.fromkeys([*catalogue.problems, *mistakes])))
 
 
 def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:

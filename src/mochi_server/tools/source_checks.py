@@ -29,13 +29,13 @@ class _Source:
 
 
 def find_mistakes(directory: Path, exported: Collection[str] | None) -> list[Problem]:
-    """Return a problem for each unreadable folder, each name that is defined twice, and each tool that is not exported.
+    """Return a problem for each unreadable folder, syntax error, name that is defined twice and tool not exported.
 
     ``exported`` contains the names in ``__all__``. If ``__init__.py`` is broken, ``exported`` is None, and the result
     has no problems about tools that are not exported.
     """
-    sources = {source.name: source for source in _sources(directory, directory)}
     problems = list(_unreadable_folders(directory))
+    sources = {source.name: source for source in _sources(directory, directory, problems)}
     if _INIT in sources:
         problems += _duplicates(sources)
     if exported is not None:
@@ -43,16 +43,20 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> list[Pro
     return problems
 
 
-def _sources(folder: Path, directory: Path) -> Iterator[_Source]:
-    """Yield the files of a folder and of its packages. Files that cannot be parsed are skipped."""
+def _sources(folder: Path, directory: Path, problems: list[Problem]) -> Iterator[_Source]:
+    """Yield the files of a folder and of its packages. Add files with a syntax error to ``problems``."""
     for path in [folder / _INIT, *modules_in(folder)]:
-        with suppress(OSError, SyntaxError, ValueError, RuntimeError):  # the import reports the errors of used files
+        name = path.relative_to(directory).as_posix()
+        with suppress(OSError, ValueError, RuntimeError):  # the import reports the errors of used files
             if leads_out(path, directory):
                 continue
             if path.is_dir():
-                yield from _sources(path, directory)
-            else:
-                yield _Source(path.relative_to(directory).as_posix(), parse_file(path))
+                yield from _sources(path, directory, problems)
+                continue
+            try:
+                yield _Source(name, parse_file(path))
+            except SyntaxError as error:
+                problems.append(Problem(name, f"{type(error).__name__}: {error.msg} (line {error.lineno})"))
 
 
 def _unreadable_folders(directory: Path) -> Iterator[Problem]:
