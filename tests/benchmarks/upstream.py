@@ -21,6 +21,7 @@ STAMP = b"@%019d"
 _CONTEXT = 2**24
 """Context length in tokens, large enough that no history is ever trimmed."""
 _MODEL = re.compile(rb'"model":\s*"([^"]*)"')
+_WINDOW = re.compile(rb'"num_ctx":\s*(\d+)')
 _WHOLE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n\r\n%s"
 _STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
 _LINE = (
@@ -37,8 +38,10 @@ _LAST = (
 class Connection(asyncio.Protocol):
     """Client connection: short requests, then at most one stream."""
 
-    def __init__(self, models: list[str]) -> None:
+    def __init__(self, models: list[str], loaded: dict[str, int]) -> None:
+        """`loaded` are the windows of the loaded models, which all connections share."""
         self._models = models
+        self._loaded = loaded
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,8 +66,15 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._path == b"/api/chat":
-            return self._chat(_model(b"".join(self._body)))
-        answers = {b"/api/version": {"version": "0.33.0"}, b"/api/tags": {"models": [*map(_tag, self._models)]}}
+            body = b"".join(self._body)
+            model, window = _model(body), _WINDOW.search(body)
+            self._loaded[model] = int(window[1]) if window else 4096
+            return self._chat(model)
+        answers = {
+            b"/api/version": {"version": "0.33.0"},
+            b"/api/tags": {"models": [*map(_tag, self._models)]},
+            b"/api/ps": {"models": [{"name": name, "context_length": n} for name, n in self._loaded.items()]},
+        }
         body = json.dumps(answers.get(self._path, _details())).encode()
         return self._transport.write(_WHOLE % (len(body), body))
 
@@ -125,4 +135,4 @@ def _end(model: str, count: int) -> bytes:
 
 if __name__ == "__main__":
     # The plain event loop: uvloop's timers have steps of a millisecond.
-    asyncio.run(listen(partial(Connection, sys.argv[1:]), "upstream"))
+    asyncio.run(listen(partial(Connection, sys.argv[1:], {}), "upstream"))

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
@@ -199,6 +199,31 @@ async def test_structured_answer_is_text_in_the_format() -> None:
     assert City.model_validate_json(answer.message["content"]) == City(name="Oslo")
     assert sent is not None
     assert sent["format"]["properties"].keys() == {"name"}
+
+
+async def test_loaded_models_are_not_requested_again_while_a_loaded_model_answers() -> None:
+    with StubServer(speed=20) as stub:
+        client = AsyncOllamaClient(stub.url)
+
+        def requests() -> int:
+            return sum(exchange.path == "/api/ps" for exchange in stub.exchanges())
+
+        async def ask(window: int) -> AsyncGenerator[ChatResponse, None]:
+            """Start a long answer, after the loaded models have been requested."""
+            await client.loaded_windows()
+            answer = client.chat_stream("mochi", HELLO, context_window=window)
+            await anext(answer)
+            return answer
+
+        await (await ask(4096)).aclose()  # loads the model
+        answers = [await ask(4096) for _ in range(3)]
+        assert requests() == 2
+        await answers.pop().aclose()
+        assert await client.loaded_windows() == {"mochi:latest": 4096}
+        assert requests() == 3
+        for answer in answers:
+            await answer.aclose()
+        await client.aclose()
 
 
 async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubServer) -> None:

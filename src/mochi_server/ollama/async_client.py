@@ -12,7 +12,7 @@ import anyio
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.ollama.errors import translating_errors
 from mochi_server.ollama.model_catalogue import ModelCatalogue, read_loaded, read_show
-from mochi_server.ollama.payloads import chat_payload, merge_chunks, parse_endpoint, read_response
+from mochi_server.ollama.payloads import chat_payload, merge_chunks, parse_endpoint, qualified_name, read_response
 from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.ollama.slot_prompts import SlotPrompts
 from mochi_server.ollama.transport import Line, OnLines, Transport
@@ -153,9 +153,13 @@ class AsyncOllamaClient:
             OllamaUnreachable: Ollama cannot be reached.
             OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
         """
-        self._windows = None  # the request may load a model
+        if not self._is_loaded_for(payload):
+            self._windows = None  # the request may load a model
         number = self.slots.begin(payload["model"])
-        await self._transport.post("/api/chat", payload, on_lines)
+        try:
+            await self._transport.post("/api/chat", payload, on_lines)
+        finally:
+            self._windows = None  # from now on, another program may reload the model
         return number
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -212,6 +216,17 @@ class AsyncOllamaClient:
         catalogue = ModelCatalogue(await self._transport.call("GET", "/api/tags"), self._details)
         self._catalogue = (time.monotonic(), catalogue)
         return catalogue
+
+    def _is_loaded_for(self, payload: Mapping[str, Any]) -> bool:
+        """Return whether a request needs no reload, according to the cached windows.
+
+        Ollama does not reload a model that is answering, so the cached windows stay correct during such a request.
+        """
+        task = self._windows
+        if task is None or not task.done() or task.cancelled():
+            return False
+        loaded = (task.result() or {}).get(qualified_name(payload["model"]))
+        return loaded is not None and (payload.get("options") or {}).get("num_ctx") in (None, loaded)
 
     async def _fetch_windows(self) -> dict[str, int] | None:
         try:
