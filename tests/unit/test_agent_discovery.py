@@ -37,6 +37,15 @@ def test_agent_has_description_prompt_model_and_tools(tmp_path: Path) -> None:
     assert agent.tools["look"]() == "Nothing to see."
 
 
+def test_unreadable_directory_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "agents"
+    file.touch()
+    assert AgentDiscoveryService(file).discover() == {}
+    assert caplog.messages == [f"Agents directory {file} cannot be read: Not a directory"]
+    assert AgentDiscoveryService(tmp_path / "missing").discover() == {}
+    assert len(caplog.messages) == 1
+
+
 def test_files_and_hidden_folders_are_not_agents(tmp_path: Path) -> None:
     for name in ("_draft", ".git", "agent_chats"):
         (tmp_path / "agents" / name).mkdir(parents=True)

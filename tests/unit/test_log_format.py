@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +42,9 @@ def test_messages_are_one_line(message: str) -> None:
 @pytest.mark.parametrize("kind", [JsonFormatter, TextFormatter])
 def test_secrets_are_masked_in_messages_fields_and_tracebacks(kind: type[JsonFormatter] | type[TextFormatter]) -> None:
     formatter = kind(SecretMasker(["hidden", "hidden in", 'quo"te', ""]))
-    formatted = formatter.format(record('hidden quo"te', fails=True, fields={"path": "/hidden"}))
+    formatted = formatter.format(
+        record('hidden quo"te', fails=True, fields={"path": Path("/hidden"), "tried": ["hidden"]})
+    )
     assert "ValueError: *** the error" in formatted
     assert "hidden" not in formatted
     assert 'quo"te' not in formatted.replace("\\", "")

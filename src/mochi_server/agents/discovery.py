@@ -55,7 +55,10 @@ class AgentDiscoveryService:
             return []
         try:
             folders = [path for path in self._directory.iterdir() if path.is_dir()]
-        except OSError:
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            logger.warning("Agents directory %s cannot be read: %s", self._directory, error.strerror)
             return []
         chats = self._chats.resolve()
         return sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)

@@ -56,7 +56,7 @@ class JsonFormatter(logging.Formatter):
             "stack": record.stack_info,
         }
         present = {name: value for name, value in fields.items() if value is not None}
-        return json.dumps(self._secrets.mask(present), default=str)
+        return json.dumps(self._secrets.mask(present))
 
 
 def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:

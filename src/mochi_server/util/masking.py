@@ -14,11 +14,11 @@ class SecretMasker:
         self._pattern = re.compile("|".join(map(re.escape, secrets))) if secrets else None
 
     def mask(self, value: Any) -> Any:
-        """Replace secrets in a string or in the values of a dictionary by ``MASK``. Return other values unchanged."""
-        if self._pattern is None:
+        """Return ``value`` as a JSON value in which ``MASK`` replaces the secrets. Other objects become strings."""
+        if value is None or isinstance(value, bool | int | float):
             return value
-        if isinstance(value, str):
-            return self._pattern.sub(MASK, value)
         if isinstance(value, dict):
             return {name: self.mask(item) for name, item in value.items()}
-        return value
+        if isinstance(value, list | tuple):
+            return [self.mask(item) for item in value]
+        return str(value) if self._pattern is None else self._pattern.sub(MASK, str(value))
