@@ -67,6 +67,12 @@ def run(block: Block, world: World) -> str:
     return output.getvalue()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_page_does_not_install_from_an_index(page: Path) -> None:
+    """The package is not published: a package index could contain another one of this name."""
+    assert re.findall(r"pip install [^&\n]*mochi[-_]server(?!-\*\.whl)", page.read_text()) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.place)
 def test_skipped_block_has_reason(block: Block) -> None:
