@@ -3,6 +3,9 @@
 The rules are in `tests/docs_tooling/README.md`.
 """
 
+import re
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,10 @@ from tests.docs_tooling.reading import READERS
 from tests.docs_tooling.world import World
 
 RUN = ("bash", "python", "sh")
+NO_INTERPRETER = ("powershell",)
+"""Languages of programs that the tests cannot run."""
 BLOCKS = [block for page in PAGES for block in blocks(page)]
-NOT_RUN = [block for block in BLOCKS if block.not_run]
+NOT_RUN = [block for block in BLOCKS if block.not_run or block.language in NO_INTERPRETER]
 FIRST_TIER = ("docs/how-to/use-as-a-library.md", "docs/how-to/run-in-production.md")
 """Pages whose blocks take little time; they run in the first tier."""
 
@@ -38,23 +43,37 @@ def test_block_is_valid_in_its_language(block: Block) -> None:
 def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with World(tmp_path) as world:
         monkeypatch.chdir(world.clone)
-        for block in filter(runs, blocks(page)):
+        printed = ""
+        for block in blocks(page):
             print(f"\n{block.place}")  # pytest shows it on failure
-            run(block, world)
+            if block.is_output:
+                assert re.fullmatch(re.escape(block.text).replace("…", ".+"), printed), f"{block.place}\n{printed}"
+            elif runs(block):
+                printed = run(block, world)
+                print(printed)
 
 
-def run(block: Block, world: World) -> None:
+def run(block: Block, world: World) -> str:
+    """Run a block and return its output."""
     if block.title:
         world.write(block.title, block.text)
-    elif block.language == "python":
-        # Blank lines in front, so that a traceback names the line of the page.
-        code = compile("\n" * block.line + world.with_running_addresses(block.text), str(block.page), "exec")
+        return ""
+    if block.language != "python":
+        return world.bash(block.text)
+    # Blank lines in front, so that a traceback names the line of the page.
+    code = compile("\n" * block.line + world.with_running_addresses(block.text), str(block.page), "exec")
+    with redirect_stdout(StringIO()) as output:
         exec(code, world.names)  # noqa: S102 - the code is a page of this repository
-    else:
-        print(world.bash(block.text))
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_page_does_not_install_from_an_index(page: Path) -> None:
+    """The package is not published: a package index could contain another one of this name."""
+    assert re.findall(r"pip install [^&\n]*mochi[-_]server(?!-\*\.whl)", page.read_text()) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.place)
 def test_skipped_block_has_reason(block: Block) -> None:
-    pytest.skip(f"{block.place}: {block.not_run}")
+    pytest.skip(f"{block.place}: {block.not_run or f'the tests have no {block.language}'}")

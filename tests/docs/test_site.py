@@ -23,6 +23,10 @@ def test_site_builds_and_loads_nothing_external(tmp_path: Path) -> None:
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     done = subprocess.run([COMMAND, "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    pages = list((tmp_path / "build" / "site").rglob("*.html"))
+    site = tmp_path / "build" / "site"
+    pages = list(site.rglob("*.html"))
     assert len(pages) > 10
+    listed = re.findall(r"^- \[.+?\]\((.+?)\)", (site / "llms.txt").read_text(), re.MULTILINE)
+    assert [address for address in listed if not (site / address).is_file()] == []
+    assert {site / address for address in listed} == {*pages} - {site / "404.html", site / "examples" / "chat.html"}
     assert {url for page in pages for url in FETCHED.findall(page.read_text())} == set()

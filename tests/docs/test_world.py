@@ -48,10 +48,12 @@ def test_blocks_have_language_title_and_skip_reason(tmp_path: Path) -> None:
     page.write_text(
         '```python title="a.py"\nx = 1\n```\n- item\n\n  ```bash\n  echo\n  ```\n'
         "<!-- not run: no time -->\n```bash\nsleep 9\n```\n```sh\ndocker ps\n```\n"
+        "<!-- output -->\n```text\n1\n```\n"
     )
-    assert [(block.line, block.language, block.title, block.text, block.not_run) for block in blocks(page)] == [
-        (1, "python", "a.py", "x = 1\n", None),
-        (6, "bash", None, "echo\n", None),
-        (10, "bash", None, "sleep 9\n", "no time"),
-        (13, "sh", None, "docker ps\n", "the tests do not start docker"),
+    assert [(b.line, b.language, b.title, b.text, b.not_run, b.is_output) for b in blocks(page)] == [
+        (1, "python", "a.py", "x = 1\n", None, False),
+        (6, "bash", None, "echo\n", None, False),
+        (10, "bash", None, "sleep 9\n", "no time", False),
+        (13, "sh", None, "docker ps\n", "the tests do not start docker", False),
+        (17, "text", None, "1\n", None, True),
     ]

@@ -35,12 +35,13 @@ def anchors(page: Path) -> set[str]:
     """Return the anchors that a page has both on the site and in its source view."""
     text = without_code(page.read_text())
     titles = _HEADING.findall(text)
-    return set(_ANCHOR.findall(text)) | set(_numbered(map(_on_the_site, titles), "_")) & set(
+    return set(_ANCHOR.findall(text)) | set(_numbered(map(anchor_of, titles), "_")) & set(
         _numbered(map(_in_the_source, titles), "-")
     )
 
 
-def _on_the_site(title: str) -> str:
+def anchor_of(title: str) -> str:
+    """Return the anchor of a heading on the site."""
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
 
 

@@ -11,13 +11,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^( *)(`{3,})([^\n`]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = re.compile(r"<!-- not run: ([^\n]+?) -->\s*$")
+_OUTPUT = re.compile(r"<!-- output -->\s*$")
 _UNAVAILABLE = ("caddy", "docker", "fly", "nginx", "npx", "ollama", "sudo", "systemctl")
 """Programs that the tests do not start."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One code block. `line` is the line of its fence."""
+    """One code block. `line` is the line of its fence. An output block shows the output of the block before it."""
 
     page: Path
     line: int
@@ -25,6 +26,7 @@ class Block:
     title: str | None
     text: str
     not_run: str | None
+    is_output: bool = False
 
     @property
     def place(self) -> str:
@@ -46,7 +48,9 @@ def blocks(page: Path) -> Iterator[Block]:
         reason = _NOT_RUN.search(text, 0, found.start())
         elsewhere = _elsewhere(code) if language in ("bash", "sh") else None
         line = text.count("\n", 0, found.start()) + 1
-        yield Block(page, line, language, title[1] if title else None, code, reason[1] if reason else elsewhere)
+        is_output = _OUTPUT.search(text, 0, found.start()) is not None
+        not_run = reason[1] if reason else elsewhere
+        yield Block(page, line, language, title[1] if title else None, code, not_run, is_output)
 
 
 def without_code(text: str) -> str:

@@ -86,6 +86,14 @@ def read_html(text: str) -> None:
     HTMLParser().feed(text)
 
 
+def read_powershell(text: str) -> None:
+    """Check that brackets match and that quotes are closed. Brackets in quotes do not count."""
+    code = re.sub(r"@'\n.*?\n'@|'[^'\n]*'|\"[^\"\n]*\"", "''", text, flags=re.DOTALL)
+    assert all(code.count(opening) == code.count(closing) for opening, closing in ("()", "{}", "[]")), code
+    assert '"' not in code, code
+    assert code.count("'") % 2 == 0, code
+
+
 def read_javascript(text: str) -> None:
     if node := shutil.which("node"):
         command = [node, "--input-type=module", "--check"]
@@ -107,6 +115,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "json": json.loads,
     "markdown": read_markdown,
     "nginx": read_nginx,
+    "powershell": read_powershell,
     "python": ast.parse,
     "sh": read_bash,
     "systemd": read_ini,

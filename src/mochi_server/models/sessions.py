@@ -227,7 +227,7 @@ class SummarizeRequest(StrictBody):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:4b"}]})
 
-    model: ModelName | None = Field(None, description="Default: the session's `summary_model`, or its `model`.")
+    model: ModelName | None = Field(None, description="Default: the session's `model`, unless it cannot summarize.")
 
 
 class SummaryOut(BaseModel):
