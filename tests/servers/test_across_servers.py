@@ -129,7 +129,7 @@ def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: 
     assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
-OPENAI_REQUESTS = {
+OPENAI_REQUESTS: dict[str, dict[str, object]] = {
     "chat/completions": {"messages": [{"role": "user", "content": "hold"}]},
     "completions": {"prompt": "hold"},
     "responses": {"input": "hold"},
