@@ -158,6 +158,21 @@ def test_repeated_openai_request_joins_turn_of_another_server(
     assert [message["content"] for message in a.messages(session_id)] == ["hold", "one two three four"]
 
 
+def test_repeated_whole_completion_is_answered_once(a: Api, servers: tuple[Member, Member], holding: GatedStub) -> None:
+    session_id = a.create_session("mochi")["session_id"]
+    headers = {"X-Mochi-Session": session_id, "Idempotency-Key": "k1"}
+    body = {"model": "mochi", **OPENAI_REQUESTS["chat/completions"]}
+    urls = [f"{member.url}/v1/chat/completions" for member in servers]
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(httpx.post, url, json=body, headers=headers, timeout=10) for url in urls]
+        assert holding.stub.wait_for(lambda exchanges: any(e.path == "/api/chat" for e in exchanges), 5)
+        holding.gate.open()
+        first, second = (answer.result().json() for answer in answers)
+    assert (first["id"], first["choices"]) == (second["id"], second["choices"])
+    other = httpx.post(urls[1], json={**body, "messages": [{"role": "user", "content": "Other"}]}, headers=headers)
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "idempotency_key_reused")
+
+
 @pytest.mark.parametrize("ended", [0, 1], ids=["owner", "forwarder"])
 def test_forwarded_openai_stream_ends_with_an_error(a: Api, servers: tuple[Member, Member], ended: int) -> None:
     """A stream that just ends would be a complete answer for an OpenAI client."""
