@@ -88,7 +88,7 @@ SIDE_BY_SIDE = [
     Step(
         "client frameworks",
         "env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-frameworks uv run --locked --quiet --no-dev --group frameworks "
-        f"pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks",
+        f"pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks tests/openai/frameworks",
     ),
     Step("types", "uv run mypy --strict"),
     Step("format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"),

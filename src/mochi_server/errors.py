@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.util.nearest import listed, nearest
@@ -134,20 +134,27 @@ class ModelNotFound(MochiError):
     code, status, cause = "MODEL_NOT_FOUND", 404, "Ollama does not have the model."
 
     def __init__(
-        self, model: str, *, chat_models: Sequence[str] = (), can_embed: bool = False, can_install: bool = True
+        self,
+        model: str,
+        *,
+        kind: Literal["chat", "embedding"] = "chat",
+        models: Sequence[str] = (),
+        can_embed: bool = False,
+        can_install: bool = True,
     ) -> None:
-        """``chat_models`` are the available chat models. ``can_embed`` states whether ``model`` is an embedding model.
+        """``models`` are the available models of the requested ``kind``.
 
+        ``can_embed`` states whether ``model`` is an embedding model that was requested as a chat model.
         If ``can_install`` is true and ``can_embed`` is false, the message contains the command to install the model.
         """
-        similar = nearest(model, chat_models)
-        unknown = f"There is no chat model {model!r}." + (f" Did you mean {similar!r}?" if similar else "")
+        similar = nearest(model, models)
+        unknown = f"There is no {kind} model {model!r}." + (f" Did you mean {similar!r}?" if similar else "")
         parts = [
             f"Model {model!r} is an embedding model and cannot chat." if can_embed else unknown,
-            f"Choose one of the chat models: {listed(chat_models)}." if chat_models else "",
+            f"Choose one of the {kind} models: {listed(models)}." if models else "",
             f"To install {model!r}, run `ollama pull {model}`." if can_install and not can_embed else "",
         ]
-        super().__init__(" ".join(filter(None, parts)), model=model, chat_models=list(chat_models))
+        super().__init__(" ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)})
 
 
 class OllamaUnreachable(MochiError):

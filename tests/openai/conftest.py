@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mochi_stub import StubServer
+from tests.openai.busy_ollama import BusyOnce
 from tests.openai.conversation import Conversation, client_of
 from tests.support.agents import write_agent
 from tests.support.server import RunningServer
@@ -41,7 +42,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stub() -> Iterator[StubServer]:
-    with StubServer(speed=0) as stub:
+    with StubServer(speed=0, resolve=BusyOnce().resolve) as stub:
         yield stub
 
 

@@ -37,6 +37,16 @@ def test_models_and_agents_are_listed(client: openai.OpenAI) -> None:
     assert caught.value.code == "model_not_found"
 
 
+def test_embedding_models_are_listed_after_chat_models(client: openai.OpenAI) -> None:
+    import openai
+
+    names = [model.id for model in client.models.list()]
+    assert names.index("mochi:latest") < names.index("mochi-embed:latest") < names.index("agent:helper")
+    assert client.models.retrieve("mochi-embed").id == "mochi-embed"
+    with pytest.raises(openai.NotFoundError, match="'mochi-embed' is an embedding model and cannot chat"):
+        client.chat.completions.create(model="mochi-embed", messages=[{"role": "user", "content": "Hello!"}])
+
+
 @STREAMED
 def test_answer_has_text_and_token_counts_of_ollama(conversation: Conversation, stream: bool) -> None:
     conversation.stream = stream

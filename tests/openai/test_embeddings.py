@@ -42,6 +42,21 @@ def test_request_of_continue(server: RunningServer) -> None:
     assert [len(item["embedding"]) for item in response.json()["data"]] == [768]
 
 
+def test_unknown_model_error_lists_embedding_models(client: openai.OpenAI) -> None:
+    import openai
+
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.embeddings.create(model="mochi-embd", input="one")
+    assert caught.value.code == "model_not_found"
+    message = str(caught.value.body["message"])  # type: ignore[index]  # a dictionary
+    assert message.startswith(
+        "There is no embedding model 'mochi-embd'. Did you mean 'mochi-embed'? "
+        "Choose one of the embedding models: mochi-embed"
+    )
+    assert "mochi-chat" not in message
+    assert message.endswith("To install 'mochi-embd', run `ollama pull mochi-embd`.")
+
+
 def test_single_text_and_dimensions(client: openai.OpenAI, stub: StubServer) -> None:
     answer = client.embeddings.create(model="mochi-embed", input="one", dimensions=8, user="me")
     assert [len(item.embedding) for item in answer.data] == [8]

@@ -1,10 +1,11 @@
 """Turns that run at one server and are controlled from another."""
 
+import json
 import secrets
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import httpx
 import psycopg
@@ -126,6 +127,65 @@ def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: 
     assert len(a.messages(session_id)) == 2
     other = b.http.post(f"/chat/{session_id}", json={"message": "Other"}, headers=key)
     assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
+
+
+OPENAI_REQUESTS: dict[str, dict[str, object]] = {
+    "chat/completions": {"messages": [{"role": "user", "content": "hold"}]},
+    "completions": {"prompt": "hold"},
+    "responses": {"input": "hold"},
+}
+
+
+def open_completion(member: Member, session_id: str, route: str) -> AbstractContextManager[httpx.Response]:
+    """Send a streamed request of OpenAI's API with an idempotency key."""
+    headers = {"X-Mochi-Session": session_id, "Idempotency-Key": "k1"}
+    body = {"model": "mochi", "stream": True, **OPENAI_REQUESTS[route]}
+    return httpx.stream("POST", f"{member.url}/v1/{route}", json=body, headers=headers, timeout=10)
+
+
+@pytest.mark.parametrize("route", OPENAI_REQUESTS)
+def test_repeated_openai_request_joins_turn_of_another_server(
+    a: Api, servers: tuple[Member, Member], holding: GatedStub, route: str
+) -> None:
+    session_id = a.create_session("mochi")["session_id"]
+    with (
+        open_completion(servers[0], session_id, route) as first,
+        open_completion(servers[1], session_id, route) as second,
+    ):
+        assert (first.status_code, second.status_code) == (200, 200)
+        holding.gate.open()
+        assert all("four" in response.read().decode() for response in (first, second))
+    assert [message["content"] for message in a.messages(session_id)] == ["hold", "one two three four"]
+
+
+def test_repeated_whole_completion_is_answered_once(a: Api, servers: tuple[Member, Member], holding: GatedStub) -> None:
+    session_id = a.create_session("mochi")["session_id"]
+    headers = {"X-Mochi-Session": session_id, "Idempotency-Key": "k1"}
+    body = {"model": "mochi", **OPENAI_REQUESTS["chat/completions"]}
+    urls = [f"{member.url}/v1/chat/completions" for member in servers]
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(httpx.post, url, json=body, headers=headers, timeout=10) for url in urls]
+        assert holding.stub.wait_for(lambda exchanges: any(e.path == "/api/chat" for e in exchanges), 5)
+        holding.gate.open()
+        first, second = (answer.result().json() for answer in answers)
+    assert (first["id"], first["choices"]) == (second["id"], second["choices"])
+    other = httpx.post(urls[1], json={**body, "messages": [{"role": "user", "content": "Other"}]}, headers=headers)
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "idempotency_key_reused")
+
+
+@pytest.mark.parametrize("ended", [0, 1], ids=["owner", "forwarder"])
+def test_forwarded_openai_stream_ends_with_an_error(a: Api, servers: tuple[Member, Member], ended: int) -> None:
+    """A stream that just ends would be a complete answer for an OpenAI client."""
+    session_id = a.create_session("mochi")["session_id"]
+    route = "chat/completions"
+    with open_completion(servers[0], session_id, route), open_completion(servers[1], session_id, route) as response:
+        assert response.status_code == 200
+        end = servers[ended].kill if ended == 0 else servers[ended].stop
+        end()
+        *_, error, done, rest = response.read().decode().split("\n\n")
+    code = "server_lost" if ended == 0 else "shutting_down"
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == code
+    assert (done, rest) == ("data: [DONE]", "")
 
 
 def test_turn_ends_with_its_last_subscriber_on_any_server(a: Api, b: Api, holding: GatedStub) -> None:

@@ -105,6 +105,6 @@ def test_only_missing_details_are_requested() -> None:
 def test_model_details_override_the_list() -> None:
     tags = {"models": [tag("m", capabilities=["completion"])]}
     catalogue = ModelCatalogue(tags, {"digest of m": ModelDetails(("tools", "completion"), 4096, None)})
-    (model,) = catalogue.chat_models()
+    (model,) = catalogue.models()
     assert model.can("tools")
     assert model.context_length == 4096

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.cluster.peer_request import IDLE_SECONDS, PEER_HEADER, PeerRequest, http_session
-from mochi_server.constants import API_PREFIX, KEY_PATTERN
+from mochi_server.constants import API_PREFIX, KEY_PATTERN, OPENAI_PREFIX
 from mochi_server.errors import ConfirmationInterrupted, MochiError, Unauthorized
 from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
 from mochi_server.web.asgi import header, send_error
@@ -23,8 +23,10 @@ from mochi_server.web.disconnect import ClientDisconnected, read_body, until_dis
 _CHAT = re.compile(
     rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool|/ai-sdk(?:/[^/]+/stream)?|/ag-ui)/?"
 )
+_COMPLETION = re.compile(rf"{OPENAI_PREFIX}/(chat/completions|completions|responses)/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
+_SESSION_ID = re.compile("[0-9a-f]{10}")
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 
 
@@ -67,6 +69,8 @@ class ClusterMiddleware:
                 await self._resolve_confirmation(match[1], scope, receive, send)
             elif match:
                 await self._forward(match[1], scope, receive, send)
+            elif method == "POST" and (match := _completion_session(scope)):
+                await self._forward(match[0], scope, receive, send)
             else:
                 await self._app(scope, receive, send)
         except MochiError as error:
@@ -86,7 +90,8 @@ class ClusterMiddleware:
         if peer is None:
             return await self._app(scope, receive, send)
         content = await read_body(Request(scope, receive))
-        is_collected = scope["path"].rstrip("/").endswith(session_id)
+        # A request under `/v1` may be collected, too. Only its body states whether it is.
+        is_collected = scope["path"].rstrip("/").endswith(session_id) or _COMPLETION.fullmatch(scope["path"])
         request = self._request(session_id, scope, send)
         request.shutdown = scope["app"].state.services.runs.shutdown
         running = request.run(peer, content, None if is_collected else IDLE_SECONDS)
@@ -102,7 +107,7 @@ class ClusterMiddleware:
             StorageFailed: A database query failed.
         """
         method, path = scope["method"], scope["path"].rstrip("/")
-        if method == "POST" and path.endswith((session_id, "/stream")):
+        if method == "POST" and (path.endswith((session_id, "/stream")) or _COMPLETION.fullmatch(path)):
             key = header(scope, b"idempotency-key")
             return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
@@ -173,6 +178,12 @@ class ClusterMiddleware:
             await send(message)
 
         return send_signed
+
+
+def _completion_session(scope: Scope) -> re.Match[str] | None:
+    """Return the match of the session ID in the header of a completion request, or None for other requests."""
+    is_completion = _COMPLETION.fullmatch(scope["path"])
+    return _SESSION_ID.fullmatch(header(scope, b"x-mochi-session")) if is_completion else None
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:

@@ -80,9 +80,7 @@ class PeerRequest:
         except PeerGone:
             return False
         except MochiError as error:
-            if self._has_begun and isinstance(error, ShuttingDown):
-                await self.send(_body(b""))  # no `done` event, so that the client resumes
-            elif self._has_begun:
+            if self._has_begun:
                 await self.send(_body(closing_body(self.scope["path"], self.session_id, error, self._last_id)))
             else:
                 await send_error(error, self.scope, self.send)

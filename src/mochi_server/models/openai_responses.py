@@ -17,7 +17,7 @@ class OpenAIModel(BaseModel):
 
 
 class OpenAIModelList(BaseModel):
-    """All models: first the models of Ollama, then the agents."""
+    """All models: first the chat models of Ollama, then its other models, then the agents."""
 
     object: Literal["list"] = "list"
     data: list[OpenAIModel]

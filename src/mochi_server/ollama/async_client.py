@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +82,10 @@ class AsyncOllamaClient:
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
+        return [model for model in await self.list_installed() if model.can("completion")]
+
+    async def list_installed(self) -> list[ModelInfo]:
+        """List all installed models, in Ollama's order."""
         catalogue = await self._fetch_catalogue()
         limit = asyncio.Semaphore(_MAX_PARALLEL_SHOWS)
 
@@ -93,10 +97,17 @@ class AsyncOllamaClient:
                     logger.warning("Model details not available model=%s: %s", name, error.message)
 
         await asyncio.gather(*(fetch_details(name, digest) for name, digest in catalogue.without_details()))
-        return catalogue.chat_models()
+        return catalogue.models()
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` if there is no such chat model."""
+        model = await self.find_installed(name)
+        if not model.can("completion"):
+            raise await self._not_found(name, can_embed=model.can("embedding"))
+        return model
+
+    async def find_installed(self, name: str) -> ModelInfo:
+        """Return the installed model ``name``, even if it cannot chat. Raises ``ModelNotFound``."""
         fetched, catalogue = self._catalogue
         if catalogue is None or time.monotonic() - fetched > _MODELS_CACHE_SECONDS:
             catalogue = await self._fetch_catalogue()
@@ -108,8 +119,6 @@ class AsyncOllamaClient:
         if digest not in self._details and not listed.remote_host:
             self._details[digest] = await self.show_model_details(listed.name)
         model, _ = catalogue.find(name) or found
-        if not model.can("completion"):
-            raise await self._not_found(name, can_embed=model.can("embedding"))
         return model
 
     async def _not_found(self, name: str, *, can_embed: bool = False) -> ModelNotFound:
@@ -117,8 +126,8 @@ class AsyncOllamaClient:
 
         ``can_embed`` is true if ``name`` is an embedding model.
         """
-        chat_models = [model.name.removesuffix(":latest") for model in await self.list_models()]
-        return ModelNotFound(name, chat_models=chat_models, can_embed=can_embed, can_install=self._can_install)
+        models = _short_names(await self.list_models())
+        return ModelNotFound(name, models=models, can_embed=can_embed, can_install=self._can_install)
 
     async def show_model_details(self, name: str) -> ModelDetails:
         """Return the details of a model from ``/api/show``. Raises ``ModelNotFound``."""
@@ -166,12 +175,17 @@ class AsyncOllamaClient:
         """Post ``payload`` to ``/api/embed`` and return the response.
 
         Raises:
-            ModelNotFound: Ollama does not have the model.
+            ModelNotFound: Ollama does not have the model. The error lists the installed embedding models.
             OllamaUnreachable: Ollama cannot be reached.
             OllamaError: Ollama rejected the request, or sent no response within ``stall_timeout``.
         """
         self._windows = None  # the request may load a model
-        body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
+        try:
+            body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
+        except ModelNotFound as error:
+            models = _short_names(model for model in await self.list_installed() if model.can("embedding"))
+            name = payload["model"]
+            raise ModelNotFound(name, kind="embedding", models=models, can_install=self._can_install) from error
         if not isinstance(body, dict):
             raise OllamaError("Ollama sent embeddings that are not a JSON object.")
         return body
@@ -233,6 +247,10 @@ class AsyncOllamaClient:
             return read_loaded(await self._transport.call("GET", "/api/ps"))
         except MochiError:
             return None
+
+
+def _short_names(models: Iterable[ModelInfo]) -> list[str]:
+    return [model.name.removesuffix(":latest") for model in models]
 
 
 class AsyncInstructorOllamaClient:

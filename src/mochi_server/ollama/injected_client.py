@@ -52,6 +52,12 @@ class InjectedOllamaClient(AsyncOllamaClient):
         models = self._injected.list_models()
         return list(await models if inspect.isawaitable(models) else models)
 
+    async def list_installed(self) -> list[ModelInfo]:
+        return await self.list_models()
+
+    async def find_installed(self, name: str) -> ModelInfo:
+        return await self.find_model(name)
+
     async def find_model(self, name: str) -> ModelInfo:
         for model in await self.list_models():
             if qualified_name(model.name) == qualified_name(name):

@@ -35,9 +35,9 @@ class ModelCatalogue:
             if digest not in self._known and not (set(info.capabilities) > {"completion"} and info.context_length)
         ]
 
-    def chat_models(self) -> list[ModelInfo]:
-        """Return every model that can chat."""
-        return [info for entry in self._entries if (info := self._info(entry)).can("completion")]
+    def models(self) -> list[ModelInfo]:
+        """Return all models."""
+        return [self._info(entry) for entry in self._entries]
 
     def find(self, name: str) -> tuple[ModelInfo, str] | None:
         """Return the model ``name`` and its digest, or None if the model is not installed.

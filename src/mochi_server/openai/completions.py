@@ -94,13 +94,15 @@ class Completions:
     """Function that receives the ID of an unstored conversation whose turn did not start."""
 
     async def models(self) -> dict[str, int]:
-        """Return a mapping of the name of each chat model and each valid agent to the time of its last change.
+        """Return a mapping of the name of each model and each valid agent to the time of its last change.
 
-        Times are in seconds since 1970.
+        Chat models come first, because some clients select the first model of the list. Agents come last. Times are in
+        seconds since 1970.
         """
         found = await self.agents.directory_agents()
         agents = {f"{PREFIX}{name}": agent.modified for name, agent in found.items() if agent.valid}
-        return {model.name: model.modified for model in await self.client.list_models()} | agents
+        models = sorted(await self.client.list_installed(), key=lambda model: not model.can("completion"))
+        return {model.name: model.modified for model in models} | agents
 
     async def modified(self, name: str) -> int:
         """Return the time of the last change of a model or an agent, in seconds since 1970.
@@ -108,7 +110,7 @@ class Completions:
         Raises:
             ModelNotFound, AgentNotFound, AgentInvalid: ``name`` is not the name of a valid model or agent.
         """
-        return (await self._agent(name) or await self.client.find_model(name)).modified
+        return (await self._agent(name) or await self.client.find_installed(name)).modified
 
     async def start(self, request: CompletionInput) -> CompletionRun:
         """Start the turn that answers a request. Raise ``MochiError`` if the turn cannot start."""

@@ -58,7 +58,7 @@ router = APIRouter(
 
 @router.get("/models", responses=responses(*OLLAMA_ERRORS, prefix=OPENAI_PREFIX))
 async def list_openai_models(completions: CompletionsDep) -> OpenAIModelList:
-    """List the chat models, and the agents as `agent:NAME`."""
+    """List the models, and the agents as `agent:NAME`. Models that cannot chat come after the chat models."""
     models = await completions.models()
     return OpenAIModelList(data=[OpenAIModel(id=name, created=modified) for name, modified in models.items()])
 

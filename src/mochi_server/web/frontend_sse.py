@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from starlette.types import Message, Receive, Scope, Send
 
 from mochi_server.chat.event_log import Batch
-from mochi_server.errors import MochiError
+from mochi_server.constants import OPENAI_PREFIX
+from mochi_server.errors import MochiError, ShuttingDown
 from mochi_server.frontends import ai_sdk_encoder
 from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
 from mochi_server.frontends.encoder import FrontendEncoder
 from mochi_server.frontends.runs import FrontendRun, FrontendRuns
+from mochi_server.openai.errors import openai_body
 from mochi_server.web.sse import PING_SECONDS, EventStream, closing_events
 
 if TYPE_CHECKING:
@@ -73,8 +75,13 @@ def ag_ui_response(frontends: FrontendRuns, started: FrontendRun, request: "RunA
 def closing_body(path: str, session_id: str, error: MochiError, after: bytes) -> bytes:
     """Return the bytes that report ``error`` and end a broken stream, in the protocol of the route ``path``.
 
-    ``after`` is the ID of the last event of the stream, or empty bytes if no event has an ID.
+    ``after`` is the ID of the last event of the stream, or empty bytes if no event has an ID. If the client can resume
+    the stream at another server, the result is empty.
     """
+    if path.startswith(f"{OPENAI_PREFIX}/"):
+        return _frames([openai_body(error), b"[DONE]"])
+    if isinstance(error, ShuttingDown):
+        return b""
     protocol = _PROTOCOL.search(path)
     if protocol is None:
         return closing_events(session_id, error, after)

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 import pytest
 
 from mochi_stub import StubServer
+from tests.support.frameworks import benchmark, collect_ignore_glob, pytest_configure, vcr
 
-collect_ignore_glob = [] if find_spec("langchain_tests") else ["test_*.py"]
+__all__ = ["benchmark", "collect_ignore_glob", "packaged_stub", "pytest_configure", "vcr"]
 
 
 @pytest.fixture(scope="package")
 def packaged_stub() -> Iterator[StubServer]:
     with StubServer(speed=0) as stub:
         yield stub
-
-
-@pytest.fixture
-def benchmark() -> None:
-    """Stand in for the fixture of a plugin that is not loaded. The standard test that uses it is skipped."""
-
-
-@pytest.fixture
-def vcr() -> None:
-    """Stand in for the fixture of a plugin that is not loaded. The standard test that uses it is skipped."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers of LangChain's standard tests. Their pytest plugins are not loaded."""
-    for name in ("benchmark", "vcr"):
-        config.addinivalue_line("markers", f"{name}: used by LangChain's standard tests")

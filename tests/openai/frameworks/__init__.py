@@ -1,0 +1,1 @@
+"""Frameworks as clients of `/v1`. The dependency group `frameworks` has their packages."""
