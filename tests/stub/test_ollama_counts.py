@@ -83,38 +83,6 @@ def test_wrong_format_of_a_stream_is_chunked_json(stub: StubServer, format_: Any
     assert answer.headers["transfer-encoding"] == "chunked"
 
 
-@pytest.mark.parametrize(
-    ("template", "problem"),
-    [
-        ("{{ .Prompt", ":1: unclosed action"),
-        ('{{ .Prompt }}\n{{ "}}', ":2: unterminated quoted string"),
-        ("{{ `}}", ":1: unterminated raw quoted string"),
-        ("{{ if .System }}\n{{ .Prompt }}\n", ":3: unexpected EOF"),
-        ("a\n{{ end }}", ":2: unexpected {{end}}"),
-        ("{{ range .Messages }}{{ shout .Content }}{{ end }}", ':1: function "shout" not defined'),
-    ],
-)
-def test_wrong_template_is_refused(stub: StubServer, template: str, problem: str) -> None:
-    body = {"model": "mochi", "prompt": "hi", "template": template, "stream": False}
-    refused = send_request(stub, "POST", "/api/generate", body)
-    assert (refused.status, refused.json) == (500, {"error": f"template: {problem}"})
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "",
-        "{{ .Prompt }}",
-        "{{- /* if }} unclosed */ -}}{{ $.System }}",
-        "{{- range $i, $m := .Messages }}{{ if eq $m.Role `user` }}x{{ else if .Tools }}y{{ end }}{{ end }}",
-        '{{ with .Tools }}{{ json . | printf "%s }}" }}{{- end -}}',
-    ],
-)
-def test_valid_template_is_accepted(stub: StubServer, template: str) -> None:
-    body = {"model": "mochi", "prompt": "hi", "template": template, "stream": False}
-    assert send_request(stub, "POST", "/api/generate", body).status == 200
-
-
 @pytest.mark.parametrize("path", ["/api/generate", "/api/embed"])
 def test_malformed_name_is_refused(stub: StubServer, path: str) -> None:
     refused = send_request(stub, "POST", path, {"model": "a b", "prompt": "x", "input": "x"})
