@@ -165,21 +165,6 @@ def test_adapter_is_part_of_the_modelfile(private_stub: StubServer, tmp_path: Pa
 @pytest.mark.parametrize(
     ("fields", "status", "text"),
     [
-        (
-            {"files": []},
-            400,
-            "json: cannot unmarshal array into Go struct field CreateRequest.files of type map[string]string",
-        ),
-        (
-            {"files": {"a": 5}},
-            400,
-            "json: cannot unmarshal number into Go struct field CreateRequest.files of type string",
-        ),
-        (
-            {"messages": "x"},
-            400,
-            "json: cannot unmarshal string into Go struct field CreateRequest.messages of type []api.Message",
-        ),
         ({"adapters": {"a": ""}}, 400, "invalid digest format"),
         ({"from": "a b"}, 400, "invalid model name"),
         ({"license": 5}, 500, "json: cannot unmarshal number into Go value of type []string"),

@@ -74,16 +74,3 @@ def test_wrong_format_fails_after_the_thinking(
     if lines == 3:
         assert answer.lines[0]["message"] == {"role": "assistant", "content": "", "thinking": "hm"}
         assert answer.lines[1]["message"] == {"role": "assistant", "content": ""}
-
-
-@pytest.mark.parametrize("format_", ["xml", 5, True, []])
-def test_wrong_format_of_a_stream_is_chunked_json(stub: StubServer, format_: Any) -> None:
-    answer = send_message(stub, "hello", "mochi-chat", format=format_)
-    assert (answer.status, answer.headers["content-type"]) == (500, "application/json")
-    assert answer.headers["transfer-encoding"] == "chunked"
-
-
-@pytest.mark.parametrize("path", ["/api/generate", "/api/embed"])
-def test_malformed_name_is_refused(stub: StubServer, path: str) -> None:
-    refused = send_request(stub, "POST", path, {"model": "a b", "prompt": "x", "input": "x"})
-    assert (refused.status, refused.json) == (400, {"error": "invalid model name"})
