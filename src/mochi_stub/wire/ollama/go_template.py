@@ -20,9 +20,9 @@ _FUNCTIONS = {
 _CONSTANTS = ("bool", "character", "dot", "nil", "number", "string")
 """Kinds of operands that are not executable."""
 _OPERANDS = (*_CONSTANTS, "field", "identifier", "left", "variable")
-_ESCAPE = r"\\(?:[abfnrtv\\{}]|[0-7]{{3}}|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}})"
+_ESCAPE = r"\\(?:[abfnrtv\\{}]|[0-3][0-7]{{2}}|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}})"
 _STRING = re.compile(rf"`[^`]*`|\"(?:[^\\]|{_ESCAPE.format(chr(34))})*\"")
-_CHARACTER = re.compile(rf"'(?:[^\\]|{_ESCAPE.format(chr(39))})")
+_CHARACTER = re.compile(rf"'(?:[^\\']|{_ESCAPE.format(chr(39))})")
 _DIGITS = r"(?:[0-9]+(?:_[0-9]+)*)"
 _REAL = rf"[+-]?(?:{_DIGITS}\.?{_DIGITS}?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?"
 _NUMBER = re.compile(
@@ -189,10 +189,12 @@ class _Parser:
 
     def _body(self, name: str, context: str) -> None:
         """Parse the body of a nested template, in which the outer variables and ranges do not exist."""
-        start = self.at
+        start, clause = self.at, self.furthest
         with self._own_scope():
             end = self._items()
         if end != "end":
+            if context == "block clause":  # the line of this error is that of the clause
+                self.furthest = clause
             self._fail(f"unexpected {{{{{end}}}}} in {context}")
         body = self.tokens[start : self.at]
         if [token.kind for token in body].count("open") > 1 or (body[0].kind == "text" and body[0].text.strip()):
@@ -278,11 +280,25 @@ class _Parser:
             self._pipeline("parenthesized pipeline", "right")
         if token.kind == "string":
             self._check_string(token)
-        if token.kind == "number" and not _NUMBER.fullmatch(token.text):
-            self._fail(f"illegal number syntax: {quoted(token.text)}")
+        if token.kind == "number" and (problem := _number_problem(token.text)):
+            self._fail(f"{problem}: {quoted(token.text)}")
         if token.kind == "character":
             character = _CHARACTER.match(token.text)
             if not character:
                 self._fail("invalid syntax")
             if token.text[character.end() :] != "'":
                 self._fail(f"malformed character constant: {token.text}")
+
+
+def _number_problem(text: str) -> str:
+    if not _NUMBER.fullmatch(text):
+        return "illegal number syntax"
+    if re.search("[.eEpPi]", text):
+        return ""
+    digits = text.lstrip("+-").replace("_", "")
+    try:
+        number = int(digits, 8 if re.match("0[0-9]", digits) else 0)
+    except ValueError:  # an octal number with the digit 8 or 9
+        return "integer overflow"
+    limit = {"-": 2**63, "+": 2**63 - 1}.get(text[0], 2**64 - 1)
+    return "integer overflow" if number > limit else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mochi_stub.wire.ollama.go_json import quoted
 
@@ -17,7 +17,7 @@ _OPEN = re.compile(r"\{\{(?P<trim>-[ \t\r\n])?")
 _CLOSE = re.compile(r"(?P<trim>[ \t\r\n]-)?\}\}")
 _WORD_END = re.compile(r"[ \t\r\n.,|:()]|\}\}|\Z")
 _NUMBER = re.compile(
-    r"[+-]?(?:0[xX][0-9a-fA-F_]*\.?[0-9a-fA-F_]*(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*|0[bB][01_]*"
+    r"[+-]?(?:0[xX][0-9a-fA-F_]*\.?[0-9a-fA-F_]*(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*\.?[0-7_]*|0[bB][01_]*\.?[01_]*"
     r"|[0-9_]*\.?[0-9_]*(?:[eE][+-]?[0-9_]*)?)i?"
 )
 _TOKEN = re.compile(
@@ -25,7 +25,7 @@ _TOKEN = re.compile(
     r'|(?P<string>"(?:[^"\\\n]|\\[^\n])*"|`[^`]*`)'
     r"|(?P<character>'(?:[^'\\\n]|\\[^\n])*')"
     r"|(?P<declare>:=)|(?P<assign>=)|(?P<pipe>\|)|(?P<left>\()|(?P<right>\))"
-    r"|(?P<number>(?=[+-]|\.?[0-9]))"
+    r"|(?P<number>(?=[+-]|\.?[0-9]|\.\Z))"
     r"|(?P<variable>\$\w*)|(?P<field>\.\w*)|(?P<word>\w+)"
     r"|(?P<character_error>')|(?P<string_error>\")|(?P<raw_error>`)|(?P<colon_error>:)|(?P<punctuation>[!-~])",
 )
@@ -110,7 +110,7 @@ class _Lexer:
     def _close(self, closed: re.Match[str]) -> Token:
         """Return the closing delimiter, and move to the text after it. A trimming delimiter includes spaces."""
         spaces = _SPACE.match(self.template, closed.end()) if closed["trim"] else None
-        return self._take("close", spaces.end() if spaces else closed.end())
+        return replace(self._take("close", spaces.end() if spaces else closed.end()), text="}}")
 
     def _action(self) -> Iterator[Token]:
         depth = 0
