@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FILE = Path(__file__).parent / "data" / "ollama-golden-capture.txt"
+PARTIAL_FILE = FILE.with_name("ollama-partial-capture.txt")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,62 @@ def _capture(block: str) -> Capture:
     method, path, request = title.split(" ", 2)
     pairs = (header.split(": ", 1) for header in headers)
     return Capture(method, path, request, status_line, {name.lower(): value for name, value in pairs}, body)
+
+
+@dataclass(frozen=True)
+class PartialCapture:
+    """Exchange of which only parts are known. The head of the file explains the placeholders in `headers` and `lines`.
+
+    `before` contains the method, the path and the body of requests that were sent before.
+    """
+
+    method: str
+    path: str
+    request: str
+    before: list[tuple[str, str, str]]
+    sent: dict[str, str]
+    status: int
+    headers: dict[str, str]
+    lines: list[str]
+
+    @property
+    def title(self) -> str:
+        return " ".join(filter(None, (self.method, self.path, *self.sent.values(), self.request)))
+
+
+def read_partial_captures() -> list[PartialCapture]:
+    _, *blocks = re.split(r"^### ", PARTIAL_FILE.read_text(), flags=re.MULTILINE)
+    return [_partial_capture(re.sub(r"^## .*\n", "", block, flags=re.MULTILINE)) for block in blocks]
+
+
+def _partial_capture(block: str) -> PartialCapture:
+    head, _, body = block.rstrip("\n").partition("\n\n")
+    title, *lines = head.split("\n")
+    before = [_request(line.removeprefix("< ")) for line in lines if line.startswith("< ")]
+    sent = dict(line.removeprefix("> ").split(": ", 1) for line in lines if line.startswith("> "))
+    status, *headers = [line for line in lines if line[0] not in "<>"]
+    expected = dict(header.split(": ", 1) for header in headers)
+    return PartialCapture(*_request(title), before, sent, int(status), expected, body.split("\n") if body else [])
+
+
+def _request(text: str) -> tuple[str, str, str]:
+    method, path, body = (*text.split(" ", 2), "")[:3]
+    return method, path, body
+
+
+def matches(expected: Any, found: Any) -> bool:
+    """Return whether a JSON value has the form of `expected`, which may contain placeholders."""
+    kinds: dict[str, Any] = {"str": str, "num": (int, float), "list": list, "object": dict}
+    if isinstance(expected, str) and expected in kinds:
+        return isinstance(found, kinds[expected])
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return list(expected) == list(found) and all(matches(value, found[key]) for key, value in expected.items())
+    if isinstance(expected, list) and isinstance(found, list):
+        items = expected * len(found) if len(expected) == 1 and found else expected
+        return len(items) == len(found) and all(map(matches, items, found))
+    if isinstance(expected, str) and isinstance(found, str):
+        return expected == re.sub(r"open \S+:", "open <path>", found)
+    return bool(expected == found)
 
 
 _NORMAL = [

@@ -177,3 +177,27 @@ def generate_parts(prompt: Prompt) -> list[Any]:
         "boom": [Text(HI), Failure(GARBLED)],
     }
     return contents[prompt.user_text]
+
+
+PARTIAL_MODELS = (
+    model("plain", "16:34.1"),
+    model("full", "16:34.2", capabilities=("tools", "thinking", "completion"), habit="native"),
+    model("gotool", "16:34.3", capabilities=("completion", "tools")),
+    model("emb", "16:34.4", capabilities=("embedding",)),
+    model("gosuf", "16:34.5", capabilities=("completion", "insert")),
+    model("vis", "16:34.6", capabilities=("tools", "thinking", "completion", "vision"), habit="native"),
+    model(
+        "gothink",
+        "16:34.7",
+        capabilities=("completion", "tools", "thinking"),
+        system="You think.",
+        parameters={"temperature": 0.5},
+        license="MIT",
+    ),
+)
+"""Models of the partial captures. Some differ from the models with the same names in `MODELS`."""
+
+
+def short_reply(prompt: Prompt) -> Reply:
+    """Return a reply with a thought for models that think."""
+    return Reply([*([Reasoning(("hm",))] if prompt.thinks else []), Text(("Hi",))])

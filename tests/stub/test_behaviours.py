@@ -13,10 +13,9 @@ import pytest
 from mochi_stub import Message, Pace, Pause, Prompt, Reply, StubServer, Text
 from mochi_stub.config.loader import packaged_config
 from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
-from mochi_stub.replies.default_reply import ui_task_reply
 from mochi_stub.replies.lorem import lorem
 from mochi_stub.replies.resolver import resolve
-from tests.stub.requests import contents, send_message, send_request
+from tests.stub.requests import send_message, send_request
 from tests.stub.validity import problems
 from tests.support.lazy import LazyModule
 
@@ -278,131 +277,6 @@ def test_summary_of_a_conversation_in_one_message() -> None:
 def test_summary_schema_without_conversation_is_filled() -> None:
     reply = resolve(prompt_of("hello", format=SUMMARY))
     assert problems(SUMMARY, json.loads(reply.text), SUMMARY) == []
-
-
-HISTORY = "### Chat History:\n<chat_history>\nUSER: How do I bake bread?\nASSISTANT: With flour.\n</chat_history>"
-
-
-@pytest.mark.parametrize(
-    ("output", "key", "kind"),
-    [
-        ('JSON format: { "title": "your concise title here" }', "title", str),
-        ('JSON format: { "tags": ["tag1", "tag2", "tag3"] }', "tags", list),
-        ('Strictly return in JSON format: \n{\n  "queries": ["query1", "query2"]\n}', "queries", list),
-        ('Strictly return in JSON format:\n{\n    "prompt": "Your detailed description here."\n}', "prompt", str),
-        ('JSON format: { "follow_ups": ["Question 1?", "Question 2?", "Question 3?"] }', "follow_ups", list),
-    ],
-)
-def test_task_is_answered_with_the_bare_object(stub: StubServer, output: str, key: str, kind: type) -> None:
-    request = f'### Task:\nDo something.\n### Output:\n{output}\n### Examples:\n- {{ "title": "x" }}\n{HISTORY}'
-    answer = json.loads(send_message(stub, request, "task", stream=False).json["message"]["content"])
-    assert list(answer) == [key]
-    assert isinstance(answer[key], kind)
-    assert "bread" in json.dumps(answer).lower()
-
-
-def test_autocomplete_task_completes_the_text(stub: StubServer) -> None:
-    request = (
-        "### Task:\nYou are an autocompletion system. Continue the text in `<text>`.\n### **Output**:\n"
-        'JSON format: { "text": "<your_completion>" }\n'
-        "### Example 1:\n<type>General</type>\n<text>The sun</text>\n"
-        "<type>search query</type>\n<text>9+10=</text>\n#### Output:\n"
-    )
-    assert json.loads(send_message(stub, request, "task", stream=False).json["message"]["content"]) == {"text": PHRASE}
-    assert ui_task_reply(prompt_of("9+10=")) == PHRASE
-
-
-PUBLISHED_AUTOCOMPLETE = """### Task:
-You are an autocompletion system. Continue the text in `<text>` based on the **completion type** in `<type>` and the given language.  
-
-### **Instructions**:
-1. Analyze `<text>` for context and meaning.  
-3. Start as if you are directly continuing `<text>`. Do **not** repeat, paraphrase, or respond as a model.  
-5. If unsure, return: `{ "text": "" }`.  
-
-### **Output Rules**:
-- Respond only in JSON format: `{ "text": "<your_completion>" }`.
-
-### **Examples**:
-#### Example 1:  
-Input:  
-<type>General</type>  
-<text>The sun was setting over the horizon, painting the sky</text>  
-Output:  
-{ "text": "with vibrant shades of orange and pink." }
-
----
-### Context:
-<chat_history>
-USER: hello
-</chat_history>
-<type>general</type>  
-<text>9+10=</text>  
-#### Output:
-"""  # noqa: W291, E501 - the template of Open WebUI, shortened
-PUBLISHED_TOOLS = """Available Tools: {tools}
-
-Your task is to choose and return the correct tool(s) from the list of available tools based on the query.
-
-- If no tools match the query, return an empty array: 
-   {{
-     "tool_calls": []
-   }}
-
-- If one or more tools match the query, construct a JSON response containing a "tool_calls" array with objects that include:
-   - "name": The tool's name.
-   - "parameters": A dictionary of required parameters and their corresponding values.
-"""  # noqa: W291, E501 - the template of Open WebUI, shortened
-
-
-def test_published_autocomplete_template_yields_the_phrase(stub: StubServer) -> None:
-    answer = send_message(stub, PUBLISHED_AUTOCOMPLETE, "task", stream=False).json["message"]["content"]
-    assert json.loads(answer) == {"text": PHRASE}
-
-
-@pytest.mark.parametrize(
-    ("query", "names", "parameters"),
-    [
-        ("What is the weather like in Oslo today?", ["get_current_weather"], [{"city": "Oslo"}]),
-        ("call get_current_weather for Bergen", ["get_current_weather"], [{"city": "Bergen"}]),
-        ("how much is 12 plus 30, added up", ["calculate_sum"], [{"a": 12, "b": 30}]),
-        ("hello", [], []),
-    ],
-)
-def test_function_call_task_chooses_by_meaning(query: str, names: list[str], parameters: list[Any]) -> None:
-    city, number = {"city": {"type": "string"}}, {"type": "integer"}
-    tools = [
-        {"name": "get_current_weather", "description": "Weather of a city", "parameters": {"properties": city}},
-        {
-            "name": "calculate_sum",
-            "description": "Numbers that are added up.",
-            "parameters": {"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]},
-        },
-    ]
-    system = Message("system", PUBLISHED_TOOLS.format(tools=json.dumps(tools)))
-    user = Message("user", f'Query: History:\nUSER: """{query}"""\nQuery: {query}')
-    answer = json.loads(ui_task_reply(Prompt("task", messages=(system, user))) or "")
-    assert [call["name"] for call in answer["tool_calls"]] == names
-    assert [call["parameters"] for call in answer["tool_calls"]] == parameters
-
-
-def test_emoji_and_tool_tasks_are_answered() -> None:
-    emoji = (
-        "Your task is to reflect the speaker's likely facial expression through a fitting emoji.\n\nMessage: ```hi```"
-    )
-    assert len(ui_task_reply(prompt_of(emoji)) or "") == 1
-    tools = '[{"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]'
-    choose = f'Available Tools: {tools}\nReturn {{"tool_calls": []}} if none matches.'
-    for query, names in (("call get_weather for Oslo", ["get_weather"]), ("hello", [])):
-        prompt = Prompt("task", messages=(Message("system", choose), Message("user", f"Query: {query}")))
-        answer = json.loads(ui_task_reply(prompt) or "")
-        assert [call["name"] for call in answer["tool_calls"]] == names
-        assert all("city" in call["parameters"] for call in answer["tool_calls"])
-
-
-def test_messages_that_are_not_tasks_are_echoed(stub: StubServer) -> None:
-    for text in ("hello", "### Task:\nSay hello.", "### Task:\nJSON format: {broken"):
-        assert contents(send_message(stub, text, "task").lines).endswith(f" {text}")
 
 
 def test_journal_names_the_rule_that_answered(private_stub: StubServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,15 @@ JINJA = "{% if tools %}{{ tools }}{% endif %}{% if enable_thinking %}<think>{% e
 ARRAYS = {"tokenizer.ggml.tokens": ["<unk>", "a"], "tokenizer.ggml.scores": [0.0, 1.5]}
 
 
-def gguf_file(folder: Path, architecture: str = "qwen3", *, chat_template: str = JINJA, **metadata: Any) -> bytes:
-    """Return a GGUF file with two tensors."""
+def gguf_file(
+    folder: Path,
+    architecture: str = "qwen3",
+    *,
+    chat_template: str = JINJA,
+    extra: Mapping[str, int] | None = None,
+    **metadata: Any,
+) -> bytes:
+    """Return a GGUF file with two tensors. The names of `metadata` get the architecture as a prefix."""
     numpy = pytest.importorskip("numpy")
     file = folder / f"{architecture}.gguf"
     writer = gguf.GGUFWriter(file, architecture)
@@ -31,8 +39,9 @@ def gguf_file(folder: Path, architecture: str = "qwen3", *, chat_template: str =
     writer.add_token_scores(ARRAYS["tokenizer.ggml.scores"])
     if chat_template:
         writer.add_chat_template(chat_template)
-    for name, value in metadata.items():
-        writer.add_uint32(f"{architecture}.{name}", value)
+    prefixed = {f"{architecture}.{name}": value for name, value in metadata.items()}
+    for name, value in {**prefixed, **(extra or {})}.items():
+        writer.add_uint32(name, value)
     writer.add_tensor("token_embd.weight", numpy.zeros((8, 64), dtype=numpy.float32))
     writer.add_tensor("output_norm.weight", numpy.zeros(64, dtype=numpy.float16))
     writer.write_header_to_file()
@@ -128,6 +137,15 @@ def test_unreadable_file_fails_in_the_stream(private_stub: StubServer, files: di
     assert (failed.status, found[0], found[1].startswith(expected[1])) == (200, expected[0], True)
 
 
+@pytest.mark.parametrize("part", ["model-00001-of-00002.gguf", "model.gguf"])
+def test_split_file_is_refused(private_stub: StubServer, tmp_path: Path, part: str) -> None:
+    split = {"split.count": 2} if part == "model.gguf" else {}
+    digest = upload(private_stub, gguf_file(tmp_path, extra=split))
+    refused = create(private_stub, files={part: digest}, stream=False)
+    assert refused.status == 400
+    assert refused.json["error"].startswith("mochi-stub does not merge split GGUF files")
+
+
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
@@ -165,21 +183,6 @@ def test_adapter_is_part_of_the_modelfile(private_stub: StubServer, tmp_path: Pa
 @pytest.mark.parametrize(
     ("fields", "status", "text"),
     [
-        (
-            {"files": []},
-            400,
-            "json: cannot unmarshal array into Go struct field CreateRequest.files of type map[string]string",
-        ),
-        (
-            {"files": {"a": 5}},
-            400,
-            "json: cannot unmarshal number into Go struct field CreateRequest.files of type string",
-        ),
-        (
-            {"messages": "x"},
-            400,
-            "json: cannot unmarshal string into Go struct field CreateRequest.messages of type []api.Message",
-        ),
         ({"adapters": {"a": ""}}, 400, "invalid digest format"),
         ({"from": "a b"}, 400, "invalid model name"),
         ({"license": 5}, 500, "json: cannot unmarshal number into Go value of type []string"),

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
 
 from mochi_stub import StubServer
-from tests.stub.captures import Capture, normalized, read_captures
-from tests.stub.golden import MODELS, script
+from tests.stub.captures import (
+    Capture,
+    PartialCapture,
+    matches,
+    normalized,
+    read_captures,
+    read_partial_captures,
+)
+from tests.stub.golden import MODELS, PARTIAL_MODELS, script, short_reply
 
 PROVIDERS_OWN = "/v1/"
 """The stub follows the providers' own specifications instead of Ollama's version of them."""
@@ -34,6 +42,7 @@ def reason_to_skip(capture: Capture) -> str:
 
 
 CAPTURES = read_captures()
+PARTIAL = read_partial_captures()
 REPRODUCED = [capture for capture in CAPTURES if not reason_to_skip(capture)]
 
 
@@ -44,10 +53,19 @@ def golden_stub() -> Iterator[StubServer]:
         yield server
 
 
-def exchange(stub: StubServer, method: str, path: str, body: str) -> tuple[HTTPResponse, str]:
+@pytest.fixture
+def partial_stub() -> Iterator[StubServer]:
+    """A stub with the models of the partial captures."""
+    with StubServer(models=PARTIAL_MODELS, resolve=short_reply, speed=0) as server:
+        yield server
+
+
+def exchange(
+    stub: StubServer, method: str, path: str, body: str, headers: Mapping[str, str] | None = None
+) -> tuple[HTTPResponse, str]:
     connection = HTTPConnection(stub.host, stub.port, timeout=5)
     try:
-        connection.request(method, path, body.encode() or None)
+        connection.request(method, path, body.encode() or None, dict(headers or {}))
         response = connection.getresponse()
         return response, response.read().decode()
     finally:
@@ -57,6 +75,7 @@ def exchange(stub: StubServer, method: str, path: str, body: str) -> tuple[HTTPR
 def test_all_captures_are_read() -> None:
     assert len(CAPTURES) == 136
     assert len(REPRODUCED) == 101
+    assert len(PARTIAL) == 89
 
 
 def test_table_names_only_existing_captures() -> None:
@@ -77,3 +96,19 @@ def test_capture_is_reproduced_byte_for_byte(capture: Capture, golden_stub: Stub
     for name, value in headers.items():
         assert value == (str(len(body.encode())) if name == "content-length" else capture.headers[name])
     assert normalized(body if not body or body.endswith("\n") else f"{body}\n") == normalized(capture.body)
+
+
+@pytest.mark.parametrize("capture", PARTIAL, ids=lambda capture: capture.title[:100])
+def test_known_parts_of_an_answer_are_reproduced(capture: PartialCapture, partial_stub: StubServer) -> None:
+    for method, path, request in capture.before:
+        assert exchange(partial_stub, method, path, request)[0].status in (200, 201)
+    response, body = exchange(partial_stub, capture.method, capture.path, capture.request, capture.sent)
+    assert response.status == capture.status
+    for name, value in capture.headers.items():
+        found = response.getheader(name, "(absent)")
+        assert found.isdigit() if value == "num" else found == value
+    if capture.lines:
+        lines = body.rstrip("\n").split("\n")
+        assert len(lines) == len(capture.lines)
+        for line, expected in zip(lines, capture.lines, strict=True):
+            assert matches(json.loads(expected), json.loads(line)) if expected.startswith("{") else line == expected

@@ -203,9 +203,6 @@ def test_images_count_768_tokens_each(stub: StubServer) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "body"),
     [
-        ("POST", "/api/me", 503, {"error": "account unavailable"}),
-        ("POST", "/api/signout", 500, {"error": "there was an error signing out"}),
-        ("POST", "/api/experimental/web_search", 403, {"error": "ollama cloud is disabled: web search is unavailable"}),
         ("POST", "/api/experimental/web_fetch", 403, {"error": "ollama cloud is disabled: web fetch is unavailable"}),
         ("GET", "/api/experimental/model-recommendations", 200, {"recommendations": []}),
     ],

@@ -1,4 +1,7 @@
-"""Tool schemas that Ollama refuses, with Go's messages, and those that it accepts."""
+"""Tool schemas that Ollama refuses, with Go's messages, and those that it accepts.
+
+The partial captures contain further cases. The expected messages of this file follow from Go's rules for JSON.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,7 @@ def with_property(schema: Any) -> dict[str, Any]:
     ("tool", "text"),
     [
         (5, "number into Go struct field ChatRequest.tools of type api.Tool"),
-        ({"type": 5}, "number into Go struct field Tool.tools.type of type string"),
-        ({"function": "x"}, "string into Go struct field Tool.tools.function of type api.ToolFunction"),
         ({"function": {"name": []}}, "array into Go struct field ToolFunction.tools.function.name of type string"),
-        (
-            {"function": {"name": "x", "description": 5}},
-            "number into Go struct field ToolFunction.tools.function.description of type string",
-        ),
     ],
 )
 def test_tool_of_a_wrong_type_is_refused(stub: StubServer, tool: Any, text: str) -> None:
@@ -43,19 +40,11 @@ def test_tool_of_a_wrong_type_is_refused(stub: StubServer, tool: Any, text: str)
 @pytest.mark.parametrize(
     ("parameters", "found", "place"),
     [
-        ("y", "string", "ToolFunction.tools.function.parameters of type api.ToolFunctionParameters"),
-        ([], "array", "ToolFunction.tools.function.parameters of type api.ToolFunctionParameters"),
-        ({"type": 5}, "number", f"{PARAMETERS}.type of type string"),
         ({"type": ["object"]}, "array", f"{PARAMETERS}.type of type string"),
-        ({"required": "a"}, "string", f"{PARAMETERS}.required of type []string"),
         ({"required": True}, "bool", f"{PARAMETERS}.required of type []string"),
         ({"required": [1]}, "number", f"{PARAMETERS}.required of type string"),
-        (with_property("y"), "string", f"{PROPERTY} of type api.ToolProperty"),
         (with_property(True), "bool", f"{PROPERTY} of type api.ToolProperty"),
-        (with_property({"type": 5}), "number", f"{PROPERTY}.type of type []string"),
         (with_property({"type": [5]}), "number", f"{PROPERTY}.type of type string"),
-        (with_property({"enum": "y"}), "string", f"{PROPERTY}.enum of type []interface {{}}"),
-        (with_property({"description": 5}), "number", f"{PROPERTY}.description of type string"),
         (with_property({"description": ["y"]}), "array", f"{PROPERTY}.description of type string"),
         (with_property({"anyOf": [True]}), "bool", f"{PROPERTY}.anyOf of type api.ToolProperty"),
         (with_property({"required": True}), "bool", f"{PROPERTY}.required of type []string"),

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -229,6 +230,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     verifying.add_argument("url", metavar="URL", help="URL of Ollama, such as http://127.0.0.1:11434")
     verifying.add_argument("--model", required=True, metavar="NAME", help="model of that server")
     verifying.add_argument("--stub-model", metavar="NAME", help="model of the stub (default: the most similar one)")
+    if command := commands.choices.get(argv[0]):
+        command.check_options(argv[1:])
     options = parser.parse_args(argv)
     if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
         parser.error("--record and --to must be used together")
@@ -270,6 +273,18 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"mochi-stub: {message}\n")
+
+    def check_options(self, argv: Sequence[str]) -> None:
+        """Exit with an error message if an option is unknown. The message suggests the most similar option."""
+        known = self._option_string_actions
+        for argument in argv:
+            name = argument.partition("=")[0]
+            if name == "--":
+                return
+            if name.startswith("-") and not name[1:2].isdigit() and not any(one.startswith(name) for one in known):
+                similar = next(iter(get_close_matches(name, known, 1)), None)
+                hint = f"did you mean {similar}?" if similar else f"`{self.prog} --help` lists the options"
+                self.error(f"unknown option {name}; {hint}")
 
 
 def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], float]:

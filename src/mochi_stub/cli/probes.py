@@ -18,6 +18,7 @@ CALL_TOOL = [  # a sentence for a real model, an instruction block for the stub
     }
 ]
 TOO_LONG = [{"role": "user", "content": "word " * 6000}]  # more tokens than the context, for each way to count
+TEXT_CALL = {"function": {"name": "get_weather", "arguments": "Oslo"}}
 SHORT = {"num_predict": 8, "temperature": 0, "seed": 1}
 LONG = {**SHORT, "num_predict": 256}
 SMALL = {**SHORT, "num_ctx": 2048}
@@ -50,7 +51,13 @@ MALFORMED_TOOLS: Mapping[str, Any] = {
     "required as a boolean": [_tool(required=True)],
     "enum as a text": [_tool(properties={"city": {"type": "string", "enum": "Oslo"}})],
     "description of a property as a list": [_tool(properties={"city": {"type": "string", "description": []}})],
+    "boolean in nested properties": [_tool(properties={"city": {"type": "object", "properties": {"name": True}}})],
 }
+MALFORMED_TEMPLATES = (
+    *("{{ .Prompt", "{{ if .Prompt }}", "{{ end }}", "{{ else }}", "{{ shout .Prompt }}", "{{ .Prompt! }}", '{{ "x }}'),
+    *("{{ }}", "{{ if }}{{ end }}", "{{ $x }}", "{{ 3x }}", "{{ (.Prompt }}", "{{ break }}", "{{/* x }}"),
+    *("{{ template .Prompt }}", '{{ define "x" }}{{ $x }}{{ end }}', '{{ 1 | "x" }}', "{{ .Prompt\n\n"),
+)
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,9 @@ def _server_probes(model: str) -> Iterator[Probe]:
         Probe("wrong method", "/api/chat", method="PUT"),
         Probe("trailing slash", "/api/tags/", method="GET"),
         Probe("two slashes", "//api/tags", method="GET"),
+        Probe("trailing slash, POST", "/api/chat/", {}),
+        Probe("wrong method, HEAD", "/api/ps", method="HEAD"),
+        Probe("wrong method, blob", f"/api/blobs/sha256:{'0' * 64}", method="GET"),
         Probe("origin, local", "/api/version", method="GET", headers={"origin": LOCAL}),
         Probe("origin, foreign", "/api/version", method="GET", headers={"origin": FOREIGN}),
         Probe("preflight, local", "/api/chat", method="OPTIONS", headers={"origin": LOCAL, **preflight}),
@@ -115,6 +125,10 @@ def _chat_probes(model: str) -> Iterator[Probe]:
         ("tools, streamed", tool_call, "tools"),
         ("JSON", {"format": "json", "think": False, "stream": False}, "completion"),
         ("invalid format", {"format": "xml", "think": False}, "completion"),
+        ("invalid format, whole", {"format": 5, "think": False, "stream": False}, "completion"),
+        ("content is null", {"messages": [{"role": "user", "content": None}], "think": False}, "completion"),
+        ("message as a number", {"messages": [5]}, "completion"),
+        ("arguments as a text", {"messages": [{"role": "assistant", "tool_calls": [TEXT_CALL]}]}, "completion"),
         ("log probabilities", {"logprobs": True, "top_logprobs": 2, "think": False, "stream": False}, "completion"),
         ("too many log probabilities", {"top_logprobs": 99}, "completion"),
         ("invalid option", {"options": {"num_ctx": "x"}}, "completion"),
@@ -133,6 +147,9 @@ def _generate_probes(model: str) -> Iterator[Probe]:
     generate = {"model": model, "prompt": "Say hello.", "options": SHORT, "think": False}
     too_long = {**generate, "prompt": "word " * 6000, "options": SMALL}
     embed_too_long = {"model": model, "input": "word " * 200_000, "truncate": False}
+    for template in MALFORMED_TEMPLATES:
+        body = {**generate, "template": template, "stream": False}
+        yield Probe(f"generate, template {template!r}", "/api/generate", body, "completion")
     yield from (
         Probe("generate, streamed", "/api/generate", generate, "completion"),
         Probe("generate, whole", "/api/generate", {**generate, "stream": False}, "completion"),
@@ -164,13 +181,25 @@ def _invalid_probes(model: str) -> Iterator[Probe]:
         Probe("chat, incomplete JSON", "/api/chat", b'{"model":'),
         Probe("chat, invalid type", "/api/chat", {"model": 5}),
         Probe("generate, no model", "/api/generate", {"prompt": "x"}),
+        Probe("generate, invalid model name", "/api/generate", {"model": "a b", "prompt": "x"}),
+        Probe("embed, invalid model name", "/api/embed", {"model": "a b", "input": "x"}),
         Probe("copy, unknown model", "/api/copy", {"source": UNKNOWN_MODEL, "destination": f"{model}-x"}),
         Probe("delete, unknown model", "/api/delete", {"model": UNKNOWN_MODEL}, method="DELETE"),
         Probe("delete, no model", "/api/delete", {}, method="DELETE"),
         Probe("pull, invalid model name", "/api/pull", {"model": "a b"}),
+        Probe("push, invalid model name", "/api/push", {"model": "a b"}),
         Probe("create, no source", "/api/create", {"model": UNKNOWN_MODEL}),
         Probe("blob, invalid digest", "/api/blobs/abc", method="HEAD"),
     )
+    for name, fields in (
+        ("files as a list", {"files": []}),
+        ("path of a file outside", {"files": {"../x.gguf": f"sha256:{'0' * 64}"}}),
+        ("unknown quantization", {"from": model, "quantize": "zzz"}),
+        ("license as a number", {"from": model, "license": [5]}),
+        ("messages as a text", {"from": model, "messages": "x"}),
+        ("invalid template", {"from": model, "template": "{{ .Prompt"}),
+    ):
+        yield Probe(f"create, {name}", "/api/create", {"model": UNKNOWN_MODEL, "stream": False, **fields})
 
 
 def _openai_probes(model: str) -> Iterator[Probe]:

@@ -1,57 +1,304 @@
-"""Check of Go templates, with the error messages of Go's package `text/template`."""
+"""Check of Go templates, with the error messages of Go's package `text/template`.
+
+The parser has the grammar of Go's parser and reports an error at the same token, so that the messages are equal.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from mochi_stub.wire.ollama.go_json import quoted
+from mochi_stub.wire.ollama.go_template_tokens import Token, tokens
 
 _FUNCTIONS = {
-    *("and", "break", "call", "continue", "currentDate", "else", "eq", "ge", "gt", "html", "index", "js", "json", "le"),
-    *("len", "lt", "ne", "nil", "not", "or", "print", "printf", "println", "slice", "toTypeScriptType", "true"),
-    *("false", "urlquery", "yesterdayDate"),
+    *("and", "call", "currentDate", "eq", "ge", "gt", "html", "index", "js", "json", "le", "len", "lt", "ne", "not"),
+    *("or", "print", "printf", "println", "slice", "toTypeScriptType", "urlquery", "yesterdayDate"),
 }
-_BLOCKS = ("if", "range", "with", "define", "block")
-_STRING = r'"(?:[^"\\\n]|\\.)*"|`[^`]*`|\'(?:[^\'\\\n]|\\.)*\''
-_COMMENT = r"-?\s*/\*.*?\*/\s*-?"
-_TOKENS = rf"(?:{_STRING}|(?!}}}})[^\"`'])*"
-_ACTION = re.compile(rf"{{{{(?P<body>{_COMMENT}|{_TOKENS})}}}}", re.DOTALL)
-_OPEN_ACTION = re.compile(rf"{{{{{_TOKENS}", re.DOTALL)
-_UNTERMINATED = {
-    '"': "unterminated quoted string",
-    "`": "unterminated raw quoted string",
-    "'": "unterminated character constant",
-}
-_IDENTIFIER = re.compile(rf"{_STRING}|[.$]\w+|\b(?P<name>[A-Za-z_]\w*)", re.DOTALL)
+_CONSTANTS = ("bool", "character", "dot", "nil", "number", "string")
+"""Kinds of operands that are not executable."""
+_OPERANDS = (*_CONSTANTS, "field", "identifier", "left", "variable")
+_ESCAPE = r"\\(?:[abfnrtv\\{}]|[0-3][0-7]{{2}}|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}})"
+_STRING = re.compile(rf"`[^`]*`|\"(?:[^\\]|{_ESCAPE.format(chr(34))})*\"")
+_CHARACTER = re.compile(rf"'(?:[^\\']|{_ESCAPE.format(chr(39))})")
+_DIGITS = r"(?:[0-9]+(?:_[0-9]+)*)"
+_REAL = rf"[+-]?(?:{_DIGITS}\.?{_DIGITS}?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?"
+_NUMBER = re.compile(
+    rf"{_REAL}(?:i|[+-]{_REAL}i)?|[+-]?0(?:[xX](?:_?[0-9a-fA-F])+(?:\.[0-9a-fA-F]*)?(?:[pP][+-]?{_DIGITS})?"
+    r"|[oO](?:_?[0-7])+|[bB](?:_?[01])+)"
+)
 
 
 def template_error(template: str) -> str | None:
-    """Return the error with which Go rejects a template, or None for a valid template.
-
-    The check finds unclosed actions and blocks, an `end` without a block, and unknown functions.
-    """
-    at, open_blocks = 0, 0
-    while (opened := template.find("{{", at)) >= 0:
-        action = _ACTION.match(template, opened)
-        if action is None:
-            end = _end_of(_OPEN_ACTION, template, opened)
-            return _error(template[:end].rstrip(), _UNTERMINATED.get(template[end : end + 1], "unclosed action"))
-        body, before = action["body"], template[:opened]
-        names = [] if "/*" in body else [found["name"] for found in _IDENTIFIER.finditer(body) if found["name"]]
-        keyword = names[0] if names and body.strip("- \t\r\n").startswith(names[0]) else ""
-        if keyword == "end" and not open_blocks:
-            return _error(before, "unexpected {{end}}")
-        open_blocks += (keyword in _BLOCKS) - (keyword == "end")
-        unknown = [name for name in names if name not in {*_FUNCTIONS, *_BLOCKS, "end", "template"}]
-        if unknown:
-            return _error(before, f'function "{unknown[0]}" not defined')
-        at = action.end()
-    return _error(template, "unexpected EOF") if open_blocks else None
+    """Return the error with which Go rejects a template, or None for a valid template."""
+    parser = _Parser(template)
+    try:
+        parser.parse()
+    except _ParseError as error:
+        return str(error)
+    except RecursionError:
+        return parser.message("max expression depth exceeded")
+    return None
 
 
-def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+class _ParseError(Exception):
+    """Error in a template. Its argument is the whole error message."""
 
 
-def _error(text_before: str, problem: str) -> str:
-    line = text_before.count("\n") + 1
-    return f"template: :{line}: {problem}"
+class _Parser:
+    def __init__(self, template: str) -> None:
+        self.tokens = list(tokens(template))
+        self.at = 0
+        self.furthest = 0
+        """Index of the furthest token that was read. Errors have the line of this token."""
+        self.action_line = 0
+        self.range_depth = 0
+        self.variables = ["$"]
+        self.defined: set[str] = set()
+        """Names of the nested templates that are not empty."""
+
+    def parse(self) -> None:
+        while self._peek().kind != "end of file":
+            start = self.at
+            if self._next().kind == "open" and self._next_item().kind == "define":
+                self._definition()
+                continue
+            self.at = start
+            if end := self._item():
+                self._fail(f"unexpected {{{{{end}}}}}")
+
+    def message(self, problem: str) -> str:
+        return f"template: :{self.tokens[self.furthest].line}: {problem}"
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise _ParseError(self.message(problem))
+
+    def _unexpected(self, token: Token, context: str) -> NoReturn:
+        if token.kind != "error":
+            self._fail(f"unexpected {token} in {context}")
+        start = ""
+        if self.action_line not in (0, token.line):
+            start = f"{'' if token.text.endswith(' action') else ' in action'} started at :{self.action_line}"
+        self._fail(f"{token}{start}")
+
+    def _next(self) -> Token:
+        token = self._peek()
+        self.at = min(self.at + 1, len(self.tokens) - 1)
+        return token
+
+    def _peek(self) -> Token:
+        self.furthest = max(self.furthest, self.at)
+        return self.tokens[self.at]
+
+    def _next_item(self) -> Token:
+        """Return the next token that is not a space."""
+        while (token := self._next()).kind == "space":
+            pass
+        return token
+
+    def _peek_item(self) -> Token:
+        while self._peek().kind == "space":
+            self._next()
+        return self._peek()
+
+    def _expect(self, kind: str, context: str) -> Token:
+        token = self._next_item()
+        if token.kind != kind:
+            self._unexpected(token, context)
+        return token
+
+    def _name(self, context: str) -> str:
+        token = self._expect("string", context)
+        self._check_string(token)
+        return token.text[1:-1]
+
+    def _check_string(self, token: Token) -> None:
+        if not _STRING.fullmatch(token.text):
+            self._fail("invalid syntax")
+
+    def _items(self) -> str:
+        """Parse texts and actions up to `{{end}}` or `{{else}}`. Return "end" or "else"."""
+        end = ""
+        while not end:
+            if self._peek_item().kind == "end of file":
+                self._fail("unexpected EOF")
+            end = self._item()
+        return end
+
+    def _item(self) -> str:
+        token = self._next_item()
+        if token.kind == "open":
+            self.action_line = token.line
+            end = self._action()
+            self.action_line = 0
+            return end
+        if token.kind != "text":
+            self._unexpected(token, "input")
+        return ""
+
+    def _action(self) -> str:
+        """Parse an action after its opening delimiter. Return "end", "else", or "" for other actions."""
+        start = self.at
+        word = self._next_item().kind
+        if word == "end":
+            self._expect("close", "end")
+        elif word == "else":
+            if self._peek_item().kind not in ("if", "with"):
+                self._expect("close", "else")
+        elif word in ("break", "continue"):
+            self._expect("close", f"{{{{{word}}}}}")
+            if not self.range_depth:
+                self._fail(f"{{{{{word}}}}} outside {{{{range}}}}")
+        elif word in ("if", "range", "with"):
+            self._control(word)
+        elif word == "block":
+            name = self._name("block clause")
+            self._pipeline("block clause")
+            self._body(name, "block clause")
+        elif word == "template":
+            self._name("template clause")
+            if self._peek_item().kind == "close":
+                self._next()
+            else:
+                self._pipeline("template clause")
+        else:
+            self.at = start
+            self._pipeline("command")
+        return word if word in ("end", "else") else ""
+
+    def _control(self, word: str) -> None:
+        declared = len(self.variables)
+        self._pipeline(word)
+        self.range_depth += word == "range"
+        end = self._items()
+        self.range_depth -= word == "range"
+        if end == "else" and word != "range" and self._peek().kind == word:
+            self._next()
+            self._control(word)
+        elif end == "else" and self._items() != "end":
+            self._fail("expected end; found {{else}}")
+        del self.variables[declared:]
+
+    def _definition(self) -> None:
+        with self._own_scope():
+            name = self._name("define clause")
+            self._expect("close", "define clause")
+        self._body(name, "define clause")
+
+    def _body(self, name: str, context: str) -> None:
+        """Parse the body of a nested template, in which the outer variables and ranges do not exist."""
+        start, clause = self.at, self.furthest
+        with self._own_scope():
+            end = self._items()
+        if end != "end":
+            if context == "block clause":  # the line of this error is that of the clause
+                self.furthest = clause
+            self._fail(f"unexpected {{{{{end}}}}} in {context}")
+        body = self.tokens[start : self.at]
+        if [token.kind for token in body].count("open") > 1 or (body[0].kind == "text" and body[0].text.strip()):
+            if name in self.defined:
+                self._fail(f"template: multiple definition of template {quoted(name)}")
+            self.defined.add(name)
+
+    @contextmanager
+    def _own_scope(self) -> Iterator[None]:
+        outer = self.variables, self.range_depth, self.action_line
+        self.variables, self.range_depth, self.action_line = ["$"], 0, 0
+        yield
+        self.variables, self.range_depth, self.action_line = outer
+
+    def _pipeline(self, context: str, end: str = "close") -> None:
+        self._declarations(context)
+        commands: list[str] = []
+        while (token := self._peek_item()).kind != end:
+            if token.kind not in _OPERANDS:
+                self._unexpected(token, context)
+            commands.append(self._command())
+        self._next()
+        if not commands:
+            self._fail(f"missing value for {context}")
+        for stage, kind in enumerate(commands[1:], 2):
+            if kind in _CONSTANTS:
+                self._fail(f"non executable command in pipeline stage {stage}")
+
+    def _declarations(self, context: str) -> None:
+        count = 0
+        while (variable := self._peek_item()).kind == "variable":
+            start = self.at
+            self._next()
+            after = self._peek_item()
+            if after.kind not in ("assign", "declare") and after.text != ",":
+                self.at = start
+                return
+            self._next()
+            self.variables.append(variable.text)
+            count += 1
+            if after.text != ",":
+                return
+            if context != "range" or count > 1:
+                self._fail(f"too many declarations in {context}")
+            if self._peek_item().kind not in ("variable", "close", "right"):
+                self._fail("range can only initialize variables")
+
+    def _command(self) -> str:
+        """Parse a command and the pipe after it. Return the kind of its first operand."""
+        first = ""
+        while True:
+            kind = self._operand()
+            first = first or kind
+            token = self._peek()
+            if token.kind in ("space", "pipe"):
+                self._next()
+            if token.kind in ("close", "right", "pipe"):
+                return first
+            if token.kind != "space":
+                self._unexpected(self._next(), "operand")
+
+    def _operand(self) -> str:
+        """Parse an operand with its fields. Return its kind, or "" if the next token is no operand."""
+        token = self._peek_item()
+        if token.kind not in _OPERANDS:
+            return ""
+        self._next()
+        self._check_operand(token)
+        if self._peek().kind != "field":
+            return token.kind
+        while self._peek().kind == "field":
+            self._next()
+        if token.kind in _CONSTANTS:
+            self._fail(f"unexpected . after term {quoted(token.text)}")
+        return "chain"
+
+    def _check_operand(self, token: Token) -> None:
+        if token.kind == "identifier" and token.text not in _FUNCTIONS:
+            self._fail(f"function {quoted(token.text)} not defined")
+        if token.kind == "variable" and token.text not in self.variables:
+            self._fail(f"undefined variable {quoted(token.text)}")
+        if token.kind == "left":
+            self._pipeline("parenthesized pipeline", "right")
+        if token.kind == "string":
+            self._check_string(token)
+        if token.kind == "number" and (problem := _number_problem(token.text)):
+            self._fail(f"{problem}: {quoted(token.text)}")
+        if token.kind == "character":
+            character = _CHARACTER.match(token.text)
+            if not character:
+                self._fail("invalid syntax")
+            if token.text[character.end() :] != "'":
+                self._fail(f"malformed character constant: {token.text}")
+
+
+def _number_problem(text: str) -> str:
+    if not _NUMBER.fullmatch(text):
+        return "illegal number syntax"
+    if re.search("[.eEpPi]", text):
+        return ""
+    digits = text.lstrip("+-").replace("_", "")
+    try:
+        number = int(digits, 8 if re.match("0[0-9]", digits) else 0)
+    except ValueError:  # an octal number with the digit 8 or 9
+        return "integer overflow"
+    limit = {"-": 2**63, "+": 2**63 - 1}.get(text[0], 2**64 - 1)
+    return "integer overflow" if number > limit else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -43,6 +44,8 @@ _CREATE = {
     **{"template": STRING, "system": STRING, "license": anything, "parameters": mapping, "messages": MESSAGES},
     **{"quantize": STRING, "quantization": STRING},
 }
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+"""End of the path of one part of a split GGUF file."""
 _LICENSES = sequence("[]string", STRING)
 
 
@@ -103,6 +106,8 @@ def _from_model(stub: Stub, text: str, steps: list[Step]) -> Model:
 def _from_files(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> Model:
     digests = _gguf_digests(stub, files, steps)
     fields = _gguf_fields(stub, digests[0])
+    if any(map(_PART.search, files)) or int(fields["info"].get("split.count", 1)) > 1:
+        raise HttpError(400, "mochi-stub does not merge split GGUF files: merge them with llama-gguf-split --merge")
     total = fields["size"]
     steps.append({"status": "validating GGUF model", "digest": NO_DIGEST, "total": total, "completed": total})
     steps.append({"status": "verifying conversion"})
