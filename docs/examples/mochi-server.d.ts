@@ -826,7 +826,7 @@ export interface paths {
         };
         /**
          * List OpenAI models
-         * @description List the chat models, and the agents as `agent:NAME`.
+         * @description List the models, and the agents as `agent:NAME`. Models that cannot chat come after the chat models.
          */
         get: operations["list_openai_models"];
         put?: never;
@@ -3097,7 +3097,7 @@ export interface components {
         };
         /**
          * OpenAIModelList
-         * @description All models: first the models of Ollama, then the agents.
+         * @description All models: first the chat models of Ollama, then its other models, then the agents.
          */
         OpenAIModelList: {
             /**
@@ -4331,7 +4331,7 @@ export interface components {
         SummarizeRequest: {
             /**
              * Model
-             * @description Default: the session's `summary_model`, or its `model`.
+             * @description Default: the session's `model`, unless it cannot summarize.
              */
             model?: string | null;
         };
