@@ -70,7 +70,7 @@ PREPARE = [
     Step("chromium", CHROMIUM, needs=("apt-get",)),
     Step(
         "node packages",
-        "for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js tests/frontends/js; "
+        "for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js tests/frontends/js docs/examples/react; "
         f"do (cd $d && {NPM_CI}); done",
         NODE,
     ),

@@ -19,7 +19,7 @@ COMMAND = Path(sys.executable).with_name("zensical")
     not COMMAND.exists(), reason="needs zensical: `uv run --group docs pytest -m slow tests/docs/test_site.py`"
 )
 def test_site_builds_and_loads_nothing_external(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("node_modules", "dist"))
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     done = subprocess.run([COMMAND, "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -22,6 +22,7 @@ CALLS = {
 """Replies of a capable model to the prompts of the pages."""
 
 _CLONED = ("tools", "agents", "system_prompts", "docs/examples")
+_IGNORED = shutil.ignore_patterns("__pycache__", "agent_chats", "node_modules")
 _SERVER = ("127.0.0.1:8000", "localhost:8000", "127.0.0.1:5099", "localhost:5099")
 _OLLAMA = ("127.0.0.1:11434", "localhost:11434", "127.0.0.1:11998", "localhost:11998")
 
@@ -34,7 +35,7 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.clone = directory / "mochi-server"
         for name in _CLONED:
-            shutil.copytree(ROOT / name, self.clone / name, ignore=shutil.ignore_patterns("__pycache__", "agent_chats"))
+            shutil.copytree(ROOT / name, self.clone / name, ignore=_IGNORED)
         self.names: dict[str, object] = {"__name__": "__main__"}
         self._directory = directory
         self._stub = StubServer(speed=0, config=MODELS, resolve=_called)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+from tests.docs_tooling.pages import PAGES, ROOT
+
 PROMISES = {"reliability.md": "^Reliability$", "security.md": "^Promises$"}
 """Page names, and a pattern for the heading of the part in which every list item is a promise."""
 

@@ -1,12 +1,13 @@
 // `useChat` of the AI SDK without React: its class `Chat` with the default transport, in the two current major versions.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import * as ai7 from "ai";
 import * as ai6 from "ai-6";
 import { Chat as Chat7 } from "@ai-sdk/react";
 import { Chat as Chat6 } from "@ai-sdk/react-6";
+import { build } from "esbuild";
 import { startStub } from "../../stub/js/stub.mjs";
 import { call, instruct, messagesOf, newSession, startServer, until } from "./server.mjs";
 
@@ -14,11 +15,12 @@ const api = await startServer("--ollama-host", await startStub());
 const slow = await startServer("--test-mode", "--stub-speed", "1");
 const NOTE = instruct([call("note", { text: "milk" })]);
 
-// The function `history` of the documentation.
+// The function `history` of the React example.
 async function historyOf(server, session) {
-  const page = readFileSync(new URL("../../../docs/how-to/frontend-libraries.md", import.meta.url), "utf8");
-  const code = page.match(/```js\n([^]*?)```/)[1].replace("http://127.0.0.1:8000/api/v1", server);
-  return (await import(`data:text/javascript,${encodeURIComponent(`export default ${code}`)}`)).default(session);
+  const entry = fileURLToPath(new URL("../../../docs/examples/react/src/history.ts", import.meta.url));
+  const define = { "import.meta.env.VITE_MOCHI_SERVER": JSON.stringify(new URL(server).origin) };
+  const { outputFiles } = await build({ entryPoints: [entry], bundle: true, write: false, format: "esm", define });
+  return (await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`)).history(session);
 }
 
 for (const [name, ai, Chat] of [["6", ai6, Chat6], ["7", ai7, Chat7]]) {

@@ -1,0 +1,154 @@
+"""The React page of `docs/examples/react`, built as a user would, against the server in test mode."""
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import ThreadingHTTPServer
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
+
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.browser.conftest import EXAMPLES, QuietFiles
+from tests.support.api import Api
+from tests.support.instructions import calls, instruct, words
+from tests.support.process import Command
+from tests.support.tools import SAMPLES
+
+EXAMPLE = EXAMPLES / "react"
+DICE = instruct(calls("roll_dice", sides=6, count=2), words(3), reasoning=5)
+LONG = instruct(words(5000))
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (EXAMPLE / "node_modules").exists(), reason="`npm ci` has not been run in docs/examples/react"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A client of the server in test mode."""
+    data = tmp_path_factory.mktemp("data")
+    shutil.copytree(SAMPLES, data / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    options = ("--test-mode", "--port", "0", "--stub-speed", "1", "--data-dir", str(data))
+    with Command("mochi_server", *options, cwd=data) as command, command.api() as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, api: Api) -> Iterator[str]:
+    """The origin of the page. The build fails if the page has a type error."""
+    pages = tmp_path_factory.mktemp("pages")
+    server = str(api.http.base_url).partition("/api")[0]
+    build = ["npm", "run", "build", "--", "--outDir", str(pages), "--emptyOutDir", "--logLevel", "error"]
+    subprocess.run(build, cwd=EXAMPLE, check=True, env={**os.environ, "VITE_MOCHI_SERVER": server}, timeout=120)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietFiles, directory=str(pages))) as files:
+        thread = threading.Thread(target=files.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://localhost:{files.server_port}"
+        files.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def page(context: BrowserContext, site: str) -> Iterator[Page]:
+    """The page without a chat. Fails the test if the page raised an error."""
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(site)
+    yield page
+    page.close()
+    assert not problems
+
+
+def create_chat(page: Page, model: str = "mochi:latest") -> None:
+    page.get_by_label("Model of a new chat").select_option(model)
+    page.get_by_role("button", name="New chat").click()
+
+
+def send(page: Page, text: str) -> Locator:
+    """Send a message, and return the last message, which is its answer."""
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+    return page.get_by_role("article").last
+
+
+def expect_end(page: Page) -> None:
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    expect(page.get_by_role("status")).to_be_empty()
+
+
+def test_answer_is_streamed_and_stored(page: Page) -> None:
+    create_chat(page, "mochi-demo:latest")
+    answer = send(page, "Hello!")
+    expect(answer).to_contain_text("I am mochi-demo, a simulated model.")
+    expect_end(page)
+    expect(page.get_by_role("combobox", name="Chat", exact=True).locator("option:checked")).to_have_text(
+        "Hello! (mochi-demo:latest)"
+    )
+    page.reload()
+    expect(answer).to_contain_text("I am mochi-demo, a simulated model.")
+
+
+@pytest.mark.parametrize(
+    ("decision", "outcome"), [("Approve", "roll_dice has ended"), ("Deny", "roll_dice was denied")]
+)
+def test_tool_call_is_decided_after_a_reload(page: Page, decision: str, outcome: str) -> None:
+    create_chat(page)
+    answer = send(page, DICE)
+    expect(answer).to_contain_text("roll_dice needs your approval")
+    page.reload()
+    expect(answer).to_contain_text('"sides": 6')
+    page.get_by_role("button", name=decision).click()
+    expect(answer).to_contain_text(outcome)
+    expect(answer).to_contain_text(re.compile(r"ID \w+ \w+ \w+ ID$"))
+    expect_end(page)
+    expect(answer.locator("pre")).to_have_count(2 if decision == "Approve" else 1)
+    answer.get_by_text("Reasoning").click()
+    expect(answer.locator("details p")).to_be_visible()
+    shown = answer.text_content()
+    page.reload()
+    expect(answer).to_have_text(str(shown))
+
+
+def test_reload_resumes_a_running_answer_which_is_then_stopped(page: Page) -> None:
+    create_chat(page)
+    answer = send(page, LONG)
+    expect(answer).to_contain_text(re.compile(r"ID( \w+){9}"))
+    shown = str(answer.locator("p").text_content())
+    page.reload()
+    expect(page.get_by_role("status")).to_have_text("The model is answering …")
+    expect(answer.locator("p")).to_contain_text(re.compile(re.escape(shown) + r"\w*( \w+){9}"))
+    page.get_by_role("button", name="Stop").click()
+    expect_end(page)
+    stopped = str(answer.text_content())
+    assert not stopped.endswith("ID")
+    page.reload()
+    expect(answer).to_have_text(stopped)
+    expect(page.get_by_role("article")).to_have_count(2)
+
+
+def test_errors_are_shown_as_sentences(page: Page, site: str) -> None:
+    create_chat(page, "failing:latest")
+    send(page, "Hello!")
+    expect(page.get_by_role("alert")).to_have_text("Internal server error")
+    page.goto(f"{site}/#0123456789")
+    expect(page.get_by_role("alert")).to_contain_text("0123456789")
+    page.context.set_offline(True)
+    page.get_by_role("button", name="New chat").click()
+    expect(page.get_by_role("alert")).to_contain_text("does not answer. Start mochi-server")
+
+
+def test_warnings_are_shown(page: Page, api: Api, site: str) -> None:
+    session = api.create_session("mochi-chat", tool_settings={"tools": ["roll_dice"]})["session_id"]
+    page.goto(f"{site}/#{session}")
+    expect(send(page, "Hello!")).to_contain_text("Model 'mochi-chat' cannot use tools.")
