@@ -60,14 +60,19 @@ def oldest_python() -> str:
 OLDEST = oldest_python()
 NODE = ("node", "npm")
 NPM_CI = "npm ci --no-audit --no-fund --silent"
-CHROMIUM = (
-    "command -v chromium || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } "
-    ">/dev/null 2>&1 || echo 'chromium is missing and could not be installed'"
-)
+DEBIAN_PACKAGES = r"""
+missing=$(for program in chromium nginx caddy docker-compose; do command -v $program >/dev/null || echo $program; done)
+[ -z "$missing" ] || apt-get update -qq >/dev/null 2>&1 || true
+for program in $missing; do
+    apt-get install -y -qq --no-install-recommends $program >/dev/null 2>&1 ||
+        echo "$program is missing and could not be installed"
+done
+"""
+"""Script that installs the programs of some tests. A test is skipped if its program could not be installed."""
 
 PREPARE = [
     Step("environment", "uv sync --locked --group docs --group browser --quiet"),
-    Step("chromium", CHROMIUM, needs=("apt-get",)),
+    Step("Debian packages", DEBIAN_PACKAGES, needs=("apt-get",)),
     Step(
         "node packages",
         "for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js tests/frontends/js docs/examples/react; "

@@ -49,6 +49,7 @@ def test_systemd_unit_runs_the_command_and_waits_for_grace() -> None:
     grace = re.search(r"MOCHI_SHUTDOWN_GRACE_SECONDS=(\d+)", text)
     assert grace
     assert int(service["TimeoutStopSec"]) > int(grace[1])
+    assert service["KillMode"] == "mixed", "MCP servers must run until the running turns have ended"
 
 
 def test_compose_file_builds_the_server_and_waits_for_grace() -> None:
@@ -59,11 +60,3 @@ def test_compose_file_builds_the_server_and_waits_for_grace() -> None:
     assert server["volumes"] == [f"mochi:{value('server', 'VOLUME')}"]
     assert set(server["depends_on"]) < set(compose["services"])
     assert int(server["stop_grace_period"].removesuffix("s")) > server["environment"]["MOCHI_SHUTDOWN_GRACE_SECONDS"]
-
-
-def test_proxy_configs_do_not_buffer() -> None:
-    nginx = block("behind-a-proxy.md", "nginx")
-    for line in ("proxy_buffering off;", "proxy_http_version 1.1;", "proxy_set_header Host $host;"):
-        assert line in nginx
-    assert nginx.count("{") == nginx.count("}")
-    assert "flush_interval -1" in block("behind-a-proxy.md", "caddyfile")
