@@ -29,6 +29,8 @@ TITLE = "Added time to first token"
 _SHORT_RATE, _SHORT_TOKENS = 200, 2
 _LIMITS = {50: 2.0, 99: 20.0}
 _PEER, _LEAST_MS = 3, 0.1
+_MOST_OF_RELAY = 4
+"""Limit of the time to the first token of streams that start at once, as a multiple of the aiohttp relay's time."""
 _CUT = 10
 """Seconds after which the streams of a relay that cannot keep up are closed."""
 
@@ -61,7 +63,11 @@ def measure(work: Workload, setting: Setting) -> Findings:
     loads = work.loads()
     results = compare(relays, loads, setting.rounds, replace(loads["one at a time"], spread=0.5))
     added = {relay: _added(results[relay], results[DIRECT]) for relay in relays}
-    return Findings([_row(relay, results[relay], added[relay]) for relay in relays], _aims(loads, added))
+    rows = [_row(relay, results[relay], added[relay]) for relay in relays]
+    burst = f"{work.streams} started at once"
+    own, relayed = (median(results[relay][burst], _first(99)) for relay in (MOCHI, AIOHTTP))
+    compared = Aim(f"{burst}, total p99, relative to the aiohttp relay", own / relayed, _MOST_OF_RELAY, "x")
+    return Findings(rows, [*_aims(loads, added), compared])
 
 
 def _first(percent: int) -> Callable[[Result], float]:
