@@ -162,6 +162,13 @@ def test_wrong_call_returns_explanation_to_model(
     assert api.send_message(session_id, "Go on")["message"]["content"]
 
 
+def test_events_of_call_without_arguments_have_empty_fields(api: Api) -> None:
+    session_id = session_with(api, "helper")
+    events = api.stream_message(session_id, nested(calls("agent"), words(2)))
+    start = next(event.data for event in events if event.type == "agent_start")
+    assert (start["agent_name"], start["instruction"]) == ("", "")
+
+
 def test_chat_of_another_agent_or_user_is_not_opened(api: Api) -> None:
     session_id = session_with(api, "helper", "other")
     api.send_message(session_id, nested(delegate(words(2), agent="other"), words(2)))

@@ -92,7 +92,8 @@ class AgentToolbox:
         try:
             task = await self._task(call)
         except _CallRejected as rejection:
-            mapper = AgentEventMapper(str(call.arguments.get("agent")), str(call.arguments.get("instruction")), call.id)
+            name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
+            mapper = AgentEventMapper(name, instruction, call.id)
             publish([mapper.start(), mapper.complete(str(rejection), rejection.code)])
             return AgentResult(str(rejection), error_code=rejection.code)
         return await self.provider.service.execute(task, publish)
