@@ -4570,11 +4570,11 @@ export interface components {
             /** Text */
             text: string;
         };
-        /** @description A piece of the model's reasoning. The event is sent if the model can think and the request sets `think`. */
+        /** @description A piece of the model's reasoning. It is sent if the model can think and the request or session sets `think`. */
         ThinkingDelta: {
             content: string;
         };
-        /** @description `thinking_delta`: A piece of the model's reasoning. The event is sent if the model can think and the request sets `think`. */
+        /** @description `thinking_delta`: A piece of the model's reasoning. It is sent if the model can think and the request or session sets `think`. */
         ThinkingDeltaEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.

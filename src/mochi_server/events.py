@@ -21,7 +21,7 @@ class ContentDelta:
 
 @dataclass
 class ThinkingDelta:
-    """A piece of the model's reasoning. The event is sent if the model can think and the request sets ``think``."""
+    """A piece of the model's reasoning. It is sent if the model can think and the request or session sets ``think``."""
 
     content: str
     type: ClassVar[str] = "thinking_delta"

@@ -248,7 +248,7 @@ def _server_options() -> _Parser:
     add("--seed", type=int, default=0, help="seed of IDs and times (default: %(default)s)")
     number = _bounded("number", int, sys.maxsize)
     for name, default, text in (
-        ("parallel", 1, "parallel requests per model on the Ollama API; 0: no limit"),
+        ("parallel", 1, "parallel requests per model; 0: no limit"),
         ("max-loaded-models", 3, "models in memory; 0: no limit"),
         ("max-queue", 512, "requests that may wait for a model to load"),
         ("context-length", 0, "default num_ctx; 0: 4096, without truncation of prompts"),

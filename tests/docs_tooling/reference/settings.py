@@ -23,6 +23,8 @@ MOCHI_LOG_LEVEL=DEBUG uv run --no-dev mochi-server --port 8080
 - Separate the values of a list by commas.
 - Settings that end in `_SECONDS` are in seconds.
 - Relative directories and files are below `MOCHI_DATA_DIR`.
+- The server imports tools and agents only from directories that you choose. Set the data directory, set the directory
+  itself, or create the data directory with `mochi-server init`.
 - A setting with an empty default is not set.
 - If a value is invalid, the server prints one line about it and does not start.
 """
