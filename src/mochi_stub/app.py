@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import ResponseWriter
@@ -64,7 +64,7 @@ class App:
         response = self.access.response(request)
         if response is None or request.method != "OPTIONS":
             return response
-        return replace(response, headers=(*response.headers, *allowed_methods(request.path)))
+        return response._replace(headers=(*response.headers, *allowed_methods(request.path)))
 
 
 @dataclass
