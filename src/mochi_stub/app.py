@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import ResponseWriter
@@ -64,7 +64,7 @@ class App:
         response = self.access.response(request)
         if response is None or request.method != "OPTIONS":
             return response
-        return replace(response, headers=(*response.headers, *allowed_methods(request.path)))
+        return response._replace(headers=(*response.headers, *allowed_methods(request.path)))
 
 
 @dataclass
@@ -145,7 +145,7 @@ class ExchangeHandler:
                 if not stream:
                     continue
                 if not self.record.status:
-                    await self._start(200, encoder.content_type)
+                    self._start(200, encoder.content_type)
                 if isinstance(last, (Failure, Cut)):
                     await self._chunks(encoder, batch[:-1])
                     return await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")
@@ -153,27 +153,26 @@ class ExchangeHandler:
         if not stream:
             return await self._answer(encoder.whole())
         if not self.record.status:
-            await self._start(200, encoder.content_type)
+            self._start(200, encoder.content_type)
         return await self._end(encoder.end(), "finished")
 
     async def _answer(self, answer: HttpResponse) -> None:
         declared = answer.declared and len(answer.body) <= MAX_DECLARED_BYTES
         length = ((b"content-length", b"%d" % len(answer.body)),) if declared else ()
-        await self._start(answer.status, answer.content_type, *answer.headers, *length)
+        self._start(answer.status, answer.content_type, *answer.headers, *length)
         await self._end(answer.body, "finished" if answer.status < 400 else "failed")
 
-    async def _start(self, status: int, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:
+    def _start(self, status: int, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:
         kind = ((b"content-type", content_type),) if content_type else ()
         request = self.writer.request
-        cors = self.access.headers(request) if any(name == b"origin" for name, _ in request.raw_headers) else ()
+        cors = self.access.headers(request) if b"origin" in dict(request.raw_headers) else ()
         self.journal.update(self.record, status=status)
-        await self.writer.start(status, [*headers, *kind, *cors])
+        self.writer.start(status, [*headers, *kind, *cors])
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
         body = encoder.chunk(contents)
         self.journal.update(self.record, chunks=len(contents))
-        if body:
-            await self._write(body)
+        await self._write(body)
         await asyncio.sleep(0)
 
     async def _write(self, body: bytes, *, last: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -23,7 +23,7 @@ class ToolCall:
     id: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: frozen instances take three times as long to create
 class Message:
     """Message of a conversation. `images` is the number of attached images."""
 
@@ -36,7 +36,7 @@ class Message:
     tool_call_id: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen, like `Message`
 class Prompt:
     """Request to a model. For an embedding request, the only message is the text to embed.
 
@@ -66,7 +66,8 @@ class Prompt:
     @cached_property
     def last_user(self) -> int:
         """Index of the latest user message in `messages`, or -1 if there are no user messages."""
-        return max((index for index, message in enumerate(self.messages) if message.role == "user"), default=-1)
+        indices = reversed(range(len(self.messages)))
+        return next((index for index in indices if self.messages[index].role == "user"), -1)
 
     @property
     def after_tools(self) -> bool:
@@ -95,13 +96,14 @@ def render(prompt: Prompt) -> str:
     if prompt.raw:
         return prompt.user_text
     lines = [f"tools: {dumps(list(prompt.tools))}"] if prompt.tools else []
-    return "\n".join([*lines, *map(render_message, prompt.messages)])
+    lines += [render_message(message.role, message.content, message.tool_calls) for message in prompt.messages]
+    return "\n".join(lines)
 
 
-def render_message(message: Message) -> str:
+def render_message(role: str, content: str, tool_calls: Iterable[ToolCall]) -> str:
     """Return a message as a line `role: content`, followed by its tool calls."""
-    calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in message.tool_calls]
-    return f"{message.role}: " + " ".join(filter(None, [message.content, *calls]))
+    calls = [f"{call.name} {dumps(dict(call.arguments))}" for call in tool_calls]
+    return f"{role}: " + " ".join(filter(None, [content, *calls]))
 
 
 def counted_text(prompt: Prompt) -> str:
@@ -119,7 +121,7 @@ def counted_text_of(message: Message) -> str:
 
 def prompt_tokens(prompt: Prompt, chars_per_token: float) -> int:
     """Return the number of tokens in the prompt. Each image counts as 768 tokens."""
-    images = sum(message.images for message in prompt.messages)
+    images = sum([message.images for message in prompt.messages])
     return count_tokens(len(counted_text(prompt)), chars_per_token) + IMAGE_TOKENS * images
 
 

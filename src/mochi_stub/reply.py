@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from mochi_stub.prompt import ToolCall
@@ -153,7 +154,7 @@ class Durations:
     eval: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: frozen instances take three times as long to create
 class Reply:
     """Reply of a model.
 
@@ -195,20 +196,20 @@ class Reply:
         parts += [ToolCalls(tool_calls)] if tool_calls else []
         return cls(parts, finish=finish, usage=usage or Usage())
 
-    @property
+    @cached_property
     def reasoning(self) -> str:
-        return "".join(joined(part.content) for part in self.parts if isinstance(part, Reasoning))
+        return "".join([joined(part.content) for part in self.parts if isinstance(part, Reasoning)])
 
-    @property
+    @cached_property
     def text(self) -> str:
-        return "".join(joined(part.content) for part in self.parts if isinstance(part, Text))
+        return "".join([joined(part.content) for part in self.parts if isinstance(part, Text)])
 
     @property
     def mode(self) -> str:
         """Kinds of content in their order, for example `reasoning+text`, or "empty" for a reply without content."""
         return "+".join(dict.fromkeys(_MODES[type(part)] for part in self.parts if type(part) in _MODES)) or "empty"
 
-    @property
+    @cached_property
     def tool_calls(self) -> list[ToolCall]:
         return [call for part in self.parts if isinstance(part, ToolCalls) for call in part.calls]
 

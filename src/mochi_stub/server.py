@@ -144,24 +144,26 @@ class StubServer:
         self._journal.clear()
 
     def _app(self) -> Application:
-        registry = ModelRegistry(self._models, self._config)
+        latest = self._config()
+        registry = ModelRegistry(self._models, lambda: latest)
 
         def state() -> tuple[object, int] | None:
             """Return a value that changes when cached replies become invalid, or None if caching is impossible."""
-            config = self._config()
-            cacheable = config is None or config.is_self_contained
+            nonlocal latest
+            latest = self._config()  # the file is checked once per request
+            cacheable = latest is None or latest.is_self_contained
             varies = self._speed or self._script or self.machine.prompt_speed
-            return None if varies or not cacheable else (config, registry.changes)
+            return None if varies or not cacheable else (latest, registry.changes)
 
         async def load(seconds: float) -> None:
             if self._speed:
                 await asyncio.sleep(seconds / self._speed)
 
         scheduler = Scheduler(self.machine, wait=load)
-        stub = Stub(registry, resolver(self._config, self._script), scheduler, self._journal, self._seed)
+        stub = Stub(registry, resolver(lambda: latest, self._script), scheduler, self._journal, self._seed)
         app = App(
             stub,
-            lambda stub, request: replay(self._config(), stub, request),
+            lambda stub, request: replay(latest, stub, request),
             ResponseCache(state),
             self._speed,
             self._access,

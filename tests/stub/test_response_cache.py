@@ -12,7 +12,14 @@ import pytest
 
 from mochi_stub import Exchange, StubServer
 from mochi_stub.http.http_result import HttpResponse, Request
-from mochi_stub.http.response_cache import MAX_BYTES, MAX_BYTES_IN_ALL, CachedReply, ResponseCache
+from mochi_stub.http.response_cache import (
+    MAX_BYTES,
+    MAX_BYTES_IN_ALL,
+    MAX_SEEN,
+    CachedReply,
+    RequestEntries,
+    ResponseCache,
+)
 
 ASKED: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 PATHS = ("/v1/chat/completions", "/api/chat")
@@ -101,21 +108,40 @@ def cached_responses() -> tuple[ResponseCache, Callable[[int], Request]]:
     return ResponseCache(lambda: ("models", 1)), lambda number: Request("POST", "/", b"%d" % number)
 
 
+def entries_of_repeated(cache: ResponseCache, request: Request) -> RequestEntries:
+    cache.entries_of(request)
+    entries = cache.entries_of(request)
+    assert entries is not None
+    return entries
+
+
+def test_requests_are_cached_from_their_second_occurrence() -> None:
+    cache, request = cached_responses()
+    assert [cache.entries_of(request(number)) is None for number in (1, 2, 1, 2, 3)] == [True, True, False, False, True]
+
+
+def test_memory_for_requests_that_are_not_repeated_is_limited() -> None:
+    cache, request = cached_responses()
+    for number in range(MAX_SEEN + 1):
+        assert cache.entries_of(request(number)) is None
+    assert cache.entries_of(request(0)) is None  # forgotten
+    assert cache.entries_of(request(MAX_SEEN)) is not None
+
+
 def test_long_answers_are_not_cached() -> None:
     cache, request = cached_responses()
-    memory = cache.entries_of(request(1))
-    assert memory is not None
+    memory = entries_of_repeated(cache, request(1))
     memory.add(CachedReply(HttpResponse(200, b" " * MAX_BYTES), {}))
     assert memory.get() is None
-    assert cache.entries_of(replace(request(1), body=b" " * (MAX_BYTES + 1))) is None
+    long = replace(request(1), body=b" " * (MAX_BYTES + 1))
+    assert [cache.entries_of(long) for _ in range(2)] == [None, None]
 
 
 def test_cache_has_a_limit() -> None:
     cache, request = cached_responses()
     half = b" " * (MAX_BYTES // 2)
     for number in range(2 * MAX_BYTES_IN_ALL // len(half)):
-        memory = cache.entries_of(request(number))
-        assert memory is not None
+        memory = entries_of_repeated(cache, request(number))
         memory.add(CachedReply(HttpResponse(200, half), {}))
     again = cache.entries_of(request(number))
     assert again is not None
@@ -127,10 +153,9 @@ def test_cache_is_cleared_when_the_config_changes() -> None:
     changes = 1
     cache = ResponseCache(lambda: ("models", changes))
     request = Request("POST", "/", b"")
-    slow = cache.entries_of(request)
+    slow = entries_of_repeated(cache, request)
     changes = 2
     now = cache.entries_of(request)
-    assert slow is not None
     assert now is not None
     slow.add(CachedReply(HttpResponse(200, b"old"), {}))
     assert now.get() is None

@@ -44,9 +44,12 @@ class ReplySettings:
     cut_after: int | None = None
 
     def merged_over(self, other: ReplySettings) -> ReplySettings:
-        """Return a copy of these settings. Values that are not set (None) are taken from `other`."""
-        return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
+        """Return these settings. Values that are not set (None) are taken from `other`."""
+        own = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(other, **own) if own else other
 
+
+_NO_SETTINGS = ReplySettings()
 
 KINDS = {  # types of message responses, with their descriptions for the reference page
     "message": "The text of `content`.",
@@ -163,7 +166,7 @@ def _message_reply(prompt: Prompt, message: MessageResponse) -> Reply:
 
 def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
     """Return the reply with all stream settings applied: chunk size, speed, pause, premature end and error."""
-    if settings == ReplySettings():
+    if settings == _NO_SETTINGS:
         return reply
     reply = replace(with_pace(reply, settings, model, prompt), frames=None)
     if settings.pause:

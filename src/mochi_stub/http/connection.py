@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from functools import lru_cache
 from http.client import responses
 from typing import Any, cast
 from urllib.parse import unquote
@@ -153,6 +155,7 @@ class ResponseWriter:
     request: Request
     keep_alive: bool
     version: str = "1.1"
+    head: bytes = b""
     chunked: bool = False
     complete: bool = False
     task: asyncio.Task[None] = field(init=False)
@@ -161,13 +164,14 @@ class ResponseWriter:
         """Start the application in a new task."""
         self.task = asyncio.get_running_loop().create_task(self._run())
 
-    async def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Send the status line and the headers. If they contain no `Content-Length`, the body is sent in chunks.
+    def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Prepare the status line and the headers. The next `write` sends them together with its part of the body.
 
-        HTTP/1.0 does not support chunks. In HTTP/1.0, the end of the connection marks the end of the body.
+        If the headers contain no `Content-Length`, the body is sent in chunks. HTTP/1.0 does not support chunks. In
+        HTTP/1.0, the end of the connection marks the end of the body.
         """
-        all_headers = [(b"date", formatdate(usegmt=True).encode()), *headers]
-        has_length = any(name == b"content-length" for name, _ in all_headers)
+        all_headers = [(b"date", _date(int(time.time()))), *headers]
+        has_length = b"content-length" in dict(all_headers)
         has_body = self.request.method != "HEAD" and status not in (204, 304)
         self.chunked = has_body and not has_length and self.version != "1.0"
         if not self.keep_alive and self.version != "1.0":
@@ -175,16 +179,19 @@ class ResponseWriter:
         if self.chunked:
             all_headers.append((b"transfer-encoding", b"chunked"))
         status_line = f"HTTP/{self.version} {status} {responses.get(status, '')}".encode()
-        await self._write(b"\r\n".join([status_line, *(b"%s: %s" % header for header in all_headers), b"", b""]))
+        self.head = b"\r\n".join([status_line, *[b"%s: %s" % header for header in all_headers], b"", b""])
 
     async def write(self, body: bytes, *, last: bool = False) -> None:
-        """Send a part of the body. If `last` is true, complete the response."""
+        """Send a part of the body, which can be empty. If `last` is true, complete the response."""
         if self.request.method == "HEAD":
             body = b""
         frames = [b"%x\r\n" % len(body), body, b"\r\n"] if self.chunked and body else [body]
         if self.chunked and last:
             frames.append(b"0\r\n\r\n")
-        await self._write(b"".join(frames))
+        await self.connection.writable.wait()
+        if not self.connection.transport.is_closing():
+            self.connection.transport.write(b"".join([self.head, *frames]))
+        self.head = b""
         if last:
             self.complete = True
             self.connection.answer_next()
@@ -197,7 +204,8 @@ class ResponseWriter:
         if not self.complete:
             self.connection.transport.close()
 
-    async def _write(self, data: bytes) -> None:
-        await self.connection.writable.wait()
-        if not self.connection.transport.is_closing():
-            self.connection.transport.write(data)
+
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> bytes:
+    """Return the value of the `Date` header for a time in seconds since 1970."""
+    return formatdate(seconds, usegmt=True).encode()

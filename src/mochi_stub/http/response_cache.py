@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mochi_stub.http.http_result import HttpResponse, Request, ScheduledResult
 from mochi_stub.models.prompt_slots import Evaluation
@@ -12,12 +11,13 @@ from mochi_stub.models.prompt_slots import Evaluation
 MAX_BYTES = 64 * 1024
 """Maximum total size of a request and its reply in bytes. Longer requests are rarely repeated."""
 MAX_BYTES_IN_ALL = 8 * 1024 * 1024
+MAX_SEEN = 10_000
+"""Maximum number of requests that are remembered until they repeat."""
 OVERHEAD = 1024
 """Estimated size of a cache entry in bytes, without its request and reply."""
 
 
-@dataclass(frozen=True)
-class CachedReply:
+class CachedReply(NamedTuple):
     """An encoded reply. `chunks` counts the pieces of a stream. `noted` holds fields for the journal entry."""
 
     answer: HttpResponse
@@ -29,6 +29,8 @@ class CachedReply:
 class ResponseCache:
     """Cache of replies and scheduled results by request. Use it on the event loop only.
 
+    Most requests never repeat, so a request is cached from its second occurrence.
+
     `state` returns the object that replies depend on, and the number of changes of that object. The cache is
     cleared when the object or the number changes. If `state` returns None, replies can change at any time, so no reply
     is cached.
@@ -39,9 +41,10 @@ class ResponseCache:
         self._state_of_entries: tuple[object, int] = (None, 0)
         self.entries: dict[Hashable, CachedReply | ScheduledResult] = {}
         self.size = 0
+        self._seen: set[int] = set()
 
     def entries_of(self, request: Request) -> RequestEntries | None:
-        """Return the cache entries of a request, or None if the request cannot be cached."""
+        """Return the cache entries of a repeated request, or None if the request is new or cannot be cached."""
         state = self._state()
         if state is None or len(request.body) > MAX_BYTES:
             return None
@@ -49,6 +52,11 @@ class ResponseCache:
             self._state_of_entries = state
             self.clear()
         key = (request.method, request.path, request.query_string, request.raw_headers, request.body)
+        if (fingerprint := hash(key)) not in self._seen:
+            if len(self._seen) == MAX_SEEN:
+                self._seen.clear()
+            self._seen.add(fingerprint)
+            return None
         return RequestEntries(self, self.entries, key, len(request.body) + OVERHEAD)
 
     def clear(self) -> None:
@@ -57,8 +65,7 @@ class ResponseCache:
         self.size = 0
 
 
-@dataclass(frozen=True)
-class RequestEntries:
+class RequestEntries(NamedTuple):
     """Cache entries of one request.
 
     `size` is the estimated size of the request in bytes. `facts` describe how the model is loaded.

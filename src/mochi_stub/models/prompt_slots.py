@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import NamedTuple
 
 _FIRST = itemgetter(0)
 _LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
@@ -29,8 +30,7 @@ class PromptSlots:
         return prefix
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """Prompt and reply as text. `tokens` is the number of tokens in the prompt."""
 
     prompt: str

@@ -10,9 +10,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
 
 from mochi_stub.models.catalogue import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
 from mochi_stub.models.prompt_slots import PromptSlots
@@ -51,23 +51,21 @@ class Machine:
     prompt_speed: float | None = None
 
 
-@dataclass(frozen=True)
-class LoadRequest:
+class LoadRequest(NamedTuple):
     """Model and load settings of a request. `keep_alive` is in seconds, or None if the request does not set it."""
 
     model: Model
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = {}
     keep_alive: float | None = None
     shift: bool = True
 
-    @cached_property
+    @property
     def load_options(self) -> Mapping[str, Any]:
         """Values of the options that reload the model if a request changes them. The context length is not included."""
         return {**{name: self.options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}, "shift": self.shift}
 
 
-@dataclass(frozen=True)
-class LoadSettings:
+class LoadSettings(NamedTuple):
     """Settings with which a model is loaded. `context` is in tokens.
 
     `automatic` is true if neither the request nor the machine sets the context.
@@ -123,8 +121,7 @@ class LoadedModel:
         return self.users > 0 or not self.ready.is_set()
 
 
-@dataclass(frozen=True)
-class Lease:
+class Lease(NamedTuple):
     """Slot of a loaded model. One request occupies the slot until `release` is called.
 
     `limit` is the maximum length of the prompt in tokens. If `limit` is None, the prompt is not truncated.
@@ -279,7 +276,7 @@ class Scheduler:
         slots = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
         # a first load without load_time has the usual duration, so that replies do not depend on the order of requests
         duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
-        settings = replace(settings, context=context)
+        settings = settings._replace(context=context)
         loaded = LoadedModel(model, settings, machine.keep_alive, slots, (reload, duration))
         loaded.prompt_cache = PromptSlots(1 if slots == sys.maxsize else slots)
         self._loaded[model.blob_digest] = loaded

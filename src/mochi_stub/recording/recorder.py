@@ -104,7 +104,8 @@ class Recorder:
             copied = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
             copied += access.headers(request) if "access-control-allow-origin" not in response.headers else ()
             journal.update(record, status=response.status_code)
-            await writer.start(response.status_code, copied)
+            writer.start(response.status_code, copied)
+            await writer.write(b"")
             received = ResponseCapture(response.headers.get("content-type", ""))
             async for data in response.aiter_bytes():
                 journal.update(record, chunks=received.add(data, monotonic() - start))

@@ -72,8 +72,7 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
         passed_over.append("instruction block: ignored in a request for a summary")
         return None
     rounds = _rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
-    ended = _ended_rounds(prompt, prompt.last_user)
-    if rounds is not None and ended < len(rounds):
+    if rounds is not None and (ended := _ended_rounds(prompt, prompt.last_user)) < len(rounds):
         return Reply(rounds[ended], rule="instruction block", unasked=True)
     if rounds is None and not prompt.choices and (parts := _reminder_round(prompt)) is not None:
         return Reply(parts, rule="instruction block of an earlier message", unasked=True)

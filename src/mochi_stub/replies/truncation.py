@@ -7,9 +7,9 @@ text is shortened.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -28,8 +28,7 @@ class TooLong(ValueError):
     """The prompt exceeds the context and cannot be truncated. The exception text is the message of the 400 response."""
 
 
-@dataclass(frozen=True)
-class FittedPrompt:
+class FittedPrompt(NamedTuple):
     """Prompt that fits the context. `tokens` is its length, `dropped` the number of removed messages."""
 
     prompt: Prompt

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import inf
 from typing import Any, Literal, TypeAlias
 
@@ -51,6 +52,7 @@ def kind_of(value: Any) -> str:
     return _KINDS.get(type(value).__name__, "object")
 
 
+@lru_cache
 def snake_case(name: str) -> str:
     return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 
@@ -75,16 +77,18 @@ def anything(value: Any, _location: Location) -> Any:
     return value
 
 
-def _typed(kind: str) -> Check:
+def _typed(python_type: type) -> Check:
+    kind = kind_of(python_type())
+
     def check(value: Any, location: Location) -> Any:
-        if kind_of(value) != kind:
+        if type(value) is not python_type:
             raise ValidationError("type", location, kind, value)
         return value
 
     return check
 
 
-string, flag, mapping, _array = map(_typed, ("string", "boolean", "object", "array"))
+string, flag, mapping, _array = map(_typed, (str, bool, dict, list))
 
 
 def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:

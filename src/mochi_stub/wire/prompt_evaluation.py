@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mochi_stub.http.http_result import Encoder, Generation, Stub
 from mochi_stub.models.prompt_slots import Evaluation
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import Message, Prompt, render, render_message
+from mochi_stub.prompt import Prompt, render, render_message
 from mochi_stub.replies.truncation import FittedPrompt, apply_stop_conditions, fit_prompt
 from mochi_stub.reply import Reply
 
 
-@dataclass(frozen=True)
-class EvaluatedPrompt:
+class EvaluatedPrompt(NamedTuple):
     """Truncated prompt with its reply.
 
     `seconds` is the simulated time of the evaluation, or None if the simulated machine has no `prompt_speed`.
@@ -54,7 +52,7 @@ def evaluate_prompt(
     stub.scheduler.truncations += fit.truncated
     options = _options(fit, load, lease.limit)
     reply = apply_stop_conditions(stub.resolve(fit.prompt), options, model.chars_per_token)
-    answer = render_message(Message("assistant", reply.text, tool_calls=tuple(reply.tool_calls)))
+    answer = render_message("assistant", reply.text, reply.tool_calls)
     evaluation = Evaluation(render(fit.prompt), f"\n{answer}", fit.tokens)
     evaluated_tokens, speed = evaluation.run(lease.prompt_cache), stub.scheduler.machine.prompt_speed
     return EvaluatedPrompt(fit, reply, evaluation, evaluated_tokens, evaluated_tokens / speed if speed else None)

@@ -7,7 +7,7 @@ options.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -83,7 +83,8 @@ def with_refusals(
             result = refusing(partial(handler, stub), request)
             if isinstance(result, (HttpResponse, Generation)):
                 return result
-            return replace(result, then=partial(refusing, result.then), failed=partial(refusing, result.failed))
+            then, failed = partial(refusing, result.then), partial(refusing, result.failed)
+            return ScheduledResult(result.scheduler, result.load_request, then, failed)
 
         return answer
 
@@ -110,8 +111,7 @@ def usual_load(model: Model) -> LoadRequest:
     return LoadRequest(model, model.parameters, shift=model.shifts_context)
 
 
-@dataclass(frozen=True)
-class GenerationContext:
+class GenerationContext(NamedTuple):
     """Input of an encoder: the reply, its prompt and model, the token counts, and reproducible IDs and times."""
 
     model: Model

@@ -16,8 +16,8 @@ from typing import cast
 import httptools
 import uvloop
 
-NUMBER = b"1000000"
-FIRST = 1_000_001
+NUMBER = b"1000000000000000000"
+"""Placeholder with as many digits as a time in nanoseconds."""
 _REQUEST = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
 
 
@@ -25,7 +25,8 @@ _REQUEST = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/js
 class Job:
     """Request to repeat on each of several connections until the time is over, at least once.
 
-    `fresh`: make each request unique by replacing `NUMBER` in the body with a counter.
+    `fresh`: make each request unique by replacing `NUMBER` in the body with a counter. The counter begins with the
+    current time, so that no two jobs send the same request.
     """
 
     port: int
@@ -108,7 +109,8 @@ async def perform(job: Job) -> Result:
     """Send requests on all connections until the time is over."""
     body = job.body.encode()
     request = _REQUEST % (job.path.encode(), len(body), body)
-    requests = (request.replace(NUMBER, b"%d" % number) for number in count(FIRST)) if job.fresh else repeat(request)
+    unique = (request.replace(NUMBER, b"%d" % number) for number in count(time.time_ns()))
+    requests = unique if job.fresh else repeat(request)
     replies, begun = Replies(), time.perf_counter()
     await asyncio.gather(
         *(_connection(job.port, requests, begun + job.seconds, replies) for _ in range(job.connections))

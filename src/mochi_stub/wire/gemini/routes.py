@@ -61,7 +61,7 @@ def generate(stub: Stub, request: Request, model: Model, name: str, body: Body, 
     def build_result(lease: Lease) -> Generation:
         context = pipeline.build_context(stub, load, lease, prompt, request)
         if stream and not events:  # recorded frames are events, not a JSON array
-            context = replace(context, reply=replace(context.reply, frames=None))
+            context = context._replace(reply=replace(context.reply, frames=None))
         return pipeline.start_generation(context, Candidates(context, thoughts, events))
 
     return pipeline.schedule(stub, load, build_result)

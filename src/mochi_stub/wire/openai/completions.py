@@ -204,7 +204,7 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         echo = body.get("echo", False)
         parts = [part for index, choice in enumerate(choices) for part in _parts(index, choice, echo)]
         first = choices[0]
-        whole = replace(first, reply=replace(first.reply, parts=parts), usage=_total_usage(choices, n))
+        whole = first._replace(reply=replace(first.reply, parts=parts), usage=_total_usage(choices, n))
         reasons = [choice.reply.finish for choice in choices]
         return pipeline.start_generation(whole, CompletionChunks(whole, reasons, body))
 
