@@ -24,7 +24,10 @@ A nightly run sets 200 and 100.
 COVERAGE_FLOOR = 92.0
 """Coverage of `src` with branches, in percent, below which the run fails."""
 PYTEST = "uv run pytest -q"
-IGNORED = "--ignore tests/benchmarks --ignore tests/soak --ignore tests/browser --ignore tests/docs/test_site.py"
+IGNORED = (
+    "--ignore tests/benchmarks --ignore tests/soak --ignore tests/browser --ignore tests/docs/test_site.py "
+    "--ignore tests/mcp/test_everything.py"
+)
 """Second-tier tests with a step of their own."""
 
 FRAMEWORKS = "-W ignore -p no:benchmark -p no:codspeed -p no:recording -p no:socket -p no:syrupy"
@@ -102,14 +105,14 @@ SIDE_BY_SIDE = [
     Step("JavaScript clients", "cd tests/stub/js && uv run node --test", NODE),
     Step("AI SDK and AG-UI clients", "cd tests/frontends/js && uv run node --test", NODE),
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
-    Step("MCP reference server", f"{PYTEST} -n 0 tests/mcp/test_everything.py", NODE),
+    Step("MCP reference server", f"{PYTEST} -n 0 -m slow tests/mcp/test_everything.py", NODE),
     Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),
 ]
 
 ALONE = [
     Step("second tier", f"{PYTEST} -m slow {IGNORED}"),
     Step("API tests, two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} tests/api"),
-    Step("soak: a thousand streams", "uv run python -m tests.soak --seconds 30 --turn 10"),
+    Step("soak: a thousand streams", "uv run python -m tests.soak --seconds 30 --turn 10 --cache 8"),
     Step(
         "first tier in random order, with coverage",
         f"{PYTEST} -p randomly --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}",

@@ -95,6 +95,7 @@ def held_request(request: pytest.FixtureRequest, session_id: str) -> bytes:
     return chunked(path, json.dumps(body).encode()) if request.param == "chunked" else post(path, body)
 
 
+@pytest.mark.slow
 def test_waiting_requests_take_bounded_memory(client: RawClient, held_request: bytes, holding: GatedStub) -> None:
     before = count_open_requests()
     send_until_blocked(client, held_request + LIVE * 5_000)

@@ -165,6 +165,7 @@ def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: py
     assert [event.type for event in rest[-2:]] == ["message_complete", "done"]
 
 
+@pytest.mark.slow
 @pytest.mark.one_process("inspects the server process")
 def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "MAX_BYTES", 100_000)

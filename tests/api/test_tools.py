@@ -528,7 +528,8 @@ def test_tool_executions_are_listed_with_statistics(private_api: Api, tmp_path: 
     assert (body["statistics"]["total"], body["statistics"]["failed"]) == (2, 1)
 
 
-@pytest.mark.parametrize("calls_of_each", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("calls_of_each", [1, 2])
 def test_hung_tools_do_not_delay_other_requests(stub: StubServer, tmp_path: Path, calls_of_each: int) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.1) as server:

@@ -101,8 +101,8 @@ def test_text_log_escapes_text_that_imitates_a_line(tmp_path: Path, stub: StubSe
 @pytest.mark.parametrize(
     ("log_format", "level"),
     [
-        ("text", "INFO"),
         ("JSON", "DEBUG"),
+        pytest.param("text", "INFO", marks=pytest.mark.slow),
         pytest.param("text", "DEBUG", marks=pytest.mark.slow),
         pytest.param("json", "INFO", marks=pytest.mark.slow),
     ],

@@ -78,8 +78,10 @@ def test_wrong_value_is_one_line_that_names_the_setting(
 
 @pytest.mark.parametrize(
     ("arguments", "environment"),
-    [(["--test-mode"], {}), ([], {"MOCHI_ENV": "test"})],
-    ids=["by flag", "by environment"],
+    [
+        pytest.param(["--test-mode"], {}, id="by flag"),
+        pytest.param([], {"MOCHI_ENV": "test"}, id="by environment", marks=pytest.mark.slow),
+    ],
 )
 def test_test_mode_curl_command_streams_and_leaves_no_files(
     tmp_path: Path, arguments: list[str], environment: dict[str, str]
@@ -109,6 +111,7 @@ def test_test_mode_curl_command_streams_and_leaves_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_test_mode_begins_with_an_empty_store_every_time(tmp_path: Path) -> None:
     for _ in range(2):
         with Command("mochi_server", "--test-mode", "--port", "0", "--stub-speed", "0", cwd=tmp_path) as command:

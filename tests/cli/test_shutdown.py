@@ -103,6 +103,7 @@ def test_second_signal_ends_running_turns(tmp_path: Path, stub: StubServer) -> N
     assert stored(tmp_path, session_id)[-1]["interrupted"] is True
 
 
+@pytest.mark.slow
 def test_stalled_clients_do_not_delay_shutdown(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply:
         del prompt

@@ -223,6 +223,7 @@ def test_stopped_turn_keeps_its_text(connect: Connect, holding: GatedStub, tmp_p
         assert client.get_session(session_id)["messages"][-1]["interrupted"] is True
 
 
+@pytest.mark.slow
 def test_client_holds_more_streams_than_a_default_pool(connect: Connect, holding: GatedStub, tmp_path: Path) -> None:
     with (
         RunningServer(tmp_path, holding.stub.url) as server,

@@ -73,12 +73,13 @@ def test_document_is_valid(document: Document) -> None:
     validate(document)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "environment",
     [
         {"MOCHI_PORT": "many"},
-        pytest.param({"MOCHI_PORT": "many", "PYTHONHASHSEED": "1"}, marks=pytest.mark.slow),
-        pytest.param({"MOCHI_PORT": "8001", "PYTHONHASHSEED": "2"}, marks=pytest.mark.slow),
+        {"MOCHI_PORT": "many", "PYTHONHASHSEED": "1"},
+        {"MOCHI_PORT": "8001", "PYTHONHASHSEED": "2"},
     ],
 )
 def test_command_prints_the_document_for_any_seed_and_settings(

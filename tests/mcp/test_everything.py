@@ -20,7 +20,10 @@ from tests.support.waiting import until
 
 PROGRAM = Path(__file__).parent / "js/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 
-pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="`npm ci` has not been run in tests/mcp/js")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PROGRAM.exists(), reason="`npm ci` has not been run in tests/mcp/js"),
+]
 
 
 @pytest.fixture(params=["stdio", "streamableHttp"])

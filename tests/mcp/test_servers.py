@@ -396,6 +396,7 @@ def test_reload_reads_the_file_and_reconnects(api: Api, tmp_path: Path) -> None:
     assert is_alive(second)
 
 
+@pytest.mark.slow
 def test_repeated_reloads_leave_no_process_behind(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def test_too_large_message_over_http_fails_only_its_call(
             assert called(api, "shout", text="still")["result"] == "STILL"
 
 
+@pytest.mark.slow
 def test_http_server_is_reconnected_when_it_returns(stub: StubServer, tmp_path: Path) -> None:
     with HttpMcp() as remote:
         port = remote.port
@@ -78,6 +79,7 @@ def test_reference_server_is_listed_and_called(stub: StubServer, tmp_path: Path)
         assert '"timezone": "UTC"' in called(api, "get_current_time", timezone="UTC")["result"]
 
 
+@pytest.mark.slow
 def test_mcp_servers_end_when_the_process_is_killed(tmp_path: Path) -> None:
     """This includes a server that ignores the end of its input, and child processes."""
     write_mcp(tmp_path, hand=by_hand(tmp_path, "stubborn"))

@@ -26,7 +26,9 @@ def resolve(prompt: Prompt) -> Reply:
     return Reply.of(tool_calls=[ToolCall("look", {"at": int(last.content)})])
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    "stream", [pytest.param(False, id="whole"), pytest.param(True, id="streamed", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_five_turns_with_tools(tmp_path: Path, api: str, stream: bool) -> None:
     from openai import AsyncOpenAI

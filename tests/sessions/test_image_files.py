@@ -148,6 +148,7 @@ def create_and_delete_sessions(connection: Connection, sessions_dir: Path, round
         directory.delete(session_id)
 
 
+@pytest.mark.slow
 @repeated(40, once=5)
 def test_image_shared_by_processes_is_kept_while_in_use(sessions_dir: Path, rounds: int) -> None:
     with (

@@ -81,6 +81,7 @@ def import_slowly(connection: Connection, directory: Path, count: int) -> None:
     SessionDirectory(directory).create_all(new_sessions(count), check=lambda: connection.send("next"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", [1, 4])
 async def test_killed_import_leaves_nothing(sessions_dir: Path, written: int) -> None:
     with child(import_slowly, sessions_dir, 300) as importer:

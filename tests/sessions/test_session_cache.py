@@ -21,6 +21,7 @@ from tests.sessions.samples import assistant, contents, file_of, log_of, new_ses
 MEBIBYTE = 1024 * 1024
 
 
+@pytest.mark.slow
 async def test_next_turn_has_messages_of_another_process(files: FileSessionStore, sessions_dir: Path) -> None:
     session_id = (await stored_session(files, user("a"), assistant("b"))).session_id
     with child(run_turn, sessions_dir, session_id) as other:

@@ -25,6 +25,7 @@ from tests.soak.watch import Watch, descriptors, percentile, settled_descriptors
 
 _WORDS_PER_TOKEN = 0.6
 _BYTES_PER_EVENT = 35
+_MEBIBYTE = 1024 * 1024
 _BYTES_PER_RUN = 4096
 """Lower bound of the memory that the server counts for an ended run: a part per event and a fixed part."""
 _AT_ONCE = 50
@@ -60,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rate", type=float, default=5, help="tokens per second of each stream (default: 5)")
     parser.add_argument("--turn", type=float, default=20, help="seconds that a turn takes (default: 20)")
+    parser.add_argument(
+        "--cache", type=int, default=MAX_BYTES // _MEBIBYTE, help="MiB for ended turns (default: %(default)s)"
+    )
     parser.add_argument("--warm-up", type=int, help="turns (default: as many as fill the memory for ended ones)")
     return parser
 
@@ -70,7 +74,7 @@ def _soak(arguments: argparse.Namespace) -> tuple[Measured | None, list[str]]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="mochi-soak-")))
         ollama = stack.enter_context(stub(directory, arguments.rate))
-        server = stack.enter_context(mochi(directory, ollama))
+        server = stack.enter_context(mochi(directory, ollama, arguments.cache * _MEBIBYTE))
         middle, tokens = expected_answer(ollama, words)
         _perform(Job(server.port, FAST, words, middle, streams=1, turns=1))  # opens files that stay open
         before = descriptors(server.pid)
@@ -88,7 +92,7 @@ def _soak(arguments: argparse.Namespace) -> tuple[Measured | None, list[str]]:
 
 
 def _warm_up(arguments: argparse.Namespace, tokens: int) -> int:
-    turns: float = arguments.warm_up or MAX_BYTES / (tokens * _BYTES_PER_EVENT + _BYTES_PER_RUN)
+    turns: float = arguments.warm_up or arguments.cache * _MEBIBYTE / (tokens * _BYTES_PER_EVENT + _BYTES_PER_RUN)
     return ceil(turns / _AT_ONCE)
 
 

@@ -32,12 +32,14 @@ def stub(directory: Path, rate: float) -> Iterator[Server]:
 
 
 @contextmanager
-def mochi(directory: Path, ollama: Server) -> Iterator[Server]:
-    """Start the server as users run it, with its own data directory."""
+def mochi(directory: Path, ollama: Server, cache_bytes: int) -> Iterator[Server]:
+    """Start the server with its own data directory and `cache_bytes` of memory for ended runs."""
     # A summary would be an additional request to the stub at any time.
     environment = {"MOCHI_SUMMARIZATION_ENABLED": "false", "MOCHI_LOG_LEVEL": "WARNING"}
     environment["MOCHI_KEEP_ALIVE_SECONDS"] = "5"  # so that idle connections are closed before they are counted
-    command = python("mochi_server", "--port", "0", "--ollama-host", ollama.url, "--data-dir", str(directory))
+    command = python(
+        "tests.soak.server", str(cache_bytes), "--port", "0", "--ollama-host", ollama.url, "--data-dir", str(directory)
+    )
     with running(command, environment) as server:
         yield server
 
