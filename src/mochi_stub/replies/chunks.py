@@ -64,7 +64,7 @@ def has_interruptions(reply: Reply) -> bool:
 
 
 def chunked(content: Content, pace: Pace | None) -> list[str]:
-    return [chunk for chunk, _ in _Timing(pace).split(content)]
+    return list(_Timing(pace).split(content))
 
 
 async def paced(
@@ -114,15 +114,13 @@ class _Timing:
         self.nanoseconds: float = 1e9 / pace.characters_per_second if pace else NANOSECONDS_PER_WORD
         self.delay = round(pace.delay * 1e9) if pace else 0  # before each chunk, in nanoseconds
 
-    def split(self, content: Content) -> Iterator[tuple[str, int]]:
-        """Yield each chunk of the content with its number of units."""
-        chunks: Iterable[str] = content
+    def split(self, content: Content) -> Iterable[str]:
         size = self.per_chunk
-        if isinstance(content, str) and size is None:
-            chunks = (match[0] for match in _CHUNK.finditer(content))
-        elif isinstance(content, str) and size:
-            chunks = (content[at : at + size] for at in range(0, len(content), size))
-        return ((chunk, self.length(chunk)) for chunk in chunks)
+        if not isinstance(content, str):
+            return content
+        if size is None:
+            return _CHUNK.findall(content)
+        return (content[at : at + size] for at in range(0, len(content), size)) if size else content
 
     def length(self, content: Content) -> int:
         if not isinstance(content, str):
@@ -144,12 +142,12 @@ def _jittered(timed: Iterator[Piece], pace: Pace, timing: _Timing) -> Iterator[P
 
 
 def _timed(reply: Reply, timing: _Timing) -> Iterator[Piece]:
-    units, paused, rate = 0, 0, timing.nanoseconds
+    units, paused, rate, by_words = 0, 0, timing.nanoseconds, timing.by_words
     for part in _until_end(reply):
         if isinstance(part, (Reasoning, Text)):
             kind, logprobs = type(part), chain(part.logprobs if isinstance(part, Text) else (), repeat(None))
-            for (chunk, size), logprob in zip(timing.split(part.content), logprobs, strict=False):
-                units += size
+            for chunk, logprob in zip(timing.split(part.content), logprobs, strict=False):
+                units += len(chunk.split()) if by_words else len(chunk)
                 paused += timing.delay
                 yield Piece(kind, chunk, int(units * rate) + paused, logprob)
         elif isinstance(part, ToolCalls):
