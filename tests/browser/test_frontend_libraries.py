@@ -52,9 +52,9 @@ def site(tmp_path: Path, api: Api) -> Iterator[str]:
     """The origin of the pages `ai-sdk.html` and `ag-ui.html`."""
     pages = tmp_path / "pages"
     pages.mkdir()
-    files = [block for block in blocks(DOCUMENTATION) if block.title]
-    assert [block.title for block in files] == ["index.html", "page.jsx", "index.html", "page.js"]
-    for name, html, script in (("ai-sdk", *files[:2]), ("ag-ui", *files[2:])):
+    sources = [block for block in blocks(DOCUMENTATION) if block.title]
+    assert [block.title for block in sources] == ["index.html", "page.jsx", "index.html", "page.js"]
+    for name, (html, script) in {"ai-sdk": sources[:2], "ag-ui": sources[2:]}.items():
         source = pages / name / str(script.title)
         source.parent.mkdir()
         bundle(source, script.text, api)
