@@ -1,8 +1,8 @@
-"""Ask up to three models the same and print their answers side by side.
+"""Send a message to up to three models, and print their answers side by side.
 
     uv run python docs/examples/compare.py http://127.0.0.1:5099 "Why is the sky blue?" 1 2
 
-Models are named, or numbered in the list of models from 1.
+Name each model, or use its number in the list of models. The first model has number 1.
 """
 
 import json

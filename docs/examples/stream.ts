@@ -1,5 +1,5 @@
-// A streamed answer in the browser, typed: fetch, and a reader of server-sent events in a few lines. The types are in
-// mochi-server.d.ts; what `data` is follows from `event`.
+// Stream an answer to a web page: send requests with `fetch`, and parse the server-sent events of the response.
+// mochi-server.d.ts contains the types of all requests and events. The type of `data` depends on the value of `event`.
 
 import type { components } from "./mochi-server.d.ts";
 
@@ -19,7 +19,7 @@ async function post(path: string, body: unknown): Promise<Response> {
   throw new Error(`${error.code}: ${error.message}`);
 }
 
-/** The events of a stream, as they come. */
+/** Yield each event of a stream as soon as it arrives. */
 async function* events(body: ReadableStream<Uint8Array<ArrayBuffer>>): AsyncGenerator<StreamEvent> {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -34,10 +34,14 @@ async function* events(body: ReadableStream<Uint8Array<ArrayBuffer>>): AsyncGene
   }
 }
 
+/**
+ * Create a session, send a message, and pass each piece of the answer to `show`. Ask the user to approve tool calls.
+ * Throw an Error if the server rejects a request or the turn fails.
+ */
 export async function ask(model: string, message: string, show: (text: string) => void): Promise<void> {
   const create: Schemas["SessionCreate"] = { model };
   const session = (await (await post("/sessions", create)).json()) as Schemas["Session"];
-  const request: Schemas["ChatRequest"] = { message, think: "low" };
+  const request: Schemas["ChatRequest"] = { message };
   const response = await post(`/chat/${session.session_id}/stream`, request);
   if (!response.body) return;
   for await (const { event, data } of events(response.body)) {

@@ -361,7 +361,7 @@ class HostForbidden(MochiError):
 
     def __init__(self, host: str) -> None:
         text = (
-            f"Host {host!r} is no name of this machine. Use localhost, "
+            f"Host {host!r} is not a name of this machine. Use localhost, "
             f"or add the origin `http://{host}` to MOCHI_ALLOWED_ORIGINS."
         )
         super().__init__(text, host=host)

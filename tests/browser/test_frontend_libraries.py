@@ -52,11 +52,13 @@ def site(tmp_path: Path, api: Api) -> Iterator[str]:
     """The origin of the pages `ai-sdk.html` and `ag-ui.html`."""
     pages = tmp_path / "pages"
     pages.mkdir()
-    code = {block.language: block.text for block in blocks(DOCUMENTATION)}
-    bundle(pages / "ai-sdk.jsx", code["jsx"], api)
-    bundle(pages / "page.js", code["javascript"], api)
-    (pages / "ai-sdk.html").write_text('<body></body><script type="module" src="bundle/ai-sdk.js"></script>')
-    (pages / "ag-ui.html").write_text(code["html"].replace("page.js", "bundle/page.js"))
+    sources = [block for block in blocks(DOCUMENTATION) if block.title]
+    assert [block.title for block in sources] == ["index.html", "page.jsx", "index.html", "page.js"]
+    for name, (html, script) in {"ai-sdk": sources[:2], "ag-ui": sources[2:]}.items():
+        source = pages / name / str(script.title)
+        source.parent.mkdir()
+        bundle(source, script.text, api)
+        (pages / f"{name}.html").write_text(html.text.replace(source.name, f"{name}/bundle/page.js"))
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietFiles, directory=str(pages))) as files:
         thread = threading.Thread(target=files.serve_forever, daemon=True)
         thread.start()

@@ -256,7 +256,9 @@ def test_path_parameter_cannot_change_the_path(client: MochiClient) -> None:
 def test_unreachable_server_raises_connection_failed(connect: Connect, stub: StubServer) -> None:
     with connect("http://127.0.0.1:9", delays=(60,)) as client:
         for asked in (client.list_sessions, lambda: client.chat("a", "b"), lambda: list(client.stream("a", "b"))):
-            with pytest.raises(ConnectionFailed):
+            with pytest.raises(
+                ConnectionFailed, match=r"Cannot connect to http://127\.0\.0\.1:9: .+ Start mochi-server"
+            ):
                 asked()
 
 

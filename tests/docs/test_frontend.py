@@ -11,7 +11,7 @@ from mochi_stub import StubServer
 from tests.docs_tooling.pages import ROOT, blocks
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
-from tests.support.tools import write_tools
+from tests.support.tools import SAMPLES, write_tools
 
 PAGE = ROOT / "docs" / "how-to" / "write-a-frontend.md"
 TOOLS = """
@@ -24,6 +24,8 @@ TOOLS = """
 TEXT = "id: a\u2028b\n\ndata: c"
 """Text that a wrong parser of event streams would split."""
 
+BLOCKS = [block for block in blocks(PAGE) if block.language == "javascript"]
+FUNCTIONS, USE_OF_PAGE = "".join(block.text for block in BLOCKS[:-1]), BLOCKS[-1].text
 USE = """
 const seen = [];
 await turn(%s, %s, (event, data) => {
@@ -34,17 +36,29 @@ console.log(JSON.stringify(seen));
 """
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node on this machine")
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node on this machine")
+
+
+def node(script: Path, code: str, server: RunningServer) -> str:
+    """Write a program, with the address of the server, and return what it prints."""
+    script.write_text(code.replace("http://127.0.0.1:8000", server.url))
+    return subprocess.check_output(["node", str(script)], text=True, timeout=30)
+
+
 def test_frontend_code_streams_and_approves_a_tool_call(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session("mochi", tool_settings={"tools": ["repeat"]})["session_id"]
         message = instruct(calls("repeat", text="nothing"), words(1))
-        code = "".join(block.text for block in blocks(PAGE) if block.language == "javascript")
-        script = tmp_path / "page.mjs"
         used = USE % tuple(map(json.dumps, (session_id, message, session_id, {"text": TEXT})))
-        script.write_text(code.replace("http://127.0.0.1:8000", server.url) + used)
-        printed = subprocess.run(["node", script], check=True, capture_output=True, timeout=30).stdout
+        printed = node(tmp_path / "page.mjs", FUNCTIONS + used, server)
     seen = json.loads(printed)
     assert [data["result"] for event, data in seen if event == "tool_result"] == [TEXT]
     assert [event for event, _ in seen][-2:] == ["message_complete", "done"]
+
+
+def test_program_of_the_page_prints_its_output(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES, tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    (expected,) = (block.text for block in blocks(PAGE) if block.language == "text")
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+        assert node(tmp_path / "frontend.mjs", FUNCTIONS + USE_OF_PAGE, server) == expected.strip()

@@ -43,8 +43,8 @@ TOOLS = {
 PAGE = """\
 # Common mistakes
 
-This page lists common mistakes and the message that each one causes. Search the page for the message that you see. Each
-message says what to do. The tests make each of these mistakes and compare the message with this page.
+This page lists common mistakes and the message that each one causes. Search the page for the message that you see. Most
+messages also say what to do. The tests make each of these mistakes and compare the message with this page.
 
 {tables}"""
 
@@ -249,7 +249,7 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake("No API key", _key()),
         Mistake("A wrong API key", _key(Authorization="Bearer wrong")),
         Mistake(
-            "A proxy that passes on the name `chat.example`",
+            "A proxy that forwards the host name `chat.example`",
             _request("GET", "/sessions", headers={"Host": "chat.example"}),
         ),
     ],

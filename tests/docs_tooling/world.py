@@ -81,8 +81,10 @@ class World:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MOCHI_", "PYTEST_"))}
         path = os.pathsep.join([str(self._commands), str(Path(sys.executable).parent), os.environ["PATH"]])
         ours = {"PATH": path, "HOME": str(self._directory), "TMPDIR": str(self._directory), "NO_PROXY": "*"}
-        fast = {"PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest -p no:xdist"}
-        return {**inherited, **ours, **fast, "PYTHONUNBUFFERED": "1"}
+        # In a clone, pytest treats warnings as errors.
+        strict = "-W error -o asyncio_default_fixture_loop_scope=function"
+        pytest = {"PYTEST_ADDOPTS": f"{strict} -p no:schemathesis -p no:hypothesispytest -p no:xdist"}
+        return {**inherited, **ours, **pytest, "PYTHONUNBUFFERED": "1"}
 
 
 def _called(prompt: Prompt) -> Reply | None:

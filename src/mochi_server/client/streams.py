@@ -41,7 +41,13 @@ class Backoff:
         """
         if not isinstance(error, httpx.ConnectError):
             self._was_connected = True
-        if not self._was_connected or self._failures >= len(self.delays):
+        elif not self._was_connected:
+            url = error.request.url
+            address = f"{url.scheme}://{url.netloc.decode()}"
+            raise ConnectionFailed(
+                f"Cannot connect to {address}: {error}. Start mochi-server, or correct the address."
+            ) from error
+        if self._failures >= len(self.delays):
             raise ConnectionFailed(f"The connection to the server failed: {error or 'the server closed it'}") from error
         self._failures += 1
         return self.delays[self._failures - 1]

@@ -63,7 +63,7 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     if forbidden := sorted(RELOADING_OPTIONS & options.keys()):
         raise ValueError(
             f"{', '.join(forbidden)} would make Ollama reload the model. The server sets the context window. "
-            "To change it, PATCH the session's `context_window`"
+            "To change it, PATCH the session's `context_window`."
         )
     reject_unknown(options, _OPTIONS, kind="option")
     for name in _NUMBERS:
