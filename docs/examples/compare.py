@@ -1,8 +1,8 @@
-"""Ask up to three models the same and print their answers side by side.
+"""Send one message to up to three models and print their answers side by side.
 
-    uv run python docs/examples/compare.py http://127.0.0.1:5099 "Why is the sky blue?" 1 2
+    uv run --no-dev python docs/examples/compare.py http://127.0.0.1:5099 "Why is the sky blue?" 1 2
 
-Models are named, or numbered in the list of models from 1.
+Each model is a name, or a position in the list of models, starting at 1.
 """
 
 import json
@@ -16,7 +16,7 @@ WIDTH = 38
 
 
 def main(address: str, message: str, *models: str) -> None:
-    """Print a column for each model: its name, its speed, its answer."""
+    """Print a column for each model with its name, its speed and its answer."""
     columns: dict[str, list[str]] = {}
     body = {"modelIds": list(models), "message": message}
     with httpx.stream("POST", f"{address}/api/v1/models/test", json=body, timeout=600) as response:

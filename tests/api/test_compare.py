@@ -168,7 +168,10 @@ def test_remote_models_name_their_host(tmp_path: Path) -> None:
 
 def test_example_prints_errors_and_usage(server: RunningServer) -> None:
     example = Path(__file__).parents[2] / "docs" / "examples" / "compare.py"
-    for arguments, told in (([server.url, "Why?", "99"], "Invalid model ID: 99"), ([], "Ask up to three models")):
+    for arguments, told in (
+        ([server.url, "Why?", "99"], "Invalid model ID: 99"),
+        ([], "Send one message to up to three models"),
+    ):
         done = subprocess.run([sys.executable, example, *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert done.stderr.startswith(told)
