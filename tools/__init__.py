@@ -1,6 +1,6 @@
-"""Tools that models may call. What ``__all__`` names is offered; lists in dunder names are groups.
+"""Tools that models can call. ``__all__`` lists the tools. Each other list in a dunder name is a group of tools.
 
-After a change, ``POST /api/v1/tools/reload`` takes it up.
+To load your changes, send ``POST /api/v1/tools/reload``.
 """
 
 from .file_tools import delete_file, list_dir, read_file, write_file
@@ -25,6 +25,6 @@ __math__ = ["add_numbers", "subtract_numbers", "multiply_numbers", "divide_numbe
 __utilities__ = ["get_current_time", "flip_coin", "roll_dice"]
 __filesystem__ = ["list_dir", "read_file", "write_file", "delete_file"]
 
-# Under the policy `confirm_destructive`, tools that are not known to be read-only are asked about.
+# The policy `confirm_destructive` requires approval for each call of a tool that is not in `__read_only__`.
 __read_only__ = [*__math__, *__utilities__, "list_dir", "read_file"]
 __destructive__ = ["write_file", "delete_file"]

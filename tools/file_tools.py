@@ -1,4 +1,4 @@
-"""Files of one directory and nothing outside it: ``MOCHI_FILES_ROOT``, or ``workspace`` where the server runs."""
+"""Tools for the files of one directory: ``MOCHI_FILES_ROOT``, or ``workspace`` in the server's working directory."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Arithmetic that models get wrong in their heads."""
+"""Tools for arithmetic, in which models often make mistakes."""
 
 
 def add_numbers(a: float, b: float) -> str:

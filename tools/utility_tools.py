@@ -1,4 +1,4 @@
-"""The time, and chance."""
+"""Tools for the current time and for random results."""
 
 import random
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Files of one folder and nothing outside it, and commands that run there."""
+"""Tools for the files of one directory, and for commands that run in this directory."""
 
 import asyncio
 import os

@@ -1,6 +1,6 @@
 """Send a message to up to three models, and print their answers side by side.
 
-    uv run python docs/examples/compare.py http://127.0.0.1:5099 "Why is the sky blue?" 1 2
+    uv run --no-dev python docs/examples/compare.py http://127.0.0.1:5099 "Why is the sky blue?" 1 2
 
 Name each model, or use its number in the list of models. The first model has number 1.
 """

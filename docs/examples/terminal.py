@@ -1,6 +1,6 @@
 """Chat in the terminal.
 
-    uv run python docs/examples/terminal.py http://127.0.0.1:5099 mochi
+    uv run --no-dev python docs/examples/terminal.py http://127.0.0.1:5099 mochi
 
 Without a model, the program uses the first model of the server. Set MOCHI_API_KEY if the server requires an API key.
 Ctrl+C stops an answer. An empty line ends the program.
