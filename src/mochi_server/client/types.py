@@ -62,7 +62,7 @@ class TurnOptions(TypedDict, total=False):
 
 
 class Model(TypedDict):
-    """A chat model of Ollama. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens."""
+    """A chat model of Ollama. ``size_mb`` is in units of 1024 * 1024 bytes. ``context_length`` is in tokens."""
 
     name: str
     size_mb: float

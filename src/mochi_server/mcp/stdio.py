@@ -100,7 +100,7 @@ def _environment(server: LocalServer) -> dict[str, str]:
 def _check_files(command: str, cwd: str | None, search_path: str) -> None:
     """Raise ``FileNotFoundError`` if the program or its working directory does not exist.
 
-    The error of the event loop does not tell which of the two is missing.
+    The error of the event loop does not state which of the two is missing.
     """
     if cwd is not None and not Path(cwd).is_dir():
         raise FileNotFoundError(ENOENT, "its directory cwd does not exist")

@@ -4,7 +4,7 @@ from pydantic import BaseModel
 
 
 class Model(BaseModel):
-    """A chat model. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens."""
+    """A chat model. ``size_mb`` is in units of 1024 * 1024 bytes. ``context_length`` is in tokens."""
 
     name: str
     size_mb: float

@@ -66,7 +66,7 @@ class ToolExecution(BaseModel):
 
 
 class ExecutionStatistics(BaseModel):
-    """Counts and mean time of tool calls. ``mean_seconds`` is in seconds."""
+    """Number of tool calls and their mean execution time."""
 
     total: int
     succeeded: int

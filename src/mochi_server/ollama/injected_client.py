@@ -69,7 +69,7 @@ class InjectedOllamaClient(AsyncOllamaClient):
         return ModelDetails(tuple(model.capabilities), model.context_length, None, {})
 
     async def loaded_windows(self) -> None:
-        """Return None, because the injected client does not tell which models are loaded."""
+        """Return None, because the injected client does not report which models are loaded."""
 
     def prefetch_loaded(self) -> None:
         """Do nothing, because the injected client loads no models."""

@@ -88,7 +88,7 @@ def read_response(line: Mapping[str, Any]) -> ChatResponse:
 
 
 def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
-    """Merge the chunks of a stream: texts and tool calls are joined, other fields come from the last chunk."""
+    """Merge the chunks of a stream: texts and tool calls are joined. Other fields come from the last chunk."""
     content = "".join(chunk.message.get("content") or "" for chunk in chunks)
     message = ReceivedMessage(role="assistant", content=content)
     if thinking := "".join(chunk.message.get("thinking") or "" for chunk in chunks):

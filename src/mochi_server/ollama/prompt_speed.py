@@ -1,8 +1,8 @@
 """Estimates of how many tokens of each prompt Ollama evaluated.
 
-Ollama reports the length of a prompt, which includes the part that was still in its cache, and the evaluation time,
-which does not. The estimate needs the speed of evaluation: the lowest ratio of length to time seen for a model is
-that of a prompt of which the least was cached.
+Ollama reports the length of a prompt and the time of its evaluation. The length includes cached tokens. The time does
+not, because Ollama evaluates only the other tokens. Length divided by time is therefore higher than the real speed of
+the model if tokens were cached. The lowest quotient so far is the best estimate of the real speed.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any
 from mochi_server.ollama.payloads import qualified_name
 
 _MIN_TOKENS = 64
-"""Minimum length of a prompt that determines the speed. In shorter prompts the fixed costs of a request dominate."""
+"""Minimum length of a prompt that determines the speed. In shorter prompts, the fixed costs of a request dominate."""
 _MAX_MODELS = 1000
 
 
@@ -22,7 +22,7 @@ class PromptSpeeds:
         self._speeds: dict[str, float] = {}
 
     def observe(self, response: Mapping[str, Any]) -> int | None:
-        """Learn from a response of Ollama, and return the number of evaluated tokens as ``evaluated_tokens`` does.
+        """Update the speed of the model from a response of Ollama, and return ``evaluated_tokens(response)``.
 
         ``response`` has Ollama's fields ``model``, ``prompt_eval_count`` and ``prompt_eval_duration``.
         """
@@ -37,8 +37,8 @@ class PromptSpeeds:
     def evaluated_tokens(self, response: Mapping[str, Any]) -> int | None:
         """Return the estimated number of prompt tokens that Ollama evaluated for a response.
 
-        The estimate is at most the length of the prompt. It is the length itself while the speed of the model is
-        unknown. Return None if Ollama reported no length or no evaluation time.
+        The estimate is at most the length of the prompt. If the speed of the model is unknown, return the length.
+        Return None if Ollama reported no length or no evaluation time.
         """
         count, duration = _positive(response, "prompt_eval_count"), _positive(response, "prompt_eval_duration")
         if not count or not duration:

@@ -30,7 +30,7 @@ _ERRORS = (
 
 @router.post("/ai-sdk", response_class=Response, responses=_UI_MESSAGES | responses(*_ERRORS))
 async def chat_with_ai_sdk(session_id: str, request: Request, frontends: FrontendsDep, body: AiSdkRequest) -> Response:
-    """Answer a request of the AI SDK's `useChat`: a message, or responses to approval requests."""
+    """Answer a request of the AI SDK's `useChat`, which contains a message or responses to approval requests."""
     started = frontends.start(session_id, await body.to_request())
     return ai_sdk_response(frontends, await until_disconnect(request, started))
 

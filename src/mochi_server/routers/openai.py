@@ -75,7 +75,7 @@ async def get_openai_model(model_name: str, completions: CompletionsDep) -> Open
 async def create_chat_completion(
     request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
-    """Answer a conversation, as a whole or as a stream. If the request names no session, nothing is stored."""
+    """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
     completion = await until_disconnect(request, completions.start(await body.to_input(headers)))
     chunks = ChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
     return await _respond(
@@ -89,7 +89,7 @@ async def create_chat_completion(
 async def create_completion(
     request: Request, body: TextCompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
-    """Answer a prompt with text, as a whole or as a stream. The model receives the prompt as a user message."""
+    """Answer a prompt with one JSON response or a stream. The model receives the prompt as a user message."""
     completion_input = await body.to_input(headers)
     with renaming_parameters(TEXT_PARAMETERS):
         completion = await until_disconnect(request, completions.start(completion_input))
@@ -109,7 +109,7 @@ async def create_response(
     items: ResponseItemsDep,
     headers: HeadersParam,
 ) -> Response:
-    """Answer the items of a conversation, as a whole or as a stream of events."""
+    """Answer the items of a conversation with one JSON response or a stream of events."""
     completion_input = await body.to_input(headers, items)
     with renaming_parameters(RESPONSE_PARAMETERS):
         completion = await until_disconnect(request, completions.start(completion_input))
@@ -142,7 +142,7 @@ async def _respond(
     chunks: StreamEncoder,
     whole: Callable[[], Awaitable[bytes]],
 ) -> Response:
-    """Return the chunks of a run as a stream if ``stream`` is true, else the result of ``whole``."""
+    """Return the chunks of a run as a stream if ``stream`` is true, else the result of ``whole`` as one response."""
     if stream:
         return ChunksResponse(completion.runs, completion.run, chunks)
     with completion.runs.subscribed(completion.run):

@@ -55,7 +55,7 @@ def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def _calls(message: Message) -> list[Any]:
-    """Return a message's valid tool calls that the server runs. Files edited by hand may contain invalid calls."""
+    """Return the valid tool calls of a message, except calls that the client runs."""
     handed_back = message.get("handed_back") or ()
     return [
         call

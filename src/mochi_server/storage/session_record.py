@@ -34,7 +34,7 @@ class SessionRecord:
 
     @property
     def lines(self) -> list[bytes]:
-        """Encoded messages: one item for each block of the history, then one for each message after the last block."""
+        """Encoded messages for a session file. Messages of one block form one item, later messages one item each."""
         return [*(block.cached(_encode_block) for block in self.messages.blocks), *self._tail]
 
     @cached_property

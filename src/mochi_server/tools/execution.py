@@ -59,7 +59,7 @@ class ToolExecutionResult:
 class ToolExecutionService:
     """Service that runs tools and stores the last 100 results.
 
-    ``output_limit`` is in characters, ``timeout`` in seconds.
+    ``output_limit`` is in characters, and ``timeout`` is in seconds.
 
     ``on_lost`` is called when a call times out or is cancelled while its thread still runs. ``on_refused`` is called
     when a call cannot run because all threads are in use.

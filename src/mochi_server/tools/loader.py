@@ -96,7 +96,7 @@ class _PackageImporter:
         return module
 
     def forget_unused(self) -> None:
-        """Remove the modules that the package does not use. Code that inspects all modules would execute them."""
+        """Remove unexecuted modules from ``sys.modules``, because code that inspects all modules would execute them."""
         for name in self.unused:
             sys.modules.pop(name, None)
 

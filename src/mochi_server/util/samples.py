@@ -4,7 +4,7 @@ from pathlib import Path
 
 FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
 MARKER = ".mochi-server"
-"""File that `mochi-server init` writes. The server imports the tools and agents of a directory with this file."""
+"""Name of the file with which `mochi-server init` marks a data directory, so that the server imports code from it."""
 
 _PACKAGE = Path(__file__).parents[1]
 

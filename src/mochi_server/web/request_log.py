@@ -26,7 +26,7 @@ class RequestLogMiddleware:
     """Outermost middleware. It adds a request ID to every response, including responses to unexpected errors."""
 
     def __init__(self, app: ASGIApp, on_ended: Callable[[str, int | None, str | None], None]) -> None:
-        """Call ``on_ended`` with the method, status and error code of each request when the request ends."""
+        """``on_ended`` receives the method, status and error code of each request when the request ends."""
         self._app = app
         self._on_ended = on_ended
 

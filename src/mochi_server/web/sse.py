@@ -212,7 +212,7 @@ async def respond_when_started(
 
 
 async def _cancel_start(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
-    """Cancel the start of a run. If the run has already started, handle it as a run whose last subscriber left."""
+    """Cancel the start of a run. If the run has already started, handle it as a run without subscribers."""
     starting.cancel()
     (run,) = await asyncio.gather(starting, return_exceptions=True)
     if isinstance(run, Run):

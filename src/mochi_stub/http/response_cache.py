@@ -12,7 +12,7 @@ MAX_BYTES = 64 * 1024
 """Maximum total size of a request and its reply in bytes. Longer requests are rarely repeated."""
 MAX_BYTES_IN_ALL = 8 * 1024 * 1024
 MAX_SEEN = 10_000
-"""Maximum number of requests that are remembered until they repeat."""
+"""Maximum number of requests that are tracked in order to detect a repetition."""
 OVERHEAD = 1024
 """Estimated size of a cache entry in bytes, without its request and reply."""
 

@@ -205,9 +205,9 @@ def _topic(text: str) -> str:
 
 
 def _calls(tools: Any, query: str) -> list[dict[str, Any]]:
-    """Return calls of the tools whose names are in the query.
+    """Return calls of the tools whose names are in `query`, the user message that Open WebUI quotes.
 
-    If there are none, return a call of the tool that has the most words in common with the query.
+    If no name is in `query`, return a call of the tool that has the most words in common with it.
     """
     offered = functions(tools)
     best = best_function(offered, query)

@@ -54,7 +54,7 @@ def schema_sample(schema: Any, seed: int = 0) -> Any:
 
 @dataclass
 class _Sampler:
-    """Generator of values for one schema. `path` is the position of a value, `refs` are the `$ref`s that led to it."""
+    """Generator of values for one schema. `path` is the position of a value; `refs` are the `$ref`s that led to it."""
 
     root: Any
     seed: int

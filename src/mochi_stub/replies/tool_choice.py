@@ -62,7 +62,7 @@ class Function:
         return self._pattern.sub(" ", text)
 
     def relevance(self, text: str) -> tuple[int, int]:
-        """Return how many words of the name, and how many words of the description and parameters, are in a text."""
+        """Return how many words of the name, and how many of the description and the parameters, are in a text."""
         words = _words(text)
         described = " ".join([self.description, *self.parameters.get("properties", {})])
         return len(words & _words(_CAMEL_CASE.sub(" ", self.name))), len(words & _words(described))
@@ -86,9 +86,10 @@ def named_functions(offered: Iterable[Function], text: str) -> list[Function]:
 
 
 def best_function(offered: Iterable[Function], text: str) -> Function | None:
-    """Return the function that has the most words in common with a text. Words of the name count before other words.
+    """Return the function that has the most words in common with a text.
 
-    Return None if the text has no word in common with any function.
+    The names of the functions are compared first. The descriptions and parameters are compared only if names are
+    equally similar to the text. Return None if the text has no word in common with any function.
     """
     ranked = [(function.relevance(text), -index, function) for index, function in enumerate(offered)]
     best = max(ranked, key=lambda entry: entry[:2], default=None)

@@ -29,7 +29,7 @@ class TooLong(ValueError):
 
 
 class FittedPrompt(NamedTuple):
-    """Prompt that fits the context. `tokens` is its length, `dropped` the number of removed messages."""
+    """Prompt that fits the context. `tokens` is its length, and `dropped` is the number of removed messages."""
 
     prompt: Prompt
     tokens: int

@@ -223,7 +223,7 @@ def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> 
 
 
 def blocks(reply: Reply) -> list[Piece]:
-    """Return the contents of a reply in order. Adjacent texts of the same kind are joined, empty texts are omitted."""
+    """Return the contents of a reply in order. Adjacent texts of one kind are joined, and empty texts are omitted."""
     found: list[Piece] = []
     contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text, ToolCalls))]
     for kind, group in groupby(contents, type):

@@ -47,7 +47,8 @@ class SessionManager:
     def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace the text of a user message and remove all later messages.
 
-        Raises ``InvalidMessageIndex`` for messages of other roles, ``SessionConflict`` if another change came first.
+        Raises ``InvalidMessageIndex`` for messages of other roles.
+        Raises ``SessionConflict`` if another change came first.
         """
         return self._replace(session_id, lambda session: edited(session, index, content))
 

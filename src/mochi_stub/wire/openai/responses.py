@@ -155,7 +155,7 @@ def _message(item: Mapping[str, Any]) -> Message | None:
 
 
 class ResponseEvents:
-    """Encoder of a response. `open` is the kind of the current item, `text` the list of its text pieces."""
+    """Encoder of a response. `open` is the kind of the current item; `text` is the list of its text pieces."""
 
     content_type = pipeline.EVENTS
 
