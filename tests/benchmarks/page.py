@@ -122,7 +122,7 @@ def _profile(profile: Profile) -> Iterator[str]:
     """Yield the shares of the modules, and the functions with the largest shares."""
     yield from (*_table(["module", "share of the time, %"], profile["rooms"].items()), "")
     functions = [(f"`{name}`", share) for name, share in profile["functions"].items()]
-    yield from (*_table(["function with a large share", "share of the time, %"], functions), "")
+    yield from (*_table(["functions with the largest shares", "share of the time, %"], functions), "")
 
 
 def _table(head: Sequence[str], lines: Any) -> list[str]:
