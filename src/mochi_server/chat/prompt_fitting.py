@@ -61,7 +61,7 @@ class Prompt:
     trim_end: int = 0
     """Number of messages at the start of the history whose long tool results and result images are trimmed."""
     trim_turn: bool = False
-    """Whether, in addition, long tool results of the current turn are trimmed, except results of the latest calls."""
+    """Whether long tool results of the current turn are trimmed too, except the results of the latest calls."""
     shows_images: bool = True
 
     @cached_property

@@ -47,7 +47,7 @@ class EphemeralConversations:
     def __init__(self) -> None:
         self.sessions = MemorySessionStore()
         self.agent_chats = MemorySessionStore()
-        """Conversations with agents. Each has the same ID as its session in ``sessions``."""
+        """Sessions of agents. Each has the same ID as the conversation in ``sessions`` to which it belongs."""
 
     def turn_starting(self, _: str) -> None: ...
 

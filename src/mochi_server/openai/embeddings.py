@@ -18,7 +18,7 @@ from mochi_server.services.context_window import WindowRegistry
 EncodingFormat = Literal["float", "base64"]
 
 _BATCH_SIZE = 64
-"""Texts per request to Ollama. Parsing a large response in one step would block other requests."""
+"""Maximum number of texts in a request to Ollama. Parsing a large response in one step would block other requests."""
 
 
 @dataclass(frozen=True)

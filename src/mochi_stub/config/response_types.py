@@ -22,7 +22,7 @@ CHUNK_SIZES: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 4
 
 @dataclass(frozen=True)
 class ReplySettings:
-    """Stream settings of a reply. A field that is None is not set.
+    """Stream settings of a reply. A field is None if the configuration does not set it.
 
     Attributes:
         profile: Size of the chunks. `token`: 4 characters, `chunky`: 40 characters, `words`: five words.
