@@ -13,12 +13,14 @@ from starlette.testclient import TestClient
 
 import mochi_server
 from mochi_server import MochiServerSettings, create_app, services
+from mochi_server.agents import AgentDiscoveryService
 from mochi_server.dependencies import get_ollama_client, get_session_manager, get_settings
 from mochi_server.errors import StorageFailed
 from mochi_server.ollama import ChatResponse, ModelInfo, OllamaClient, ReceivedMessage
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.session import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.sessions.types import SessionCreationOptions
+from mochi_server.tools import ToolDiscoveryService
 from mochi_stub import StubServer
 
 
@@ -84,6 +86,15 @@ def test_services_have_the_names_of_the_specification() -> None:
 def test_prompt_path_that_is_too_long_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed):
         services.SystemPromptService(tmp_path / ("d" * 300)).create("a.md", "Be kind.")
+
+
+def test_services_accept_directories_as_strings(tmp_path: Path) -> None:
+    prompts = services.SystemPromptService(str(tmp_path))
+    prompts.create("a.md", "Be kind.")
+    assert [prompt.filename for prompt in prompts.list()] == ["a.md"]
+    assert SessionManager(str(tmp_path)).list_sessions() == []
+    assert ToolDiscoveryService(str(tmp_path)).discover().tools == {}
+    assert AgentDiscoveryService(str(tmp_path)).discover() == {}
 
 
 def test_app_works_with_the_test_client_twice(tmp_path: Path, stub: StubServer) -> None:

@@ -35,8 +35,8 @@ class SystemPrompt:
 class SystemPromptService:
     """Service for the prompt files in a directory. The first write creates the directory."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
         self._creating = threading.Lock()
 
     def list(self) -> list[PromptListing]:
