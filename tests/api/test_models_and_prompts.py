@@ -99,6 +99,12 @@ def test_prompt_files_are_created_listed_changed_and_deleted(private_api: Api, t
     assert error_of(private_api.http.delete("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
 
 
+def test_line_breaks_of_a_prompt_file_do_not_change(private_api: Api) -> None:
+    prompt = {"filename": "lines.md", "content": "One\r\nTwo\n"}
+    assert private_api.ok(private_api.http.post("/system-prompts", json=prompt), 201) == prompt
+    assert private_api.ok(private_api.http.get("/system-prompts/lines.md")) == prompt
+
+
 def test_prompt_file_that_exists_is_not_overwritten(private_api: Api) -> None:
     body = {"filename": "a.md", "content": "First"}
     private_api.ok(private_api.http.post("/system-prompts", json=body), 201)

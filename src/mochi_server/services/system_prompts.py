@@ -77,7 +77,7 @@ class SystemPromptService:
         try:
             if not path.resolve().is_relative_to(self._directory.resolve()) or not path.is_file():
                 return None
-            return SystemPrompt(filename, path.read_text("utf-8-sig", "replace"))
+            return SystemPrompt(filename, path.read_bytes().decode("utf-8-sig", "replace"))
         except OSError:
             return None
 
