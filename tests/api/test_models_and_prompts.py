@@ -66,6 +66,12 @@ def test_model_details_equal_list_entry(api: Api) -> None:
     assert [api.ok(api.http.get(f"/models/{model['name']}")) for model in models] == models
 
 
+def test_slash_after_the_list_of_models_is_ignored(api: Api, server: RunningServer) -> None:
+    for path in ("/api/v1/models", "/v1/models"):
+        listed, with_slash = (api.http.get(f"{server.url}{path}{slash}", follow_redirects=True) for slash in ("", "/"))
+        assert api.ok(with_slash) == api.ok(listed)
+
+
 @pytest.mark.parametrize("name", ["nobody", "mochi-embed", "a/b/c:d", "%20"])
 def test_unknown_models_are_404(api: Api, name: str) -> None:
     assert error_of(api.http.get(f"/models/{name}")) == (404, "MODEL_NOT_FOUND")
