@@ -5607,7 +5607,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolDecided"];
                 };
             };
-            /** @description `CONFIRMATION_NOT_FOUND` */
+            /** @description `SESSION_NOT_FOUND`, `CONFIRMATION_NOT_FOUND` */
             404: {
                 headers: {
                     [name: string]: unknown;

@@ -98,7 +98,9 @@ class MochiServerSettings(BaseSettings):
         SUMMARY_UNSUPPORTED_MODELS, description="Models without automatic summaries. A name includes all its tags."
     )
     dynamic_context_window_enabled: bool = Field(
-        True, description="Choose the context window automatically. If `false`, the server never sends `num_ctx`."
+        True,
+        description="Choose the context window automatically. "
+        "If `false`, the server sends `num_ctx` only for a manual window.",
     )
 
     max_tool_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds per turn.")

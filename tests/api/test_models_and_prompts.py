@@ -66,6 +66,12 @@ def test_model_details_equal_list_entry(api: Api) -> None:
     assert [api.ok(api.http.get(f"/models/{model['name']}")) for model in models] == models
 
 
+def test_slash_after_the_list_of_models_is_ignored(api: Api, server: RunningServer) -> None:
+    for path in ("/api/v1/models", "/v1/models"):
+        listed, with_slash = (api.http.get(f"{server.url}{path}{slash}", follow_redirects=True) for slash in ("", "/"))
+        assert api.ok(with_slash) == api.ok(listed)
+
+
 @pytest.mark.parametrize("name", ["nobody", "mochi-embed", "a/b/c:d", "%20"])
 def test_unknown_models_are_404(api: Api, name: str) -> None:
     assert error_of(api.http.get(f"/models/{name}")) == (404, "MODEL_NOT_FOUND")
@@ -97,6 +103,12 @@ def test_prompt_files_are_created_listed_changed_and_deleted(private_api: Api, t
     assert error_of(private_api.http.get("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
     assert error_of(private_api.http.put("/system-prompts/b.txt", json={"content": "x"})) == (404, "PROMPT_NOT_FOUND")
     assert error_of(private_api.http.delete("/system-prompts/b.txt")) == (404, "PROMPT_NOT_FOUND")
+
+
+def test_line_breaks_of_a_prompt_file_do_not_change(private_api: Api) -> None:
+    prompt = {"filename": "lines.md", "content": "One\r\nTwo\n"}
+    assert private_api.ok(private_api.http.post("/system-prompts", json=prompt), 201) == prompt
+    assert private_api.ok(private_api.http.get("/system-prompts/lines.md")) == prompt
 
 
 def test_prompt_file_that_exists_is_not_overwritten(private_api: Api) -> None:

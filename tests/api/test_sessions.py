@@ -105,6 +105,16 @@ def test_prompt_file_without_prompt_text_is_loaded(api: Api) -> None:
     assert (system["content"], system["source_file"]) == ("Arr.", "pirate.md")
 
 
+def test_blank_prompt_file_is_422(private_api: Api, tmp_path: Path) -> None:
+    private_api.ok(private_api.http.post("/system-prompts", json={"filename": "blank.md", "content": "x"}), 201)
+    (tmp_path / "system_prompts/blank.md").write_text("\n")
+    session_id = private_api.create_session("mochi")["session_id"]
+    response = private_api.http.put(f"/sessions/{session_id}/system-prompt", json={"source_file": "blank.md"})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    body = {"model": "mochi", "system_prompt_source_file": "blank.md"}
+    assert error_of(private_api.http.post("/sessions", json=body)) == (422, "VALIDATION_ERROR")
+
+
 def test_missing_prompt_file_is_404(private_api: Api) -> None:
     body = {"model": "mochi", "system_prompt_source_file": "none.md"}
     assert error_of(private_api.http.post("/sessions", json=body)) == (404, "PROMPT_NOT_FOUND")

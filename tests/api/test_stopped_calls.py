@@ -68,8 +68,10 @@ def test_stop_after_approval_stores_the_decision(server: RunningServer, tmp_path
         while not (tmp_path / "tools" / "waiting").exists():
             other.session(session_id)
         other.ok(other.http.post(f"/chat/{session_id}/stop"))
-        assert list(events)[-1].type == "done"
+        remaining = list(events)
+    assert [event.type for event in remaining] == ["tool_result", "stopped", "done"]
     result = stored_result(api, session_id)
+    assert remaining[0].data["error_message"] == result["content"]
     assert (result["interrupted"], result["decided_by"], result["success"]) == (True, "user", False)
     assert "while this call was running" in result["content"]
     assert result["arguments"] == {"text": "edited"}
@@ -82,8 +84,10 @@ def test_stop_before_a_decision_stores_that_no_call_ran(server: RunningServer) -
         next(event for event in events if event.type == "tool_call_confirmation_required")
         other = server.api()
         other.ok(other.http.post(f"/chat/{session_id}/stop"))
-        list(events)
+        remaining = list(events)
+    assert [event.type for event in remaining] == ["tool_result", "stopped", "done"]
     result = stored_result(api, session_id)
+    assert remaining[0].data["error_message"] == result["content"]
     assert (result["interrupted"], result["decided_by"]) == (True, "policy")
     assert "while this call was running" not in result["content"]
 

@@ -428,6 +428,7 @@ def test_unknown_and_repeated_decisions_are_refused(api: Api) -> None:
     session_id, other = session_with(api, "always_confirm"), session_with(api)
     unknown = {"confirmation_id": "conf_none", "approved": True}
     assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=unknown)) == (404, "CONFIRMATION_NOT_FOUND")
+    assert error_of(api.http.post("/chat/0000000000/confirm-tool", json=unknown)) == (404, "SESSION_NOT_FOUND")
     with api.open_stream(session_id, instruct(calls("look"), words(3))) as stream:
         pending = PendingApproval(api, session_id, stream)
         foreign = {"confirmation_id": pending.confirmation_id, "approved": True}

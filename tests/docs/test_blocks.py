@@ -77,3 +77,11 @@ def test_page_does_not_install_from_an_index(page: Path) -> None:
 @pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.place)
 def test_skipped_block_has_reason(block: Block) -> None:
     pytest.skip(f"{block.place}: {block.not_run or f'the tests have no {block.language}'}")
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.language in ("bash", "sh")], ids=lambda block: block.place
+)
+def test_commands_have_no_comments(block: Block) -> None:
+    """Without a setting, the interactive zsh of macOS passes the words of a comment to the command."""
+    assert re.findall(r"^(?:curl|uv|mochi-\w+|export|pip)\b.*\s#\s.*$", block.text, re.MULTILINE) == []

@@ -219,6 +219,7 @@ def test_errors_are_raised_as_errors_of_the_client() -> None:
         403: (anthropic.PermissionDeniedError, "permission_error"),
         429: (anthropic.RateLimitError, "rate_limit_error"),
         500: (anthropic.InternalServerError, "api_error"),
+        503: (anthropic.InternalServerError, "overloaded_error"),
         529: (anthropic.InternalServerError, "overloaded_error"),
     }
     with stub_replying(resolve) as stub, anthropic_client(stub) as client:

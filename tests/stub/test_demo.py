@@ -95,6 +95,14 @@ def test_tool_that_is_not_offered_is_not_called() -> None:
     assert (reply.tool_calls, "get_weather" in reply.text) == ([], True)
 
 
+def test_only_required_tools_are_called() -> None:
+    tools = (WEATHER, ADD)
+    (call,) = reply_to("Use get_weather in Oslo.", tools=tools, required_tools=(ADD,)).tool_calls
+    assert call.name == "add_numbers"
+    (call,) = reply_to("Use get_weather in Oslo.", tools=tools, required_tools=tools).tool_calls
+    assert (call.name, call.arguments) == ("get_weather", {"city": "Oslo"})
+
+
 def test_results_are_used() -> None:
     calls = Message("assistant", tool_calls=(ToolCall("get_weather"), ToolCall("add_numbers")))
     results = Message("tool", "Sunny in Oslo,\n21 degrees"), Message("tool", "5", tool_name="add_numbers")

@@ -285,6 +285,14 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
             {"generationConfig": {"temperature": 3}},
             "* generation_config.temperature: must be less than or equal to 2, but is 3\n",
         ),
+        (
+            {"toolConfig": {"functionCallingConfig": {"mode": "SOMETIMES"}}},
+            "Invalid value at 'tool_config.function_calling_config.mode' (TYPE_ENUM), \"SOMETIMES\"",
+        ),
+        (
+            {"generationConfig": {"thinkingConfig": {"thinkingLevel": "deep"}}},
+            "Invalid value at 'generation_config.thinking_config.thinking_level' (TYPE_ENUM), \"deep\"",
+        ),
     ],
 )
 def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any], message: str) -> None:

@@ -75,7 +75,7 @@ def exchange(
 def test_all_captures_are_read() -> None:
     assert len(CAPTURES) == 136
     assert len(REPRODUCED) == 101
-    assert len(PARTIAL) == 89
+    assert len(PARTIAL) == 90
 
 
 def test_table_names_only_existing_captures() -> None:

@@ -205,6 +205,7 @@ def test_images_count_768_tokens_each(stub: StubServer) -> None:
     [
         ("POST", "/api/experimental/web_fetch", 403, {"error": "ollama cloud is disabled: web fetch is unavailable"}),
         ("GET", "/api/experimental/model-recommendations", 200, {"recommendations": []}),
+        ("DELETE", "/api/user/keys/key", 500, {"error": "there was an error signing out"}),
     ],
 )
 def test_cloud_is_unavailable(stub: StubServer, method: str, path: str, status: int, body: Any) -> None:

@@ -128,6 +128,8 @@ def test_tokens_are_counted_per_model(context_stub: StubServer, recorded: Record
 def test_long_prompt_is_refused_without_truncation(context_stub: StubServer, model: str, stream: bool) -> None:
     refused = send_messages(context_stub, TEN, 80, model, truncate=False, stream=stream)
     assert refused.status == 400
+    assert refused.headers["content-type"] == ("application/json" if stream else "application/json; charset=utf-8")
+    assert ("content-length" in refused.headers) is not stream
     error = json.loads(refused.json["error"])["error"]
     assert (error["code"], error["type"]) == (400, "exceed_context_size_error")
     assert (error["n_prompt_tokens"], error["n_ctx"]) == (total_length(TEN), 80)

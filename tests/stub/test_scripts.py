@@ -177,6 +177,7 @@ def test_num_predict_ends_a_reply_with_length() -> None:
             (8, "abcdef", "01", "length"),
             (16, "abcdef", "0123456789", "stop"),
             (-1, "abcdef", "0123456789", "stop"),
+            (0, "abcdef", "0123456789", "stop"),
         ):
             lines = send_message(stub, "hello", options={"num_predict": budget}).lines
             assert contents(lines, "thinking") == thinking

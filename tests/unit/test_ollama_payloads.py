@@ -85,7 +85,7 @@ def test_window_and_context_length_are_read() -> None:
 
 
 def test_old_server_without_capabilities_has_chat_models() -> None:
-    assert read_show({"model_info": {}}).capabilities == ("completion",)
+    assert read_show({"model_info": {}}).capabilities == ["completion"]
 
 
 def tag(name: str, **fields: Any) -> dict[str, Any]:

@@ -6,18 +6,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
+import ollama
 import pytest
 from fastapi import Depends
 from starlette.testclient import TestClient
 
 import mochi_server
 from mochi_server import MochiServerSettings, create_app, services
+from mochi_server.agents import AgentDiscoveryService
 from mochi_server.dependencies import get_ollama_client, get_session_manager, get_settings
 from mochi_server.errors import StorageFailed
 from mochi_server.ollama import ChatResponse, ModelInfo, OllamaClient, ReceivedMessage
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.session import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from mochi_server.sessions.types import SessionCreationOptions
+from mochi_server.tools import ToolDiscoveryService
 from mochi_stub import StubServer
 
 
@@ -48,6 +51,28 @@ def test_chat_response_reads_like_that_of_the_ollama_library(stub: StubServer) -
         pieces[0]["colour"]
 
 
+def test_models_read_like_those_of_the_ollama_library(stub: StubServer) -> None:
+    with OllamaClient(host=stub.url) as client:
+        model = next(model for model in client.list_models() if model.name == "mochi-chat:latest")
+        details = client.show_model_details("mochi-chat")
+    assert model.capabilities == details.capabilities == ["completion"]
+    assert details.modelinfo[f"{model.family}.context_length"] == details.context_length == model.context_length
+
+
+def test_client_accepts_messages_and_tools_of_the_ollama_library(stub: StubServer) -> None:
+    def read_file(path: str) -> str:
+        """Read a file."""
+        return path
+
+    tool = ollama.Tool(type="function", function=ollama.Tool.Function(name="read_file", description="Read a file."))
+    messages: list[Any] = [ollama.Message(role="user", content="Hello!")]
+    with OllamaClient(host=stub.url) as client:
+        (call,) = client.chat("tool-caller", messages, [tool]).message.tool_calls  # type: ignore[list-item]
+        with pytest.raises(TypeError, match="function"):
+            client.chat("tool-caller", messages, [read_file])  # type: ignore[list-item]
+    assert call["function"]["name"] == "read_file"
+
+
 def test_services_have_the_names_of_the_specification() -> None:
     assert set(services.__all__) >= {
         "ConversationSummary",
@@ -61,6 +86,15 @@ def test_services_have_the_names_of_the_specification() -> None:
 def test_prompt_path_that_is_too_long_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed):
         services.SystemPromptService(tmp_path / ("d" * 300)).create("a.md", "Be kind.")
+
+
+def test_services_accept_directories_as_strings(tmp_path: Path) -> None:
+    prompts = services.SystemPromptService(str(tmp_path))
+    prompts.create("a.md", "Be kind.")
+    assert [prompt.filename for prompt in prompts.list()] == ["a.md"]
+    assert SessionManager(str(tmp_path)).list_sessions() == []
+    assert ToolDiscoveryService(str(tmp_path)).discover().tools == {}
+    assert AgentDiscoveryService(str(tmp_path)).discover() == {}
 
 
 def test_app_works_with_the_test_client_twice(tmp_path: Path, stub: StubServer) -> None:
@@ -147,6 +181,19 @@ def test_own_client_answers_in_place_of_ollama(tmp_path: Path, is_asynchronous: 
             answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()["message"]
             assert (answer["content"], answer["prompt_eval_count"]) == ("Hello!", 20)
             assert http.post("/api/v1/sessions", json={"model": "other"}).status_code == 404
+
+
+def test_own_client_may_answer_with_responses_of_the_ollama_library(tmp_path: Path) -> None:
+    class OfLibrary(OwnClient):
+        def chat_stream(self, **_: Any) -> Any:
+            yield ollama.ChatResponse(message=ollama.Message(role="assistant", content="Hello!"))
+            yield ollama.ChatResponse(message=ollama.Message(role="assistant"), done=True, eval_count=10)
+
+    app = create_app(data_dir=str(tmp_path), ollama_client=OfLibrary(is_asynchronous=False))
+    with TestClient(app) as http:
+        session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
+        answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()["message"]
+    assert (answer["content"], answer["eval_count"]) == ("Hello!", 10)
 
 
 def test_failing_own_client_is_an_error_of_ollama(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from uuid import uuid4
@@ -16,7 +15,6 @@ from mochi_server.errors import (
     ConfirmationResolved,
     ConfirmationTimeout,
     MochiError,
-    SessionNotFound,
     ValidationFailed,
 )
 from mochi_server.sessions.patching import approve_tool
@@ -166,16 +164,16 @@ class ApprovalService:
         """Apply the client's decision to the confirmation with this ID, and return the confirmation.
 
         Raises:
+            SessionNotFound: The session does not exist.
             ConfirmationInterrupted: The server stopped while the tool call waited for the decision.
             MochiError: ``ConfirmationBroker.resolve`` refused the decision.
         """
         try:
             return self.broker.resolve(session_id, confirmation_id, decision)
         except ConfirmationNotFound:
-            with suppress(SessionNotFound):
-                interrupted = await self._interrupted(session_id)
-                if interrupted and interrupted["confirmation_id"] == confirmation_id:
-                    raise ConfirmationInterrupted(confirmation_id) from None
+            interrupted = await self._interrupted(session_id)
+            if interrupted and interrupted["confirmation_id"] == confirmation_id:
+                raise ConfirmationInterrupted(confirmation_id) from None
             raise
 
     async def _interrupted(self, session_id: str) -> dict[str, Any] | None:

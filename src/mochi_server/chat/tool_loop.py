@@ -1,12 +1,13 @@
 """Tool loop: call the model and run its tool calls until the model answers without calls."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.response_builder import ResponseBuilder
-from mochi_server.chat.turn_writer import TurnWriter
+from mochi_server.chat.turn_writer import TurnWriter, interrupted_outcome
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ToolContinuationStart, TurnWarning
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome, failed
@@ -123,14 +124,21 @@ class ToolLoop:
         """
         have_own_events = True
         for call in calls:
-            outcome = await self._run_call(call)
+            try:
+                outcome = await self._run_call(call)
+            except asyncio.CancelledError:
+                if call.progress.is_announced:
+                    self.publish([interrupted_outcome(call).event()])
+                raise
             if outcome.handed_back:
                 self.writer.return_to_client(call)
                 continue
-            await self.writer.add_result(call, outcome)
-            if not outcome.has_own_events:
-                self.publish([outcome.event()])
-                have_own_events = False
+            try:
+                await self.writer.add_result(call, outcome)
+            finally:  # even if the turn is cancelled meanwhile
+                if not outcome.has_own_events:
+                    self.publish([outcome.event()])
+                    have_own_events = False
         return have_own_events
 
     async def _run_call(self, call: ToolInvocation) -> ToolOutcome:

@@ -173,7 +173,7 @@ class TurnWriter:
             if outcome is not None:
                 messages.append(tool_message(call, outcome))
                 continue
-            self.outcomes.append(_interrupted_outcome(call))
+            self.outcomes.append(interrupted_outcome(call))
             messages.append(interrupted(tool_message(call, self.outcomes[-1])))
         return messages
 
@@ -245,7 +245,8 @@ class TurnWriter:
         await self.wait_until_stored()
 
 
-def _interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
+def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
+    """Return the outcome of a tool call that the end of the turn has interrupted."""
     text = INTERRUPTED if call.progress.running is None else _INTERRUPTED_RUNNING
     return failed(call.progress.running or call, text, decided_by=call.progress.decided_by)
 

@@ -198,7 +198,10 @@ class AsyncOllamaClient:
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> AsyncGenerator[ChatResponse, None]:
-        """Send messages and yield the chunks of the answer. If the generator is closed, Ollama stops generating."""
+        """Send messages and yield the chunks of the answer. If the generator is closed, Ollama stops generating.
+
+        Messages and tools may also be objects of the library ``ollama``: ``Message`` and ``Tool``.
+        """
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         batches: asyncio.Queue[list[Line]] = asyncio.Queue()
         request = asyncio.get_running_loop().create_task(self.post_chat(payload, batches.put_nowait))
@@ -220,7 +223,10 @@ class AsyncOllamaClient:
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> ChatResponse:
-        """Send messages and return the complete answer. ``context_window`` is in tokens."""
+        """Send messages and return the complete answer. ``context_window`` is in tokens.
+
+        Messages and tools may also be objects of the library ``ollama``: ``Message`` and ``Tool``.
+        """
         lines: list[Line] = []
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         await self.post_chat(payload, lines.extend)

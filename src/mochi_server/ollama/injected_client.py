@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 import orjson
+from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -27,7 +28,7 @@ class ChatClient(Protocol):
         """Return the models that can chat, as a list of ``ModelInfo``."""
 
     def chat_stream(self, **request: Any) -> Any:
-        """Return an iterable of ``ChatResponse``. The last response has ``done=True``."""
+        """Return an iterable of ``ChatResponse``, of this package or of ``ollama``. The last one has ``done=True``."""
 
 
 class InjectedOllamaClient(AsyncOllamaClient):
@@ -66,7 +67,7 @@ class InjectedOllamaClient(AsyncOllamaClient):
 
     async def show_model_details(self, name: str) -> ModelDetails:
         model = await self.find_model(name)
-        return ModelDetails(tuple(model.capabilities), model.context_length, None, {})
+        return ModelDetails(list(model.capabilities), model.context_length, None, {})
 
     async def loaded_windows(self) -> None:
         """Return None, because the injected client does not report which models are loaded."""
@@ -87,8 +88,8 @@ class InjectedOllamaClient(AsyncOllamaClient):
         line: Line = {}
         try:
             async for response in _iterate(self._injected.chat_stream(**request)):
-                line = {**asdict(response), "message": dict(response.message)}
-                if line["done"]:
+                line = _to_line(response)
+                if line.get("done"):
                     self._on_response(line)
                 on_lines([line])
         except MochiError:
@@ -98,6 +99,13 @@ class InjectedOllamaClient(AsyncOllamaClient):
         if not line.get("done"):
             raise OllamaError("The injected client's answer ended before it was done.")
         return number
+
+
+def _to_line(response: ChatResponse | BaseModel) -> Line:
+    """Return a response as a dict. It may also be a ``ChatResponse`` of the library ``ollama``."""
+    if isinstance(response, BaseModel):
+        return response.model_dump(exclude_none=True)
+    return {**asdict(response), "message": dict(response.message)}
 
 
 async def _iterate(responses: Any) -> AsyncIterable[ChatResponse]:

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import anyio
 import orjson
+from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
 from mochi_server.ollama.errors import (
@@ -146,13 +147,14 @@ class Transport:
     ) -> Any:
         """Send a short request and return the parsed JSON response. Raises ``OllamaUnreachable`` or ``OllamaError``."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
+        body = None if payload is None else _encode(payload)
         with translating_errors(self.endpoint.url):
-            async with self._request(method, path, payload, timeout) as response:
+            async with self._request(method, path, body, timeout) as response:
                 _refuse_redirect(response)
-                body = await response.read()
+                received = await response.read()
                 if response.status >= HTTPStatus.BAD_REQUEST:
-                    raise _refusal(response, body, payload or {})
-                return orjson.loads(body)
+                    raise _refusal(response, received, payload or {})
+                return orjson.loads(received)
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` and pass batches of response lines to ``on_lines``.
@@ -162,8 +164,9 @@ class Transport:
         Raises:
             OllamaUnreachable: Ollama cannot be reached.
             OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
+            TypeError: ``payload`` contains an object that JSON cannot represent.
         """
-        reader, consumer_errors = LineReader(), list[Exception]()
+        body, reader, consumer_errors = _encode(payload), LineReader(), list[Exception]()
 
         def feed(data: bytes) -> None:
             if lines := reader.feed(data) if data else reader.end():
@@ -181,7 +184,7 @@ class Transport:
         self._streams += 1
         try:
             with anyio.fail_after(self._stall_seconds):
-                response = await self._request("POST", path, payload, self._connect)
+                response = await self._request("POST", path, body, self._connect)
             with closing(response):
                 # A separate task has a short chain of awaits, which makes each read faster.
                 reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
@@ -237,10 +240,8 @@ class Transport:
                 await self._scheduler.wait()
 
     def _request(
-        self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
+        self, method: str, path: str, body: bytes | None, timeout: aiohttp.ClientTimeout
     ) -> "aiohttp.client._RequestContextManager":
-        # Copied to save memory, because the buffer of orjson is larger than its content.
-        body = None if payload is None else bytes(memoryview(orjson.dumps(payload)))
         # Large bodies are sent in chunks, so that they do not block the event loop.
         data = BytesIO(body) if body is not None and len(body) > _MAX_UNSTREAMED_BYTES else body
         return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False)
@@ -255,6 +256,18 @@ class Transport:
                 auto_decompress=True,
             )
         return self._session
+
+
+def _encode(payload: Mapping[str, Any]) -> bytes:
+    # Copied to save memory, because the buffer of orjson is larger than its content.
+    return bytes(memoryview(orjson.dumps(payload, default=_to_dict)))
+
+
+def _to_dict(value: object) -> dict[str, Any]:
+    """Return a message or a tool of the library ``ollama`` as a dict. Raises TypeError for other objects."""
+    if not isinstance(value, BaseModel):
+        raise TypeError
+    return value.model_dump(exclude_none=True)
 
 
 def _refusal(response: aiohttp.ClientResponse, body: bytes, payload: Mapping[str, Any]) -> MochiError:

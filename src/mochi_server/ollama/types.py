@@ -1,5 +1,6 @@
 """Types of messages, models and responses of Ollama."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -16,7 +17,7 @@ class ModelInfo:
     family: str = ""
     parameter_size: str = ""
     quantization_level: str = ""
-    capabilities: tuple[str, ...] = ()
+    capabilities: Sequence[str] = field(default_factory=list)
     context_length: int | None = None
     num_ctx: int | None = None
     """Context window that the model's Modelfile sets, in tokens."""
@@ -83,7 +84,12 @@ class ChatResponse:
 class ModelDetails:
     """Details of a model from ``/api/show``. ``raw`` is the complete response."""
 
-    capabilities: tuple[str, ...]
+    capabilities: Sequence[str]
     context_length: int | None
     num_ctx: int | None
     raw: dict[str, Any] = field(repr=False, default_factory=dict)
+
+    @property
+    def modelinfo(self) -> dict[str, Any]:
+        """Metadata of the model by key, for example ``llama.context_length``."""
+        return self.raw.get("model_info") or {}

@@ -25,7 +25,7 @@ _STREAM = streams(
 _NO_EVENTS: dict[int | str, dict[str, Any]] = {204: {"description": "There are no events after this position."}}
 _SESSION_ERRORS = (errors.SessionNotFound, errors.SessionTooNew, errors.ServerLost)
 _DECISION_ERRORS = (
-    *(errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout),
+    *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout),
     errors.ConfirmationInterrupted,
 )
 _TURN_ERRORS = (

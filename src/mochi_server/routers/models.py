@@ -9,6 +9,7 @@ from mochi_server.web.prefix_router import PrefixRouter
 router = PrefixRouter(prefix="/models", tags=["models"])
 
 
+@router.get("/", response_model=ModelList, include_in_schema=False)
 @router.get("", response_model=ModelList, responses=responses(*OLLAMA_ERRORS))
 async def list_models(client: ClientDep) -> dict[str, list[ModelInfo]]:
     """List the chat models."""

@@ -56,6 +56,7 @@ router = APIRouter(
 )
 
 
+@router.get("/models/", include_in_schema=False)
 @router.get("/models", responses=responses(*OLLAMA_ERRORS, prefix=OPENAI_PREFIX))
 async def list_openai_models(completions: CompletionsDep) -> OpenAIModelList:
     """List the models, and the agents as `agent:NAME`. Models that cannot chat come after the chat models."""

@@ -46,7 +46,10 @@ class SessionService:
     speeds: PromptSpeeds
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
-        """Create a session. Raise ``ModelNotFound``, ``OllamaUnreachable`` or ``PromptNotFound``."""
+        """Create a session.
+
+        Raise ``ModelNotFound``, ``OllamaUnreachable`` or ``PromptNotFound``, or ``ValidationFailed`` for a blank file.
+        """
         model = await self.client.find_model(options.model)
         content = await self._system_prompt(options.system_prompt, options.system_prompt_source_file)
         config = self.windows.initial_config(model)
@@ -101,7 +104,7 @@ class SessionService:
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
         """Set the system message. Raise ``PromptNotFound`` or ``SessionBusy``.
 
-        Raise ``ValidationFailed`` if ``content`` is blank and ``source_file`` is None.
+        Raise ``ValidationFailed`` if ``content`` is blank and ``source_file`` is None or the name of a blank file.
         """
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
@@ -141,10 +144,20 @@ class SessionService:
         return SessionState(session, model, override, selection, evaluated)
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
-        """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""
-        if (content is None or not content.strip()) and source_file is not None:
-            return (await asyncio.to_thread(self.prompts.get, source_file)).content
-        return content if content is not None and content.strip() else None
+        """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing.
+
+        Raises:
+            PromptNotFound: The prompt file does not exist.
+            ValidationFailed: The prompt file is blank.
+        """
+        if content is not None and content.strip():
+            return content
+        if source_file is None:
+            return None
+        text = (await asyncio.to_thread(self.prompts.get, source_file)).content
+        if not text.strip():
+            raise errors.ValidationFailed(f"The prompt file {source_file!r} is blank. Write a prompt into it.")
+        return text
 
     async def _window_config(self, session: ChatSession, model: ModelInfo, fields: Mapping[str, Any]) -> dict[str, Any]:
         config = dict(session.metadata.context_window_config)

@@ -35,8 +35,8 @@ class SystemPrompt:
 class SystemPromptService:
     """Service for the prompt files in a directory. The first write creates the directory."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
         self._creating = threading.Lock()
 
     def list(self) -> list[PromptListing]:
@@ -77,7 +77,7 @@ class SystemPromptService:
         try:
             if not path.resolve().is_relative_to(self._directory.resolve()) or not path.is_file():
                 return None
-            return SystemPrompt(filename, path.read_text("utf-8-sig", "replace"))
+            return SystemPrompt(filename, path.read_bytes().decode("utf-8-sig", "replace"))
         except OSError:
             return None
 

@@ -103,9 +103,12 @@ class MemorySessionStore:
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
         self._find(session_id)
-        async with self._locks.lock(session_id, run_id=run_id, wait=wait):
+        await self._locks.acquire(session_id, run_id=run_id, wait=wait)
+        try:
             self._find(session_id)
             yield
+        finally:
+            self._locks.release(session_id)
 
     def _find(self, session_id: str, revision: str | None = None) -> SessionRecord:
         record = self._records.get(session_id)

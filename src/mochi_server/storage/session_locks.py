@@ -1,8 +1,6 @@
 """Session locks within one event loop, which allow one turn or edit of a session at a time."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from mochi_server.errors import SessionBusy
@@ -22,7 +20,10 @@ class _Lock:
 
 
 class SessionLocks:
-    """Exclusive locks, one per session, granted in the order of the requests. Released locks use no memory."""
+    """Exclusive locks, one per session, granted in the order of the requests. Released locks use no memory.
+
+    Each lock that ``acquire`` grants must be released with ``release``.
+    """
 
     def __init__(self) -> None:
         self._locks: dict[str, _Lock] = {}
@@ -30,16 +31,8 @@ class SessionLocks:
     def __len__(self) -> int:
         return len(self._locks)
 
-    @asynccontextmanager
-    async def lock(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
-        """Lock a session during the ``with`` body. Raises SessionBusy if a turn has the lock and ``wait`` is false."""
-        await self._acquire(session_id, run_id, wait)
-        try:
-            yield
-        finally:
-            self._release(session_id)
-
-    async def _acquire(self, session_id: str, run_id: str | None, wait: bool) -> None:
+    async def acquire(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> None:
+        """Lock a session. Raises SessionBusy if a turn has the lock and ``wait`` is false."""
         lock = self._locks.get(session_id)
         if lock is None:
             self._locks[session_id] = _Lock(run_id)
@@ -54,13 +47,13 @@ class SessionLocks:
             if waiter in lock.waiting:
                 lock.waiting.remove(waiter)
             elif waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
-                self._release(session_id)
+                self.release(session_id)
             raise
 
-    def _release(self, session_id: str) -> None:
-        """Grant the lock to the next waiter.
+    def release(self, session_id: str) -> None:
+        """Unlock a session, and grant its lock to the next waiter.
 
-        If that waiter is a turn, all other waiting calls of ``lock`` with ``wait=False`` raise SessionBusy.
+        If that waiter is a turn, all other waiting calls of ``acquire`` with ``wait=False`` raise SessionBusy.
         """
         lock = self._locks[session_id]
         waiting = [waiter for waiter in lock.waiting if not waiter.granted.done()]

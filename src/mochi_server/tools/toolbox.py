@@ -20,8 +20,10 @@ DecidedBy = Literal["policy", "user", "timeout"]
 
 @dataclass(slots=True)
 class CallProgress:
-    """Progress of a tool call. If the turn ends during the call, the progress determines the stored result."""
+    """Progress of a tool call. If the turn ends during the call, the progress determines the call's result."""
 
+    is_announced: bool = False
+    """Whether an event has announced the call, so that clients expect an event with the result."""
     decided_by: DecidedBy = "policy"
     running: "ToolInvocation | None" = None
     """The running call, with any arguments that the user edited. None before the call starts."""
@@ -271,11 +273,13 @@ class ConfirmingToolbox:
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         bound = await self.tools.bind(call)
         if bound.refusal is not None or bound.tool is None or not await self.approver.requires_approval(bound.tool):
+            call.progress.is_announced = True
             publish([ToolCalled(call.name, call.arguments, call.index)])
             return await self.tools.execute(bound)
         pending = await self.approver.request(bound)
         if pending is None:
             return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
+        call.progress.is_announced = True
         try:
             publish([ToolConfirmationRequired(call.name, call.arguments, call.index, pending.confirmation_id)])
             decision = await pending.decision()

@@ -39,7 +39,7 @@ def demo_reply(prompt: Prompt) -> Reply:
         return default_reply(prompt)
     task, plans = _task(prompt)
     offered = functions(prompt.tools)
-    named = functions_to_call(offered, task)
+    named = functions_to_call(functions(prompt.required_tools) or offered, task)
     reasoning = f"The user wrote: {_quoted(task)}" if prompt.think else ""
     if plans:
         return Reply.of(_plan(task, named), reasoning=reasoning)

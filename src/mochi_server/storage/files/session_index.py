@@ -121,7 +121,7 @@ class SessionIndex:
     @contextmanager
     def recording_change(self, session_id: str) -> Iterator[None]:
         """Record that the ``with`` body changes a session, so that the next listing reads only this session again."""
-        before = self._directory_signature()
+        before = self._directory_signature() if self._compared else None
         try:
             yield
         finally:

@@ -43,6 +43,13 @@ def _part(value: Any, location: Location) -> Any:
     return part
 
 
+def _enum(*values: str) -> tuple[str, ...]:
+    """Return the values of an enum, which Gemini reads in upper and in lower case."""
+    return (*values, *map(str.lower, values))
+
+
+_MODES = _enum("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
+_LEVELS = _enum("THINKING_LEVEL_UNSPECIFIED", "MINIMAL", "LOW", "MEDIUM", "HIGH")
 _CONTENT = {"role": ("user", "model", "function", "system"), "parts": [_part]}
 _DECLARATION = {"name!": string, "description": string, "parameters": mapping, "parametersJsonSchema": mapping}
 _CONFIG = {
@@ -58,12 +65,12 @@ _CONFIG = {
     "responseMimeType": string,
     "responseSchema": mapping,
     "responseJsonSchema": anything,
-    "thinkingConfig": {"includeThoughts": flag, "thinkingBudget": integer(-1), "thinkingLevel": string},
+    "thinkingConfig": {"includeThoughts": flag, "thinkingBudget": integer(-1), "thinkingLevel": _LEVELS},
 }
 _GENERATE = {
     "systemInstruction": _CONTENT,
     "tools": [{"functionDeclarations": [_DECLARATION]}],
-    "toolConfig": {"functionCallingConfig": {"mode": string, "allowedFunctionNames": [string]}},
+    "toolConfig": {"functionCallingConfig": {"mode": _MODES, "allowedFunctionNames": [string]}},
     "generationConfig": _CONFIG,
 }
 GENERATE = schema({"contents!": array(_CONTENT, least=1), **_GENERATE})

@@ -11,6 +11,7 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation, Prompt, render
 from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
+from mochi_stub.replies.truncation import TOO_LONG, TooLong
 from mochi_stub.reply import Failure, Part, Reasoning, Reply, Text
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
@@ -18,7 +19,7 @@ from mochi_stub.wire.ollama.go_syntax import Decoder, read_body
 from mochi_stub.wire.ollama.go_template import template_error
 from mochi_stub.wire.ollama.model_names import parse_name
 from mochi_stub.wire.ollama.request_schema import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
-from mochi_stub.wire.ollama.response_encoding import ChatLines, GenerateLines
+from mochi_stub.wire.ollama.response_encoding import STREAM_ERROR, ChatLines, GenerateLines
 from mochi_stub.wire.prompt_evaluation import evaluate_prompt
 from mochi_stub.wire.provider_pipeline import HttpError, embed_text, schedule, shorten_vector
 
@@ -76,7 +77,14 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
             return errors.json_answer({**head, **_empty_content("", operation), **debug})
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
-        done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+        try:
+            done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+        except TooLong as error:
+            if not prompt.stream or str(error) == TOO_LONG:
+                raise
+            # llama-server refuses the prompt after Ollama has started the stream.
+            message = dumps({"error": str(error)}).encode()
+            return HttpResponse(400, message, STREAM_ERROR, declared=False)
         reply = _with_format_error(done.reply, format_error, model, prompt) if format_error else done.reply
         prompt_duration = None if done.seconds is None else round(done.seconds * 1e9)
         encoder_class = ChatLines if operation == "chat" else GenerateLines

@@ -86,6 +86,7 @@ def _get_and_head(handler: Handler) -> dict[str, Handler]:
     return {"HEAD": handler, "GET": handler}
 
 
+_SIGN_OUT = _unavailable(500, "there was an error signing out")
 _HANDLERS: Routes = {
     "/": _constant(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8")),
     "/api/version": _constant(errors.json_answer({"version": VERSION})),
@@ -104,7 +105,8 @@ _HANDLERS: Routes = {
     "/api/delete": {"DELETE": admin.delete},
     "/api/blobs/*": {"HEAD": admin.find_blob, "POST": admin.send_blob},
     "/api/me": {"POST": _unavailable(503, "account unavailable")},
-    "/api/signout": {"POST": _unavailable(500, "there was an error signing out")},
+    "/api/signout": {"POST": _SIGN_OUT},
+    "/api/user/keys/*": {"DELETE": _SIGN_OUT},
     "/api/experimental/web_search": {"POST": _unavailable(403, f"{NO_WEB} web search is unavailable")},
     "/api/experimental/web_fetch": {"POST": _unavailable(403, f"{NO_WEB} web fetch is unavailable")},
     "/api/experimental/model-recommendations": {"GET": lambda *_: errors.json_answer({"recommendations": []})},
