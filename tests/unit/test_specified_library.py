@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Depends
+from fastapi import Depends, FastAPI
 from starlette.testclient import TestClient
 
 import mochi_server
@@ -110,6 +110,26 @@ def test_dependencies_serve_own_routes(tmp_path: Path, stub: StubServer) -> None
     with TestClient(app) as http:
         http.post("/api/v1/sessions", json={"model": "mochi"})
         assert http.get("/own").json() == [stub.url, "mochi:latest", 1]
+
+
+def test_dependencies_serve_an_own_app_and_direct_calls(
+    tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCHI_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("MOCHI_OLLAMA_HOST", stub.url)
+    settings = get_settings()
+    assert settings.ollama_host == stub.url
+    assert get_session_manager(settings).list_sessions() == []
+    with get_ollama_client(settings) as client:
+        assert client.list_models()
+    app = FastAPI()
+
+    def own(client: Annotated[OllamaClient, Depends(get_ollama_client)]) -> str:
+        return client.list_models()[0].name
+
+    app.add_api_route("/own", own)
+    with TestClient(app) as http:
+        assert http.get("/own").json() == "mochi:latest"
 
 
 class OwnClient:
