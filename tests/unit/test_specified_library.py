@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
+import ollama
 import pytest
 from fastapi import Depends, FastAPI
 from starlette.testclient import TestClient
@@ -139,7 +140,7 @@ class OwnClient:
         self.is_asynchronous = is_asynchronous
 
     def list_models(self) -> list[ModelInfo]:
-        return [ModelInfo(name="test-model", size_mb=1000.0, capabilities=("completion",), context_length=8192)]
+        return [ModelInfo(name="test-model", size_mb=1000.0, capabilities=("completion", "tools"), context_length=8192)]
 
     def chat_stream(self, **request: Any) -> Any:
         responses = [
@@ -167,6 +168,33 @@ def test_own_client_answers_in_place_of_ollama(tmp_path: Path, is_asynchronous: 
             answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()["message"]
             assert (answer["content"], answer["prompt_eval_count"]) == ("Hello!", 20)
             assert http.post("/api/v1/sessions", json={"model": "other"}).status_code == 404
+
+
+def _ollama_responses() -> list[Any]:
+    call = ollama.Message.ToolCall(function=ollama.Message.ToolCall.Function(name="add", arguments={"a": 1}))
+    return [
+        ollama.ChatResponse(message=ollama.Message(role="assistant", content="Hello!", tool_calls=[call]), done=False),
+        ollama.ChatResponse(
+            message=ollama.Message(role="assistant", content=""), done=True, eval_count=10, prompt_eval_count=20
+        ),
+    ]
+
+
+@pytest.mark.parametrize("is_dictionary", [False, True])
+def test_own_client_can_return_responses_of_the_ollama_library(tmp_path: Path, is_dictionary: bool) -> None:
+    class Calling(OwnClient):
+        def chat_stream(self, **request: Any) -> Any:
+            responses = _ollama_responses()[request["messages"][-1]["role"] == "tool" :]
+            return [response.model_dump() if is_dictionary else response for response in responses]
+
+    client = Calling(is_asynchronous=False)
+    with TestClient(create_app(MochiServerSettings(data_dir=str(tmp_path)), ollama_client=client)) as http:
+        session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
+        answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()
+        messages = http.get(f"/api/v1/sessions/{session_id}/messages").json()["messages"]
+    assert answer["message"]["prompt_eval_count"] == 20
+    assert messages[1]["content"] == "Hello!"
+    assert messages[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
 
 
 def test_failing_own_client_is_an_error_of_ollama(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 import orjson
+from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -27,7 +28,10 @@ class ChatClient(Protocol):
         """Return the models that can chat, as a list of ``ModelInfo``."""
 
     def chat_stream(self, **request: Any) -> Any:
-        """Return an iterable of ``ChatResponse``. The last response has ``done=True``."""
+        """Return an iterable of ``ChatResponse``, of this package or of the ollama library.
+
+        The last response has ``done=True``.
+        """
 
 
 class InjectedOllamaClient(AsyncOllamaClient):
@@ -87,8 +91,8 @@ class InjectedOllamaClient(AsyncOllamaClient):
         line: Line = {}
         try:
             async for response in _iterate(self._injected.chat_stream(**request)):
-                line = {**asdict(response), "message": dict(response.message)}
-                if line["done"]:
+                line = _line(response)
+                if line.get("done"):
                     self._on_response(line)
                 on_lines([line])
         except MochiError:
@@ -100,7 +104,17 @@ class InjectedOllamaClient(AsyncOllamaClient):
         return number
 
 
-async def _iterate(responses: Any) -> AsyncIterable[ChatResponse]:
+def _line(response: Any) -> Line:
+    """Return a ``ChatResponse``, a ``ChatResponse`` of the ollama library, or a dictionary as a line of Ollama."""
+    fields = asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
+    return {**fields, "message": _as_dict(response["message"])}
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else dict(value)
+
+
+async def _iterate(responses: Any) -> AsyncIterable[Any]:
     """Yield the responses of a synchronous or asynchronous iterable.
 
     If the iterable is synchronous, a thread waits for each response, so that the event loop is not blocked.
@@ -120,7 +134,7 @@ async def _iterate(responses: Any) -> AsyncIterable[ChatResponse]:
         yield response
 
 
-def _as_iterable(responses: Any) -> Iterable[ChatResponse]:
+def _as_iterable(responses: Any) -> Iterable[Any]:
     if not isinstance(responses, Iterable):
         raise TypeError(f"chat_stream returned {type(responses).__name__} in place of an iterable")
     return responses
