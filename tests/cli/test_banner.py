@@ -88,6 +88,7 @@ def test_greeting_reports_variables_without_effect(tmp_path: Path) -> None:
         "MOCHI_ENV": "production",
         "MOCHI_FILES_ROOT": str(tmp_path),
         "MOCHI_LOG_FORMAT": "text",
+        "MOCHI_TESTMODE": "1",
         "MOCHI_XYZ": "1",
     }
     arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9"]
@@ -96,6 +97,7 @@ def test_greeting_reports_variables_without_effect(tmp_path: Path) -> None:
     assert [line for line in said if "MOCHI_" in line and "OLLAMA_HOST" not in line] == [
         "  Problem  MOCHI_DATADIR is not a setting and has no effect. Did you mean MOCHI_DATA_DIR?",
         "  Problem  MOCHI_ENV=production has no effect. The only value of MOCHI_ENV is `test`.",
+        "  Problem  MOCHI_TESTMODE is not a setting and has no effect. Did you mean the option --test-mode?",
         "  Problem  MOCHI_XYZ is not a setting and has no effect.",
     ]
 

@@ -61,6 +61,8 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         (["--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
         (["--test-mode", "--datadir=x"], {}, "unknown option --datadir; did you mean --data-dir?"),
         (["-port", "1"], {}, "unknown option -port; did you mean --port?"),
+        (["--tools-dir", "x"], {}, "--tools-dir; did you mean the environment variable MOCHI_TOOLS_DIR?"),
+        (["--api-key=x"], {}, "--api-key; did you mean the environment variable MOCHI_API_KEYS?"),
         (["init", "--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
         ([], {"MOCHI_PORT": "many"}, "MOCHI_PORT"),
         ([], {"MOCHI_SUMMARIZATION_ENABLED": "perhaps"}, "MOCHI_SUMMARIZATION_ENABLED"),
