@@ -13,6 +13,7 @@ from mochi_server.cli.init import scaffold
 from mochi_server.config import MochiServerSettings
 from mochi_server.util.samples import MARKER
 from mochi_stub import StubServer
+from tests.support.agents import write_agent
 from tests.support.process import Command
 from tests.support.raw_ollama import RawOllama
 from tests.support.tools import write_tools
@@ -80,6 +81,15 @@ def test_greeting_reports_directories_that_cannot_be_read(tmp_path: Path) -> Non
         said = greeting(command)
     assert f"  Tools    0 in {tmp_path / 'tools'}: Not a directory" in said
     assert f"  Agents   0 in {tmp_path / 'agents'}: Not a directory" in said
+
+
+def test_greeting_reports_a_broken_file_of_a_valid_agent(tmp_path: Path) -> None:
+    init = "from .broken import lost\nfrom .helper import note\n__all__ = ['note', 'lost']"
+    write_agent(tmp_path, broken="import nowhere", __init__=init)
+    with Command("mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path) as command:
+        said = greeting(command)
+    assert "  Agents   1 in agents" in said
+    assert "  Problem  agents/helper/broken.py: ModuleNotFoundError: No module named 'nowhere' (line 1)" in said
 
 
 def test_greeting_reports_variables_without_effect(tmp_path: Path) -> None:

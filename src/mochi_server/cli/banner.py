@@ -118,6 +118,8 @@ def _directory_rows(
     for agent in (agents or {}).values():
         if not agent.valid:
             yield "Problem", f"{agents_dir / agent.name}: {agent.error_message}"
+        for problem in agent.catalogue.problems:
+            yield "Problem", f"{agents_dir / agent.name / problem.name}: {problem.message}"
 
 
 def _hint(directory: Path, sample: str, is_used: bool) -> str:
