@@ -36,6 +36,8 @@ CodeDirectory = Literal["tools_dir", "agents_dir"]
 CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")
 """Settings of the directories from which the server imports code."""
 _PREFIX = "MOCHI_"
+_OPTIONS = ("test_mode", "stub_speed", "insecure")
+"""Options of the command that are not settings. The names omit the dashes."""
 _TOOL_SETTINGS = ("files_root",)
 """Environment variables that only the sample tools read. The names are in lower case and omit the prefix."""
 
@@ -242,8 +244,11 @@ def environment_problems(environment: Mapping[str, str]) -> list[str]:
     for variable in sorted(name for name in environment if name.upper().startswith(_PREFIX)):
         name, value = variable[len(_PREFIX) :].lower(), environment[variable]
         if name not in MochiServerSettings.model_fields and name not in _TOOL_SETTINGS:
-            similar = nearest(name, MochiServerSettings.model_fields)
-            hint = f" Did you mean {_PREFIX}{similar.upper()}?" if similar else ""
+            similar = nearest(name, [*MochiServerSettings.model_fields, *_OPTIONS])
+            known = (
+                f"the option --{similar.replace('_', '-')}" if similar in _OPTIONS else f"{_PREFIX}{similar}".upper()
+            )
+            hint = f" Did you mean {known}?" if similar else ""
             problems.append(f"{variable} is not a setting and has no effect.{hint}")
         elif name == "env" and value.lower() not in ("", "test"):
             problems.append(f"{variable}={value} has no effect. The only value of {variable} is `test`.")

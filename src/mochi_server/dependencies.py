@@ -1,6 +1,6 @@
 """FastAPI dependencies of the routes: the settings and services of the app."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -27,16 +27,16 @@ from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
 
 
-async def get_settings(request: Request) -> MochiServerSettings:
-    """Return the settings of the app."""
-    settings: MochiServerSettings = request.app.state.settings
-    return settings
+def get_settings(request: Request = None) -> MochiServerSettings:  # type: ignore[assignment]  # FastAPI passes it
+    """Return the settings of the app. Without an app of `create_app`, read them from the environment variables."""
+    settings: MochiServerSettings | None = getattr(request.app.state, "settings", None) if request else None
+    defaults: dict[str, Any] = {}
+    return settings or MochiServerSettings(**defaults)
 
 
-def get_ollama_client(settings: Annotated[MochiServerSettings, Depends(get_settings)]) -> Iterator[OllamaClient]:
-    """Yield a synchronous client of the app's Ollama server. FastAPI closes the client after the response."""
-    with OllamaClient(settings.ollama_host) as client:
-        yield client
+def get_ollama_client(settings: Annotated[MochiServerSettings, Depends(get_settings)]) -> OllamaClient:
+    """Return a synchronous client of the app's Ollama server. It is closed when it is no longer referenced."""
+    return OllamaClient(settings.ollama_host)
 
 
 def get_session_manager(settings: Annotated[MochiServerSettings, Depends(get_settings)]) -> SessionManager:

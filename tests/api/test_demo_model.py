@@ -26,6 +26,14 @@ def test_named_tool_is_called_and_its_result_is_in_the_answer(mochi_server: Thre
     assert answer["message"]["content"] == "The result of add_numbers is: 5"
 
 
+@pytest.mark.parametrize("tool", ["get_current_time", "list_dir", "roll_dice"])
+def test_named_sample_tool_succeeds_without_arguments(mochi_server: ThreadedServer, tool: str) -> None:
+    tools: Any = {"tools": [tool], "execution_policy": "never_confirm"}
+    session = mochi_server.client.create_session("mochi-demo", tool_settings=tools)["session_id"]
+    (call,) = mochi_server.client.chat(session, f"Use {tool}.")["tool_calls_executed"]
+    assert (call["arguments"], call["success"]) == ({}, True)
+
+
 def test_agent_plans_acts_and_reports(mochi_server: ThreadedServer) -> None:
     settings: Any = {
         "agent_settings": {"enabled_agents": ["coder"]},

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
 
 from mochi_stub import StubServer
@@ -31,6 +32,17 @@ def test_test_mode_never_advises_to_install_a_model(private_stub: StubServer, tm
         message = message_of(server.client, "POST", "/sessions", 404, json={"model": "qwen3"})
     assert "There is no chat model 'qwen3'. " in message
     assert "ollama pull" not in message
+
+
+def test_model_that_was_removed_after_the_session_was_created(private_stub: StubServer, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, private_stub.url, env="test") as server:
+        session = server.client.create_session("echo")["session_id"]
+        httpx.request("DELETE", f"{private_stub.url}/api/delete", json={"model": "echo"}).raise_for_status()
+        events = server.client.stream_message(session, "Hello")
+        message = message_of(server.client, "POST", f"/chat/{session}", 404, json={"message": "Hello"})
+    assert message.startswith("There is no chat model 'echo'. Choose one of the chat models: mochi, ")
+    assert "ollama pull" not in message
+    assert [event.data["message"] for event in events if event.type == "error"] == [message]
 
 
 def test_embedding_model_cannot_chat(api: Api) -> None:

@@ -28,6 +28,7 @@ def test_entry_page_links_to_the_api(api: Api, server: RunningServer) -> None:
     content = api.ok(api.http.get(server.url))
     assert (content["name"], content["version"]) == ("mochi-server", __version__)
     assert set(content["links"].values()) == {"/docs", "/openapi.json", "/api/v1", "/api/v1/health"}
+    assert {api.http.get(server.url + path).status_code for path in content["links"].values()} == {200}
     response = api.http.get(server.url, headers={"Accept": "text/html,application/xhtml+xml;q=0.9"})
     assert (response.status_code, response.headers["location"]) == (307, "/docs")
 

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from mochi_server.chat.approvals import ConfirmationBroker
+from mochi_server.client import MochiClient
+from mochi_server.events import ToolConfirmationRequired
 from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
-from tests.support.instructions import calls, instruct
+from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
@@ -74,6 +76,21 @@ def test_approval_is_listed_as_interrupted_after_a_restart(private_stub: StubSer
             404,
             "CONFIRMATION_NOT_FOUND",
         )
+
+
+def test_client_does_not_decide_about_interrupted_calls(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, shutdown_grace_seconds=0) as server:
+        session_id, _ = run_until_asked(server, stop=False)
+    asked = []
+
+    def decide(call: ToolConfirmationRequired) -> bool:
+        asked.append(call.arguments)
+        return True
+
+    with RunningServer(tmp_path, private_stub.url) as server, MochiClient(server.url) as client:
+        answer = client.chat(session_id, instruct(calls("note", text="y"), words(2)), on_confirm=decide)
+    assert (answer["state"], asked) == ("completed", [{"text": "y"}])
 
 
 def test_approval_of_a_stopped_turn_is_not_listed_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:

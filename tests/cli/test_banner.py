@@ -13,6 +13,7 @@ from mochi_server.cli.init import scaffold
 from mochi_server.config import MochiServerSettings
 from mochi_server.util.samples import MARKER
 from mochi_stub import StubServer
+from tests.support.agents import write_agent
 from tests.support.process import Command
 from tests.support.raw_ollama import RawOllama
 from tests.support.tools import write_tools
@@ -36,15 +37,16 @@ def test_greeting_without_problems(tmp_path: Path, level: str) -> None:
     ):
         said = greeting(command)
     assert [line.split()[0] for line in said if line] == [
-        *["mochi-server", "Ollama", "Sessions", "Docs", "Tools", "Agents"],
+        *["mochi-server", "Ollama", "Sessions", "Workers", "Docs", "Tools", "Agents"],
         *["Create", "curl"],
     ]
     assert said[0].startswith("mochi-server is at http://127.0.0.1:")
     assert said[1].startswith(f"  Ollama   {stub.url} with ")
     assert said[1].endswith(" chat models")
     assert said[2] == "  Sessions files in chat_sessions"
-    assert said[3].endswith("/docs")
-    assert said[4:6] == ["  Tools    11 in tools", "  Agents   2 in agents"]
+    assert said[3] == "  Workers  1"
+    assert said[4].endswith("/docs")
+    assert said[5:7] == ["  Tools    11 in tools", "  Agents   2 in agents"]
 
 
 def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
@@ -61,6 +63,7 @@ def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
         "  Ollama   Cannot reach Ollama at http://127.0.0.1:9: Connection refused. "
         "Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
         "  Sessions files in chat_sessions",
+        "  Workers  1",
         "  Tools    0 in tools",
         "  Agents   0 in agents",
         "  Problem  tools/__init__.py: SyntaxError: '(' was never closed (line 1)",
@@ -70,12 +73,32 @@ def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
     assert "Traceback" not in "".join(command.output)
 
 
+def test_greeting_reports_directories_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "tools").touch()
+    (tmp_path / "agents").touch()
+    arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9", "--data-dir", str(tmp_path)]
+    with Command("mochi_server", *arguments, cwd=tmp_path) as command:
+        said = greeting(command)
+    assert f"  Tools    0 in {tmp_path / 'tools'}: Not a directory" in said
+    assert f"  Agents   0 in {tmp_path / 'agents'}: Not a directory" in said
+
+
+def test_greeting_reports_a_broken_file_of_a_valid_agent(tmp_path: Path) -> None:
+    init = "from .broken import lost\nfrom .helper import note\n__all__ = ['note', 'lost']"
+    write_agent(tmp_path, broken="import nowhere", __init__=init)
+    with Command("mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path) as command:
+        said = greeting(command)
+    assert "  Agents   1 in agents" in said
+    assert "  Problem  agents/helper/broken.py: ModuleNotFoundError: No module named 'nowhere' (line 1)" in said
+
+
 def test_greeting_reports_variables_without_effect(tmp_path: Path) -> None:
     variables = {
         "MOCHI_DATADIR": "data",
         "MOCHI_ENV": "production",
         "MOCHI_FILES_ROOT": str(tmp_path),
         "MOCHI_LOG_FORMAT": "text",
+        "MOCHI_TESTMODE": "1",
         "MOCHI_XYZ": "1",
     }
     arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9"]
@@ -84,6 +107,7 @@ def test_greeting_reports_variables_without_effect(tmp_path: Path) -> None:
     assert [line for line in said if "MOCHI_" in line and "OLLAMA_HOST" not in line] == [
         "  Problem  MOCHI_DATADIR is not a setting and has no effect. Did you mean MOCHI_DATA_DIR?",
         "  Problem  MOCHI_ENV=production has no effect. The only value of MOCHI_ENV is `test`.",
+        "  Problem  MOCHI_TESTMODE is not a setting and has no effect. Did you mean the option --test-mode?",
         "  Problem  MOCHI_XYZ is not a setting and has no effect.",
     ]
 
@@ -177,7 +201,7 @@ def test_unreadable_directory_does_not_stop_startup(tmp_path: Path) -> None:
     with Command("mochi_server", "--test-mode", "--port", "0", "--data-dir", "d" * 300, cwd=tmp_path) as command:
         said = greeting(command)
         assert command.end() == 0
-    assert said[4].endswith("/tools: File name too long")
-    assert said[5].endswith("/agents: File name too long")
-    assert said[6].endswith("/tools/__init__.py: its directory cannot be read: File name too long")
+    assert said[5].endswith("/tools: File name too long")
+    assert said[6].endswith("/agents: File name too long")
+    assert said[7].endswith("/tools/__init__.py: its directory cannot be read: File name too long")
     assert "Traceback" not in "".join(command.output)

@@ -30,7 +30,9 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
     assert run("mochi_stub", "--version", cwd=tmp_path) == (0, f"mochi-stub {__version__}\n")
     code, text = run("mochi_server", "--help", cwd=tmp_path)
     assert code == 0
-    assert "mochi-stub run --help" in run("mochi_stub", "--help", cwd=tmp_path)[1]
+    stub_text = run("mochi_stub", "--help", cwd=tmp_path)[1]
+    for text_part in ("mochi-stub run --help", "--config FILE", "$PORT", "docs/stub/index.md"):
+        assert text_part in stub_text
     assert "of MOCHI_STORE_URL; each" in run("mochi_server", "migrate", "--help", cwd=tmp_path)[1]
     for flag in ("--host", "--port", "--ollama-host", "--data-dir", "--log-level", "--test-mode", "--stub-speed"):
         assert flag in text
@@ -59,6 +61,8 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         (["--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
         (["--test-mode", "--datadir=x"], {}, "unknown option --datadir; did you mean --data-dir?"),
         (["-port", "1"], {}, "unknown option -port; did you mean --port?"),
+        (["--tools-dir", "x"], {}, "--tools-dir; did you mean the environment variable MOCHI_TOOLS_DIR?"),
+        (["--api-key=x"], {}, "--api-key; did you mean the environment variable MOCHI_API_KEYS?"),
         (["init", "--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
         ([], {"MOCHI_PORT": "many"}, "MOCHI_PORT"),
         ([], {"MOCHI_SUMMARIZATION_ENABLED": "perhaps"}, "MOCHI_SUMMARIZATION_ENABLED"),

@@ -180,6 +180,28 @@ def test_error_of_the_callback_reaches_the_caller(connect: Connect, adding_serve
         client.stop(session_id)
 
 
+@pytest.mark.parametrize("decision", [None, "yes", {}, {"approve": True}, {"approved": True, "because": "it is safe"}])
+def test_callback_with_an_invalid_decision_is_an_error(
+    connect: Connect, adding_server: RunningServer, decision: Any
+) -> None:
+    with connect(adding_server.url) as client:
+        session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+        with pytest.raises(TypeError, match="on_confirm must return True, False or a dictionary such as"):
+            client.chat(session_id, instruct(calls("add", a=1, b=2), words(3)), on_confirm=lambda _: decision)
+        client.stop(session_id)
+
+
+def test_callback_can_return_a_coroutine(connect: Connect, adding_server: RunningServer) -> None:
+    async def approve() -> bool:
+        return True
+
+    with connect(adding_server.url) as client:
+        session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+        message = instruct(calls("add", a=1, b=2), words(3))
+        answer = client.chat(session_id, message, on_confirm=lambda _: approve())
+    assert answer["tool_calls_executed"][0]["success"]
+
+
 def test_models_and_tools_are_listed(connect: Connect, adding_server: RunningServer) -> None:
     with connect(adding_server.url) as client:
         names = [model["name"] for model in client.list_models()]

@@ -31,6 +31,9 @@ WEATHER = tool("get_weather", "The weather in a city.", ("city",), city=TEXT)
 ADD = tool("add_numbers", "Add two numbers.", ("a", "b"), a=NUMBER, b=NUMBER)
 READ = tool("read_file", "Read a file.", ("path",), path=TEXT, first_line={"type": "integer"})
 LIST = tool("list_dir", "List a folder.", path={**TEXT, "default": "."})
+TIME = tool("get_current_time", timezone=TEXT)
+DICE = tool("roll_dice", sides={"type": "integer"}, count={"type": "integer"})
+WRITE = tool("write_file", "", ("path", "content"), path=TEXT, content=TEXT)
 LIGHT = tool(
     "set_light", "", ("color", "on"), color={"type": "string", "enum": ["red", "green"]}, on={"type": "boolean"}
 )
@@ -70,6 +73,15 @@ def test_answer_is_short_and_takes_less_than_two_seconds(text: str) -> None:
         ("Use read_file for src/main.py", READ, {"path": "src/main.py"}),
         ("read_file 'my notes' with first_line=3", READ, {"path": "my notes", "first_line": 3}),
         ("list_dir", LIST, {}),
+        ("Use get_current_time.", TIME, {}),
+        ("Use get_current_time with Europe/Berlin.", TIME, {"timezone": "Europe/Berlin"}),
+        ("Roll dice with 20 sides.", DICE, {"sides": 20}),
+        (
+            'Write the file notes.txt with the text "hello": write_file',
+            WRITE,
+            {"path": "notes.txt", "content": "hello"},
+        ),
+        ("Use read_file for 'src/my notes.txt'", READ, {"path": "src/my notes.txt"}),
         ("Use set_light: green, on: false", LIGHT, {"color": "green", "on": False}),
         ("Ask the agent coder to use list_dir.", AGENT, {"agent": "coder", "instruction": "use list_dir."}),
     ],

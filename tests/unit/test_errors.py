@@ -1,6 +1,9 @@
 """Errors: the codes and statuses of the specification, and no file names in messages."""
 
+import pytest
+
 from mochi_server import errors
+from mochi_server.util.nearest import listed
 
 SPECIFICATION = {
     "SESSION_NOT_FOUND": 404,
@@ -31,3 +34,8 @@ def test_storage_error_has_no_file_name() -> None:
         body = errors.StorageFailed("save session 0123456789", error).body()
         assert b"save session 0123456789" in body
         assert b"/home" not in body
+
+
+@pytest.mark.parametrize(("count", "end"), [(10, "9"), (11, "10"), (12, "9 and 2 more")])
+def test_list_of_names_omits_at_least_two(count: int, end: str) -> None:
+    assert listed([str(number) for number in range(count)]).endswith(f", {end}")

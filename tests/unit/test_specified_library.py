@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import httpx
 import ollama
 import pytest
-from fastapi import Depends
+from fastapi import Depends, FastAPI
 from starlette.testclient import TestClient
 
 import mochi_server
@@ -146,6 +146,26 @@ def test_dependencies_serve_own_routes(tmp_path: Path, stub: StubServer) -> None
         assert http.get("/own").json() == [stub.url, "mochi:latest", 1]
 
 
+def test_dependencies_serve_an_own_app_and_direct_calls(
+    tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCHI_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("MOCHI_OLLAMA_HOST", stub.url)
+    settings = get_settings()
+    assert settings.ollama_host == stub.url
+    assert get_session_manager(settings).list_sessions() == []
+    with get_ollama_client(settings) as client:
+        assert client.list_models()
+    app = FastAPI()
+
+    def own(client: Annotated[OllamaClient, Depends(get_ollama_client)]) -> str:
+        return client.list_models()[0].name
+
+    app.add_api_route("/own", own)
+    with TestClient(app) as http:
+        assert http.get("/own").json() == "mochi:latest"
+
+
 class OwnClient:
     """Client with one model. It answers each request with the text of the last message."""
 
@@ -153,7 +173,7 @@ class OwnClient:
         self.is_asynchronous = is_asynchronous
 
     def list_models(self) -> list[ModelInfo]:
-        return [ModelInfo(name="test-model", size_mb=1000.0, capabilities=("completion",), context_length=8192)]
+        return [ModelInfo(name="test-model", size_mb=1000.0, capabilities=("completion", "tools"), context_length=8192)]
 
     def chat_stream(self, **request: Any) -> Any:
         responses = [
@@ -183,17 +203,31 @@ def test_own_client_answers_in_place_of_ollama(tmp_path: Path, is_asynchronous: 
             assert http.post("/api/v1/sessions", json={"model": "other"}).status_code == 404
 
 
-def test_own_client_may_answer_with_responses_of_the_ollama_library(tmp_path: Path) -> None:
-    class OfLibrary(OwnClient):
-        def chat_stream(self, **_: Any) -> Any:
-            yield ollama.ChatResponse(message=ollama.Message(role="assistant", content="Hello!"))
-            yield ollama.ChatResponse(message=ollama.Message(role="assistant"), done=True, eval_count=10)
+def _ollama_responses() -> list[Any]:
+    call = ollama.Message.ToolCall(function=ollama.Message.ToolCall.Function(name="add", arguments={"a": 1}))
+    return [
+        ollama.ChatResponse(message=ollama.Message(role="assistant", content="Hello!", tool_calls=[call]), done=False),
+        ollama.ChatResponse(
+            message=ollama.Message(role="assistant", content=""), done=True, eval_count=10, prompt_eval_count=20
+        ),
+    ]
 
-    app = create_app(data_dir=str(tmp_path), ollama_client=OfLibrary(is_asynchronous=False))
-    with TestClient(app) as http:
+
+@pytest.mark.parametrize("is_dictionary", [False, True])
+def test_own_client_can_return_responses_of_the_ollama_library(tmp_path: Path, is_dictionary: bool) -> None:
+    class Calling(OwnClient):
+        def chat_stream(self, **request: Any) -> Any:
+            responses = _ollama_responses()[request["messages"][-1]["role"] == "tool" :]
+            return [response.model_dump() if is_dictionary else response for response in responses]
+
+    client = Calling(is_asynchronous=False)
+    with TestClient(create_app(MochiServerSettings(data_dir=str(tmp_path)), ollama_client=client)) as http:
         session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
-        answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()["message"]
-    assert (answer["content"], answer["eval_count"]) == ("Hello!", 10)
+        answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()
+        messages = http.get(f"/api/v1/sessions/{session_id}/messages").json()["messages"]
+    assert answer["message"]["prompt_eval_count"] == 20
+    assert messages[1]["content"] == "Hello!"
+    assert messages[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
 
 
 def test_failing_own_client_is_an_error_of_ollama(tmp_path: Path) -> None:

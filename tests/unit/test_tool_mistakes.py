@@ -2,6 +2,7 @@
 
 import os
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,36 @@ def test_name_that_is_defined_twice_is_a_problem(tmp_path: Path, source: str, pl
     assert problems(directory) == [
         Problem("roll", f"__init__.py defines it more than once: {places}. Only the last one is used. Rename one")
     ]
+
+
+def test_function_that_a_file_defines_twice_is_a_problem(tmp_path: Path) -> None:
+    declared = (
+        "from typing import overload\n@overload\ndef helper(x: int) -> int: ...\ndef helper(x: int) -> int: return x\n"
+    )
+    first, second = "def roll() -> int:\n    'Roll.'\n    return 1\n", "def roll() -> int:\n    'Roll.'\n    return 2\n"
+    dice = f"{declared}{first}{second}TOTAL = helper(1)"
+    assert problems(write_tools(tmp_path, EXPORTED, dice=dice)) == [
+        Problem("roll", "dice.py defines it more than once: line 5, line 8. Only the last one is used. Rename one")
+    ]
+
+
+def test_name_that_is_imported_twice_from_one_file_is_no_problem(tmp_path: Path) -> None:
+    assert problems(write_tools(tmp_path, f"from .dice import *\n{EXPORTED}", dice=ROLL)) == []
+
+
+def test_concatenated_lists_lose_only_the_tools_of_a_broken_file(tmp_path: Path) -> None:
+    init = "from . import broken, dice\nfrom .dice import roll\n__all__ = [*broken.__all__, *dice.__all__]"
+    dice = f"__all__ = ['roll']\n{textwrap.dedent(ROLL)}"
+    catalogue = ToolDiscoveryService(write_tools(tmp_path, init, dice=dice, broken="1 / 0")).discover()
+    assert list(catalogue.tools) == ["roll"]
+    assert catalogue.problems == (Problem("broken.py", "ZeroDivisionError: division by zero (line 1)"),)
+
+
+def test_file_with_null_bytes_is_one_problem(tmp_path: Path) -> None:
+    directory = write_tools(tmp_path, f"from . import zero\nfrom .dice import roll\n{EXPORTED}zero.x", dice=ROLL)
+    (directory / "zero.py").write_bytes(b"x = 1\0\n")
+    (problem,) = problems(directory)
+    assert (problem.name, "null bytes" in problem.message, "None" in problem.message) == ("zero.py", True, False)
 
 
 def test_name_that_is_listed_twice_is_a_problem(tmp_path: Path) -> None:

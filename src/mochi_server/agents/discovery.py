@@ -80,6 +80,8 @@ class AgentDiscoveryService:
         catalogue, tool_faults = _tools(directory, is_optional=bool(agent.mcp_tools))
         if faults or tool_faults:
             return _invalid(name, *faults, *tool_faults)
+        for problem in catalogue.problems:
+            logger.warning("Agent problem name=%s file=%s: %s", name, problem.name, problem.message)
         return replace(agent, catalogue=catalogue)
 
     def refresh(self, agent: AgentDefinition) -> AgentDefinition:

@@ -51,7 +51,7 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
     rows = [
         ("LLM" if start.test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
         ("Sessions", _sessions_row(start.settings, test_mode=start.test_mode)),
-        ("Workers", str(start.settings.workers) if start.settings.workers > 1 else None),
+        ("Workers", str(start.settings.workers)),
         ("Docs", f"{start.address}/docs"),
         *_directory_rows(start.settings, services, catalogue, agents),
         *(("Problem", problem) for problem in environment_problems(os.environ)),
@@ -118,6 +118,8 @@ def _directory_rows(
     for agent in (agents or {}).values():
         if not agent.valid:
             yield "Problem", f"{agents_dir / agent.name}: {agent.error_message}"
+        for problem in agent.catalogue.problems:
+            yield "Problem", f"{agents_dir / agent.name / problem.name}: {problem.message}"
 
 
 def _hint(directory: Path, sample: str, is_used: bool) -> str:
@@ -127,13 +129,13 @@ def _hint(directory: Path, sample: str, is_used: bool) -> str:
     imports from the directory.
     """
     try:
-        directory.stat()
-    except (FileNotFoundError, NotADirectoryError):
+        next(directory.iterdir(), None)
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError) or directory.exists():
+            return f": {error.strerror}"
         argument = "" if directory.parent == Path() else f" {shlex.quote(str(directory.parent))}"
         advice = f". `mochi-server init{argument}` creates it with samples" if directory.name == sample else ""
         return f", which does not exist{advice}"
-    except OSError as error:
-        return f": {error.strerror}"
     command = f"mochi-server --data-dir {shlex.quote(str(directory.parent))}"
     return "" if is_used else f", which is not used. To use it, start with `{command}`"
 

@@ -52,9 +52,22 @@ class _Parser(argparse.ArgumentParser):
             if name == "--":
                 return
             if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
-                similar = nearest(name, self._option_string_actions)
-                hint = f"did you mean {similar}?" if similar else f"`{self.prog} --help` lists the options"
+                variables = _variables_by_option()
+                similar = nearest(name, [*self._option_string_actions, *variables])
+                if similar in self._option_string_actions:
+                    hint = f"did you mean {similar}?"
+                elif similar is not None:
+                    hint = f"did you mean the environment variable {variables[similar]}?"
+                else:
+                    hint = f"`{self.prog} --help` lists the options"
                 self.error(f"unknown option {name}; {hint}")
+
+
+def _variables_by_option() -> dict[str, str]:
+    """Return the environment variables of the settings without an option, by the name that an option would have."""
+    from mochi_server.config import MochiServerSettings
+
+    return {_flag(name): f"MOCHI_{name.upper()}" for name in MochiServerSettings.model_fields if name not in _FLAGS}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -40,6 +40,7 @@ _COMPARED_FIELDS = {
     "tokens_per_second": "tokensPerSecond",
 }
 """Fields of a ``ComparedAnswer``, and their names in the event stream."""
+_DECISION_FIELDS = types.Decision.__annotations__.keys()
 _CONFIRMATION_FIELDS = [field.name for field in fields(ToolConfirmationRequired)]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -296,9 +297,9 @@ class AsyncMochiClient:
             decision = await on_confirm(event)
         else:
             decision = await anyio.to_thread.run_sync(on_confirm, event)
-        body: types.Decision = {"approved": decision} if isinstance(decision, bool) else decision
+            decision = await decision if inspect.isawaitable(decision) else decision
         try:
-            await self.confirm(session_id, event, **body)
+            await self.confirm(session_id, event, **_decision(decision))
         except ApiError as error:
             if error.code != ConfirmationResolved.code:
                 raise
@@ -311,7 +312,7 @@ class AsyncMochiClient:
         decided: set[str] = set()
         while True:
             for call in await self.list_confirmations(session_id):
-                if call["confirmation_id"] not in decided:
+                if call["state"] == "waiting" and call["confirmation_id"] not in decided:
                     decided.add(call["confirmation_id"])
                     event = ToolConfirmationRequired(**{name: call[name] for name in _CONFIRMATION_FIELDS})  # type: ignore[literal-required]  # a TypedDict by names
                     await self._decide(session_id, event, on_confirm)
@@ -395,6 +396,16 @@ def _compared_answers(content: bytes) -> list[types.ComparedAnswer]:
             values = {name: event.data.get(key) for name, key in _COMPARED_FIELDS.items()}
             answers.append(cast("types.ComparedAnswer", values))
     return answers
+
+
+def _decision(value: object) -> types.Decision:
+    """Return the decision that a callback returned. Raises ``TypeError`` if the value is invalid."""
+    if isinstance(value, bool):
+        return {"approved": value}
+    if isinstance(value, dict) and "approved" in value and value.keys() <= _DECISION_FIELDS:
+        return cast(types.Decision, value)
+    text = "on_confirm must return True, False or a dictionary such as {'approved': False, 'reason': 'Not now.'}"
+    raise TypeError(f"{text}. It returned {value!r}.")
 
 
 def _turn_body(message: str | None, options: types.TurnOptions) -> dict[str, Any]:

@@ -159,6 +159,7 @@ class AsyncOllamaClient:
         Return the number of the request, for ``SlotPrompts.record``.
 
         Raises:
+            ModelNotFound: Ollama does not have the model. The error lists the installed chat models.
             OllamaUnreachable: Ollama cannot be reached.
             OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
         """
@@ -167,6 +168,8 @@ class AsyncOllamaClient:
         number = self.slots.begin(payload["model"])
         try:
             await self._transport.post("/api/chat", payload, on_lines)
+        except ModelNotFound as error:  # the model was removed after it was listed
+            raise await self._not_found(payload["model"]) from error
         finally:
             self._windows = None  # from now on, another program may reload the model
         return number

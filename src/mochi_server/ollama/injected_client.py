@@ -28,7 +28,10 @@ class ChatClient(Protocol):
         """Return the models that can chat, as a list of ``ModelInfo``."""
 
     def chat_stream(self, **request: Any) -> Any:
-        """Return an iterable of ``ChatResponse``, of this package or of ``ollama``. The last one has ``done=True``."""
+        """Return an iterable of ``ChatResponse``, of this package or of the ollama library.
+
+        The last response has ``done=True``.
+        """
 
 
 class InjectedOllamaClient(AsyncOllamaClient):
@@ -88,7 +91,7 @@ class InjectedOllamaClient(AsyncOllamaClient):
         line: Line = {}
         try:
             async for response in _iterate(self._injected.chat_stream(**request)):
-                line = _to_line(response)
+                line = _line(response)
                 if line.get("done"):
                     self._on_response(line)
                 on_lines([line])
@@ -101,14 +104,17 @@ class InjectedOllamaClient(AsyncOllamaClient):
         return number
 
 
-def _to_line(response: ChatResponse | BaseModel) -> Line:
-    """Return a response as a dict. It may also be a ``ChatResponse`` of the library ``ollama``."""
-    if isinstance(response, BaseModel):
-        return response.model_dump(exclude_none=True)
-    return {**asdict(response), "message": dict(response.message)}
+def _line(response: Any) -> Line:
+    """Return a ``ChatResponse``, a ``ChatResponse`` of the ollama library, or a dictionary as a line of Ollama."""
+    fields = asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
+    return {**fields, "message": _as_dict(response["message"])}
 
 
-async def _iterate(responses: Any) -> AsyncIterable[ChatResponse]:
+def _as_dict(value: Any) -> dict[str, Any]:
+    return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else dict(value)
+
+
+async def _iterate(responses: Any) -> AsyncIterable[Any]:
     """Yield the responses of a synchronous or asynchronous iterable.
 
     If the iterable is synchronous, a thread waits for each response, so that the event loop is not blocked.
@@ -128,7 +134,7 @@ async def _iterate(responses: Any) -> AsyncIterable[ChatResponse]:
         yield response
 
 
-def _as_iterable(responses: Any) -> Iterable[ChatResponse]:
+def _as_iterable(responses: Any) -> Iterable[Any]:
     if not isinstance(responses, Iterable):
         raise TypeError(f"chat_stream returned {type(responses).__name__} in place of an iterable")
     return responses

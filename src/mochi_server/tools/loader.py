@@ -52,6 +52,11 @@ def parse_file(path: Path) -> ast.Module:
         return ast.parse(path.read_bytes(), path)
 
 
+def describe(error: BaseException, line: int | None) -> str:
+    """Return the type and the message of an import error, and the line if it is known."""
+    return f"{type(error).__name__}: {getattr(error, 'msg', None) or error}{f' (line {line})' if line else ''}"
+
+
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
     """Import a directory. Return its package and the problems found.
 
@@ -120,7 +125,7 @@ class _PackageImporter:
         for location in locations:
             if location[0].is_relative_to(self._directory):
                 file, line = location
-        text = f"{type(error).__name__}: {getattr(error, 'msg', None) or error}{f' (line {line})' if line else ''}"
+        text = describe(error, line)
         for directory in (self._directory.resolve(), self._directory):
             text = text.replace(f"{directory}{os.sep}", "")
         self.problems.append(Problem(file.relative_to(self._directory).as_posix(), text))
@@ -155,6 +160,7 @@ class _SourceLoader(Loader):
             names = vars(module)  # deleting a lazy module's attributes would load it again
             for name in [name for name in names if not name.startswith("__")]:
                 del names[name]
+            names.setdefault("__all__", [])  # packages often concatenate the lists of their files
             names["__getattr__"] = self._placeholder
 
     def _placeholder(self, name: str) -> UnavailableFunction:

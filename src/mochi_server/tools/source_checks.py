@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mochi_server.tools.loader import Problem, leads_out, modules_in, parse_file
+from mochi_server.tools.loader import Problem, describe, leads_out, modules_in, parse_file
 
 _INIT = "__init__.py"
 
@@ -36,8 +36,7 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> list[Pro
     """
     problems = list(_unreadable_folders(directory))
     sources = {source.name: source for source in _sources(directory, directory, problems)}
-    if _INIT in sources:
-        problems += _duplicates(sources)
+    problems += _duplicates(sources)
     if exported is not None:
         problems += _not_exported(sources, exported)
     return problems
@@ -56,7 +55,7 @@ def _sources(folder: Path, directory: Path, problems: list[Problem]) -> Iterator
             try:
                 yield _Source(name, parse_file(path))
             except SyntaxError as error:
-                problems.append(Problem(name, f"{type(error).__name__}: {error.msg} (line {error.lineno})"))
+                problems.append(Problem(name, describe(error, error.lineno)))
 
 
 def _unreadable_folders(directory: Path) -> Iterator[Problem]:
@@ -70,18 +69,27 @@ def _unreadable_folders(directory: Path) -> Iterator[Problem]:
 
 
 def _duplicates(sources: dict[str, _Source]) -> Iterator[Problem]:
-    """Yield a problem for each name that top-level statements of ``__init__.py`` import or define more than once."""
-    origins: dict[str, list[str]] = defaultdict(list)
-    for node in sources[_INIT].tree.body:
-        if isinstance(node, _Function):
-            origins[node.name].append(f"line {node.lineno}")
-        elif isinstance(node, ast.ImportFrom):
-            for name in _imported_names(node, sources):
-                origins[name].append(f"{node.module or '.'} (line {node.lineno})")
-    for name, places in origins.items():
-        if len(places) > 1:
-            text = f"__init__.py defines it more than once: {', '.join(places)}. Only the last one is used. Rename one"
-            yield Problem(name, text)
+    """Yield a problem for each public name that the top-level statements of a file define more than once.
+
+    In ``__init__.py``, imports from different files are definitions too.
+    """
+    for source in sources.values():
+        origins: dict[str, dict[str, str]] = defaultdict(dict)
+        for node in source.tree.body:
+            if isinstance(node, _Function) and not node.name.startswith("_") and not _is_overload(node):
+                origins[node.name][f"line {node.lineno}"] = f"line {node.lineno}"
+            elif isinstance(node, ast.ImportFrom) and source.name == _INIT:
+                for name in _imported_names(node, sources):
+                    origins[name][f"{node.level} {node.module}"] = f"{node.module or '.'} (line {node.lineno})"
+        for name, places in origins.items():
+            if len(places) > 1:
+                text = f"{source.name} defines it more than once: {', '.join(places.values())}"
+                yield Problem(name, f"{text}. Only the last one is used. Rename one")
+
+
+def _is_overload(function: _Function) -> bool:
+    """Return whether a function has the decorator ``overload``, which declares types of another definition."""
+    return any("overload" in (getattr(node, "id", ""), getattr(node, "attr", "")) for node in function.decorator_list)
 
 
 def _imported_names(node: ast.ImportFrom, sources: dict[str, _Source]) -> list[str]:

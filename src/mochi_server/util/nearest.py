@@ -12,7 +12,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def listed(names: Collection[str]) -> str:
-    """Return names as a list in one line. A long list ends with the number of the remaining names."""
-    first = [*names][:MAX_LISTED]
+    """Return names as a list in one line. A long list ends with the number of the remaining names, at least two."""
+    first = [*names] if len(names) == MAX_LISTED + 1 else [*names][:MAX_LISTED]
     more = len(names) - len(first)
     return ", ".join(first) + (f" and {more} more" if more else "")

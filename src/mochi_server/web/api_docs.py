@@ -1,4 +1,4 @@
-"""Entry page `/`, and the API documentation at `/docs` and `/redoc`.
+"""Entry page `/` (also at the prefix of the API), and the API documentation at `/docs` and `/redoc`.
 
 The server itself serves the scripts of the documentation, so that browsers need no other site.
 """
@@ -27,7 +27,8 @@ _HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type
 
 def add_docs(app: FastAPI) -> None:
     """Add the entry page, the pages `/docs` and `/redoc`, and the scripts of these pages to an app."""
-    app.add_route("/", _entry, include_in_schema=False)
+    for path in ("/", API_PREFIX):
+        app.add_route(path, _entry, include_in_schema=False)
     app.mount(_ASSETS, StaticFiles(directory=str(files("fastapi_offline") / "static")))
     app.add_route("/docs", _swagger, include_in_schema=False)
     app.add_route("/redoc", _redoc, include_in_schema=False)

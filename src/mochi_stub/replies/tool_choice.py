@@ -24,7 +24,7 @@ _COMMON_WORDS = (
 _COMMON = frozenset(_COMMON_WORDS.split())
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w|\.\d)")
-_PROPER_NAME = r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*"
+_PROPER_NAME = r"[A-Z][\w'/-]*(?: [A-Z][\w'/-]*)*"
 _NAME = re.compile(rf"(?<![.!?:] )(?<!^)\b{_PROPER_NAME}", re.MULTILINE)  # capitalized words inside a sentence
 _PREPOSITION = r"\b(?:in|of|for|at|from|about|named|called)\s+"
 _NAME_AFTER_PREPOSITION = re.compile(rf"{_PREPOSITION}({_PROPER_NAME})")
@@ -109,7 +109,8 @@ def functions_to_call(offered: Sequence[Function], text: str) -> list[Function]:
 def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
     """Return a call whose arguments come from a text, or from the schema if the text does not contain them.
 
-    If `complete` is false, optional arguments that the text does not contain are omitted.
+    If `complete` is false, optional arguments that the text does not contain are omitted. If the schema has no list of
+    required arguments, all arguments are optional.
     """
     return ToolCall(function.name, dict(_Arguments(function, text, complete).items()))
 
@@ -137,16 +138,17 @@ class _Arguments:
     def items(self) -> Iterator[tuple[str, Any]]:
         schema = self.function.parameters
         sample = schema_sample(schema, stable_hash(self.text)) if schema else {}
-        required = schema.get("required")
+        required = schema.get("required") if isinstance(schema.get("required"), list) else None
         properties = schema.get("properties", {})
         for name, value in sample.items() if isinstance(sample, Mapping) else ():
             declared = _alternative(properties.get(name))
+            is_optional = not self.complete and "minProperties" not in schema and name not in (required or ())
             found = self._assigned(name, declared)
-            is_optional = name not in required if isinstance(required, list) else "default" in declared
-            if found is _MISSING and is_optional and not self.complete and "minProperties" not in schema:
+            if found is _MISSING and not (is_optional and (required is not None or "default" in declared)):
+                found = self._guessed(name, declared, value)
+            if found is _MISSING and is_optional:
                 continue
-            argument = self._guessed(name, declared, value) if found is _MISSING else found
-            yield name, argument if name in properties and _permits(declared, argument) else value
+            yield name, found if name in properties and _permits(declared, found) else value
 
     def _assigned(self, name: str, declared: Mapping[str, Any]) -> Any:
         """Return the value that the text gives for the argument `name`, or `_MISSING` if the text gives none.
@@ -165,11 +167,12 @@ class _Arguments:
         return _MISSING
 
     def _guessed(self, name: str, declared: Mapping[str, Any], sample: Any) -> Any:
-        if "enum" in declared or "const" in declared:
-            return sample
-        if isinstance(sample, (int, float)) and not isinstance(sample, bool):
-            return _converted(self.numbers.pop(0), declared, sample) if self.numbers else sample
-        return self._guessed_text(name.lower()) or sample if isinstance(sample, str) else sample
+        """Return the part of the text that is likely the argument `name`, or `_MISSING` if there is none."""
+        if "enum" in declared or "const" in declared or isinstance(sample, bool):
+            return _MISSING
+        if isinstance(sample, (int, float)):
+            return _converted(self.numbers.pop(0), declared, _MISSING) if self.numbers else _MISSING
+        return self._guessed_text(name.lower()) or _MISSING if isinstance(sample, str) else _MISSING
 
     def _guessed_text(self, name: str) -> str:
         rest = self.function.without_name(self.text)
@@ -179,10 +182,13 @@ class _Arguments:
         listed = (option for option in _LISTED.findall(self.function.description) if _contains(rest, option))
         if option := next(listed, ""):
             return str(option)
+        if any(name.endswith(ending) for ending in _PATHS) and self.paths:
+            path = next((quoted for quoted in self.quoted if self.paths[0] in quoted), self.paths[0])
+            self.paths.pop(0)
+            self._use(path)
+            return path
         if self.quoted:
             return self.quoted.pop(0)
-        if any(name.endswith(ending) for ending in _PATHS) and self.paths:
-            return str(self.paths.pop(0))
         return str(self.names.pop(0)) if self.names else ""
 
     def _use(self, value: str) -> None:
