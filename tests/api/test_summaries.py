@@ -212,6 +212,12 @@ def test_failed_continuation_falls_back_to_separate_summary(tmp_path: Path, fail
         api.send_message(session_id, "Hello!")
         assert summary_of(api, session_id)["summary"] == "Separate."
         assert [is_separate(body) for body in summaries(stub, 3)] == [False, False, True]
+        stub.clear_exchanges()
+        other = api.create_session("mochi")["session_id"]
+        for each in (session_id, other):
+            api.send_message(each, "Hello again!")
+        assert summary_of(api, other)["summary"] == "Separate."
+        assert "Summary so far" not in str(summaries(stub))
 
 
 def asks_for_loaded_models_after_the_answer(exchanges: list[Exchange]) -> bool:

@@ -168,7 +168,7 @@ class SummarizationService:
         if not may_load and (not loaded or self.windows.size(name) not in (None, loaded)):
             raise _ModelNotLoaded(name)
         model = await self.client.find_model(name)
-        summary = await self._continue_prompt(session, model, loaded)
+        summary = await self._continue_prompt(session, name, model, loaded, state)
         if summary is None:
             window = await self.windows.borrow(model, _ANSWER_TOKENS) if may_load else loaded
             summary = await self._request_separately(session, name, model, window, state.covered)
@@ -178,11 +178,13 @@ class SummarizationService:
         return summary
 
     async def _continue_prompt(
-        self, session: ChatSession, model: ModelInfo, loaded: int | None
+        self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryTask
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's latest prompt, which Ollama still has in its cache.
 
-        Return None if Ollama has evaluated another prompt since then, or if the model returns no valid summary.
+        Return None if Ollama has evaluated another prompt since then, or if the model returns no valid summary. After
+        an invalid summary, later background summaries do not use the model. Otherwise, a separate summary would
+        remove the prompt from the cache after each turn.
         """
         exchange = self.client.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
@@ -203,6 +205,8 @@ class SummarizationService:
             )
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
+            if not isinstance(error, OllamaBusy):
+                state.failed.add(name)
             return None
         self.client.slots.record(exchange, number)
         return summary
