@@ -1,6 +1,7 @@
 """Context windows: no silent truncation and few reloads, against a stub with Ollama's scheduler."""
 
 import itertools
+import json
 import random
 import socket
 from pathlib import Path
@@ -168,7 +169,10 @@ def test_editing_covered_message_drops_checkpoint(tmp_path: Path) -> None:
         for number in range(7):
             api.stream_message(session_id, conversation.turn(number))
         assert "Summary of the earlier" in sent_text(chats(stub)[-1])
+        path = tmp_path / "chat_sessions" / f"{session_id}.json"
+        assert "compaction" in json.loads(path.read_bytes())["metadata"]
         api.ok(api.http.put(f"/sessions/{session_id}/messages/2", json={"content": "Turn again"}))
+        assert "compaction" not in json.loads(path.read_bytes())["metadata"]
         api.stream_message(session_id)
         assert "Summary of the earlier" not in sent_text(chats(stub)[-1])
 
@@ -280,6 +284,16 @@ def test_answer_with_length_limit_keeps_window(tmp_path: Path) -> None:
         assert [event.type for event in events] == ["content_delta", "message_complete", "done"]
         assert events[1].data["done_reason"] == "length"
         assert api.create_session("mochi")["context_window_config"]["current_window"] == 8192
+
+
+def test_cut_answer_enlarges_the_window_of_the_next_request(tmp_path: Path) -> None:
+    with StubServer(speed=0, resolve=lambda _: "word " * 2000) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        (warning,) = api.send_message(session_id, "Hello!")["warnings"]
+        assert warning["code"] == "ANSWER_CUT"
+        window = api.send_message(session_id, "Hello again!")["context_window"]
+        assert (window["current_window"], window["reason"]) == (16384, "usage_threshold")
 
 
 @pytest.mark.one_process("each server has its own windows")

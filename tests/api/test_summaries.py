@@ -212,6 +212,12 @@ def test_failed_continuation_falls_back_to_separate_summary(tmp_path: Path, fail
         api.send_message(session_id, "Hello!")
         assert summary_of(api, session_id)["summary"] == "Separate."
         assert [is_separate(body) for body in summaries(stub, 3)] == [False, False, True]
+        stub.clear_exchanges()
+        other = api.create_session("mochi")["session_id"]
+        for each in (session_id, other):
+            api.send_message(each, "Hello again!")
+        assert summary_of(api, other)["summary"] == "Separate."
+        assert "Summary so far" not in str(summaries(stub))
 
 
 def asks_for_loaded_models_after_the_answer(exchanges: list[Exchange]) -> bool:
@@ -401,6 +407,29 @@ def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
         summaries(stub)
         assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
         assert api.ok(api.http.get("/sessions")) == {"sessions": []}
+
+
+@pytest.mark.one_process("only a message at the same server cancels a summary")
+def test_running_summary_does_not_delay_another_session(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        if prompt.format is None:
+            return Reply.of("Fine.")
+        return Reply([gate, Text('{"summary": "Late.", "topics": []}')])
+
+    with (
+        StubServer(speed=0, resolve=resolve, machine=Machine(parallel=1)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
+    ):
+        api = server.api()
+        first, second = (api.create_session("mochi")["session_id"] for _ in range(2))
+        api.send_message(first, "Hello!")
+        summaries(stub, 1, "running")
+        assert api.send_message(second, "Hello!")["message"]["content"] == "Fine."
+        assert len(summaries(stub, 1, "cancelled")) >= 1
+        gate.open()
+        assert [summary_of(api, each)["summary"] for each in (first, second)] == ["Late.", "Late."]
 
 
 @pytest.mark.one_process("only a message at the same server cancels a summary")

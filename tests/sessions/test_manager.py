@@ -52,6 +52,17 @@ def test_edit_keeps_message_id_and_removes_later_messages(manager: SessionManage
     assert manager.load_session(session.session_id) == changed
 
 
+@pytest.mark.parametrize(("index", "is_kept"), [(1, False), (3, True)])
+def test_edit_drops_the_checkpoint_of_removed_messages(
+    manager: SessionManager, session: ChatSession, index: int, is_kept: bool
+) -> None:
+    checkpoint = {"text": "t", "covers_through_message_id": session.messages[2]["message_id"], "model": "m"}
+    manager.update_session(session.session_id, compaction=checkpoint)
+    changed = manager.edit_message(session.session_id, index, "x")
+    assert changed.metadata.compaction == (checkpoint if is_kept else None)
+    assert manager.load_session(session.session_id) == changed
+
+
 @pytest.mark.parametrize("index", [0, 2, 4, 5, -1])
 def test_only_user_messages_can_be_edited(manager: SessionManager, session: ChatSession, index: int) -> None:
     with pytest.raises(InvalidMessageIndex) as caught:

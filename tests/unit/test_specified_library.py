@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI
 from starlette.testclient import TestClient
 
 import mochi_server
-from mochi_server import MochiServerSettings, create_app, services
+from mochi_server import MochiServerSettings, create_app, services, sessions
 from mochi_server.agents import AgentDiscoveryService
 from mochi_server.dependencies import get_ollama_client, get_session_manager, get_settings
 from mochi_server.errors import StorageFailed
@@ -128,6 +128,9 @@ def test_message_types_can_be_stored(tmp_path: Path) -> None:
     stored = manager.append_messages(session.session_id, messages).history
     assert [message["role"] for message in stored] == ["user", "assistant", "tool"]
     assert SystemMessage(role="system", content="Be brief.", source_file=None)["role"] == "system"
+    assert {UserMessage, AssistantMessage, ToolMessage, SystemMessage} == {
+        *(sessions.UserMessage, sessions.AssistantMessage, sessions.ToolMessage, sessions.SystemMessage)
+    }
 
 
 def test_dependencies_serve_own_routes(tmp_path: Path, stub: StubServer) -> None:

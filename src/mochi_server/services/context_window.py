@@ -168,7 +168,8 @@ class WindowRegistry:
             elif qualified_name(previous_model) != name:
                 reason = "model_change"
             elif config.get("current_window") not in (None, window):
-                reason = "adopted_loaded"
+                # A loaded window that is smaller was not adopted: a cut answer or another session needs a larger one.
+                reason = "usage_threshold" if loaded and loaded < window else "adopted_loaded"
         return WindowDecision(window, reason, model.context_length, loaded)
 
     async def borrow(self, model: ModelInfo, required_tokens: int) -> int | None:

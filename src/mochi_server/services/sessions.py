@@ -14,7 +14,7 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import ManualWindow, WindowRegistry
 from mochi_server.services.selection import Selection, SelectionChecker
 from mochi_server.services.system_prompts import SystemPromptService
-from mochi_server.sessions.history_edits import edited, with_system_prompt, without_system_prompt
+from mochi_server.sessions.history_edits import edited, has_stale_checkpoint, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
 from mochi_server.sessions.session import ChatSession, last_answer
 from mochi_server.sessions.store import SessionStore
@@ -99,7 +99,10 @@ class SessionService:
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             tail = edited(session, index, content)
-            return await self.store.replace_tail(session_id, *tail, revision=session.revision)
+            changed = await self.store.replace_tail(session_id, *tail, revision=session.revision)
+            if has_stale_checkpoint(changed.metadata, changed.history):
+                changed = await self.store.patch(session_id, {"compaction": None})
+            return changed
 
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
         """Set the system message. Raise ``PromptNotFound`` or ``SessionBusy``.

@@ -37,6 +37,8 @@ _ANSWER_TOKENS = 1200
 """Maximum length of an answer in tokens: enough for the longest valid JSON, even if each character is a token."""
 _UNKNOWN_WINDOW = 4096
 _TRIES = 2
+_MAX_POSTPONEMENTS = 5
+"""How often turns of other sessions postpone a summary. Without a limit, a busy server would write no summaries."""
 _MAX_SESSIONS = 10_000
 """Maximum number of states in memory. A session without a state is summarized from its first message."""
 
@@ -66,6 +68,8 @@ class _SummaryTask:
     """ID of the last message that the stored summary covers."""
     failed: set[str] = field(default_factory=set)
     """Names of models that failed to summarize. Background summaries do not use these models again."""
+    postponements: int = 0
+    """How often turns of other sessions have postponed the summary since the latest turn of this session."""
 
     def cancel(self) -> None:
         if self.task is not None:
@@ -84,21 +88,37 @@ class SummarizationService:
     enabled: bool = True
     interval: float = 3
     _states: dict[str, _SummaryTask] = field(default_factory=dict, init=False)
+    _requesting: set[str] = field(default_factory=set, init=False)
+    """IDs of the sessions whose background summary has been requested from the model."""
 
     def turn_starting(self, session_id: str) -> None:
-        """Cancel the background summary of the session."""
+        """Cancel the background summary of the session, and postpone the running summaries of other sessions.
+
+        Otherwise, the turn could wait until Ollama has finished a summary.
+        """
+        self._requesting.discard(session_id)
         if (state := self._states.get(session_id)) is not None:
             state.cancel()
+        for other in list(self._requesting):
+            if (state := self._states.get(other)) is not None and state.postponements < _MAX_POSTPONEMENTS:
+                state.postponements += 1
+                self._schedule(other, state)
 
     def turn_ended(self, session_id: str) -> None:
         """Schedule a background summary of the session."""
         if self.enabled:
             state = self._state_of(session_id)
-            state.cancel()
-            state.task = asyncio.get_running_loop().create_task(self._run_in_background(session_id, state))
+            state.postponements = 0
+            self._schedule(session_id, state)
+
+    def _schedule(self, session_id: str, state: _SummaryTask) -> None:
+        self._requesting.discard(session_id)
+        state.cancel()
+        state.task = asyncio.get_running_loop().create_task(self._run_in_background(session_id, state))
 
     def session_deleting(self, session_id: str) -> None:
         """Cancel the summary of a session and drop its state."""
+        self._requesting.discard(session_id)
         if (state := self._states.pop(session_id, None)) is not None:
             state.cancel()
         self.client.slots.discard_session(session_id)
@@ -146,6 +166,7 @@ class SummarizationService:
             session = await self.store.load(session_id)
             model = self.models.choose(session.metadata)
             if model is not None and model not in state.failed and is_due(session, state.covered):
+                self._requesting.add(session_id)
                 await self._update_summary(session, model, state, revision=session.revision, may_load=False)
         except (SessionConflict, _ModelNotLoaded, OllamaBusy):
             pass  # the next turn of the session schedules a summary
@@ -156,6 +177,7 @@ class SummarizationService:
                 state.failed.add(model)
         except Exception:
             logger.exception("Background summary failed unexpectedly session_id=%s", session_id)
+        self._requesting.discard(session_id)
         state.task = None
         if state.covered is None and not state.failed:
             del self._states[session_id]
@@ -168,7 +190,7 @@ class SummarizationService:
         if not may_load and (not loaded or self.windows.size(name) not in (None, loaded)):
             raise _ModelNotLoaded(name)
         model = await self.client.find_model(name)
-        summary = await self._continue_prompt(session, model, loaded)
+        summary = await self._continue_prompt(session, name, model, loaded, state)
         if summary is None:
             window = await self.windows.borrow(model, _ANSWER_TOKENS) if may_load else loaded
             summary = await self._request_separately(session, name, model, window, state.covered)
@@ -178,11 +200,13 @@ class SummarizationService:
         return summary
 
     async def _continue_prompt(
-        self, session: ChatSession, model: ModelInfo, loaded: int | None
+        self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryTask
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's latest prompt, which Ollama still has in its cache.
 
-        Return None if Ollama has evaluated another prompt since then, or if the model returns no valid summary.
+        Return None if Ollama has evaluated another prompt since then, or if the model returns no valid summary. After
+        an invalid summary, later background summaries do not use the model. Otherwise, a separate summary would
+        remove the prompt from the cache after each turn.
         """
         exchange = self.client.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
@@ -203,6 +227,8 @@ class SummarizationService:
             )
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
+            if not isinstance(error, OllamaBusy):
+                state.failed.add(name)
             return None
         self.client.slots.record(exchange, number)
         return summary

@@ -9,12 +9,16 @@ from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import (
     AgentSettings,
+    AssistantMessage,
     ImageReference,
     Message,
     SessionCreationOptions,
     SessionQuery,
+    SystemMessage,
     ToolExecutionPolicy,
+    ToolMessage,
     ToolSettings,
+    UserMessage,
 )
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentSettings",
+    "AssistantMessage",
     "ChatSession",
     "FileSessionStore",
     "Image",
@@ -36,8 +41,11 @@ __all__ = [
     "SessionPage",
     "SessionQuery",
     "SessionStore",
+    "SystemMessage",
     "ToolExecutionPolicy",
+    "ToolMessage",
     "ToolSettings",
+    "UserMessage",
     "edited",
     "with_system_prompt",
     "without_system_prompt",

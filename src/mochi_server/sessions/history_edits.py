@@ -3,10 +3,11 @@
 Edits return ``(from_index, messages)``, the arguments of ``SessionStore.replace_tail``.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mochi_server.errors import InvalidMessageIndex
-from mochi_server.sessions.session import ChatSession, system_message
+from mochi_server.sessions.session import ChatSession, SessionMetadata, system_message
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import new_id, now
 
@@ -61,8 +62,6 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         raise InvalidMessageIndex(index, f"it is inside a round of tool calls; {hint}")
     copied = messages[: index + 1]
     metadata, created = session.metadata, now()
-    covered = (metadata.compaction or {}).get("covers_through_message_id")
-    is_covered = any(message["message_id"] == covered for message in copied)
     fresh = replace(
         metadata,
         session_id=new_id(),
@@ -70,10 +69,18 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         updated_at=created,
         message_count=len(copied),
         summary=metadata.summary if len(copied) == len(messages) else None,
-        compaction=metadata.compaction if is_covered else None,
+        compaction=None if has_stale_checkpoint(metadata, copied) else metadata.compaction,
         pending_approval=None,
     )
     return ChatSession(fresh, copied, session.extra)
+
+
+def has_stale_checkpoint(metadata: SessionMetadata, messages: Sequence[Message]) -> bool:
+    """Return whether a session has a checkpoint that covers a message which is not in ``messages``."""
+    if metadata.compaction is None:
+        return False
+    covered = metadata.compaction.get("covers_through_message_id")
+    return all(message["message_id"] != covered for message in messages)
 
 
 def index_of(session: ChatSession, message_id: str) -> int:

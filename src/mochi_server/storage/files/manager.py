@@ -4,7 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mochi_server.sessions.history_edits import Tail, edited, with_system_prompt, without_system_prompt
+from mochi_server.sessions.history_edits import (
+    Tail,
+    edited,
+    has_stale_checkpoint,
+    with_system_prompt,
+    without_system_prompt,
+)
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionCreationOptions, SessionQuery
 from mochi_server.storage.files.backend import SessionDirectory
@@ -50,7 +56,10 @@ class SessionManager:
         Raises ``InvalidMessageIndex`` for messages of other roles.
         Raises ``SessionConflict`` if another change came first.
         """
-        return self._replace(session_id, lambda session: edited(session, index, content))
+        changed = self._replace(session_id, lambda session: edited(session, index, content))
+        if has_stale_checkpoint(changed.metadata, changed.history):
+            changed = self._directory.patch(session_id, {"compaction": None})
+        return changed
 
     def set_system_prompt(self, session_id: str, content: str, source_file: str | None = None) -> ChatSession:
         """Set or replace the system message. Raises ``SessionConflict`` if another change of the history came first."""
