@@ -41,6 +41,14 @@ def test_thinking_is_that_of_the_request(conversation: Conversation, asks: dict[
     assert conversation.sent[-1].get("think") == sent
 
 
+@pytest.mark.parametrize(("asks", "sent"), THINKING.values(), ids=THINKING)
+def test_all_routes_set_thinking(client: openai.OpenAI, stub: StubServer, asks: dict[str, Any], sent: Any) -> None:
+    client.completions.create(model="mochi", prompt="Hello!", extra_body=asks)
+    client.responses.create(model="mochi", input="Hello!", extra_body=asks)
+    chats = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+    assert [chat.get("think") for chat in chats[-2:]] == [sent, sent]
+
+
 def test_model_thinks_by_default(conversation: Conversation) -> None:
     answer: Any = message_of(conversation.send_message(instruct(words(2), reasoning=3)))
     assert answer.reasoning
@@ -86,6 +94,12 @@ def test_refusals_of_earlier_answers_are_text(conversation: Conversation) -> Non
     conversation.messages = [{"role": "assistant", "content": [{"type": "text", "text": "Sorry."}, refusal]}]
     conversation.send_message("Why?")
     assert conversation.sent[-1]["messages"][0]["content"] == "Sorry.\nI cannot do that."
+
+
+def test_refusal_is_the_text_of_an_answer_without_content(conversation: Conversation) -> None:
+    conversation.messages = [{"role": "assistant", "content": None, "refusal": "I cannot do that."}]
+    conversation.send_message("Why?")
+    assert conversation.sent[-1]["messages"][0]["content"] == "I cannot do that."
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])

@@ -114,6 +114,7 @@ def _item_type(item: Any) -> Any:
     return item.get("type") or ("message" if "role" in item else "item_reference")
 
 
+_ITEM_TYPES = "message", "function_call", "function_call_output", "reasoning", "item_reference"
 FullItem = InputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
 InputItem = Annotated[
     Annotated[InputMessage, Tag("message")]
@@ -121,7 +122,11 @@ InputItem = Annotated[
     | Annotated[FunctionCallOutput, Tag("function_call_output")]
     | Annotated[ReasoningItem, Tag("reasoning")]
     | Annotated[ItemReference, Tag("item_reference")],
-    Discriminator(_item_type),
+    Discriminator(
+        _item_type,
+        custom_error_type="unsupported_item",
+        custom_error_message=f"The type of an item must be one of {', '.join(_ITEM_TYPES)}",
+    ),
 ]
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(InputItem)
 
