@@ -142,6 +142,13 @@ def test_unsupported_fields_are_refused_by_name(conversation: Conversation, asks
     assert param in refusal.message
 
 
+def test_error_names_all_allowed_values_of_a_field(conversation: Conversation) -> None:
+    error = conversation.refused(extra_body={"think": "none"}).response.json()["error"]
+    assert error["message"] == (
+        "think: Input should be a valid boolean; Input should be 'low', 'medium', 'high' or 'max'"
+    )
+
+
 def test_several_answers_are_refused_with_the_reason(conversation: Conversation) -> None:
     assert "Ollama gives one answer to a request" in conversation.refused(n=3).message
 
