@@ -303,7 +303,11 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
             400,
             "input[0].content[0]",
         ),
-        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, 400, "input"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+            400,
+            "input[0].content[0].image_url",
+        ),
         ({"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "["}]}, 400, "input"),
         ({"model": "nowhere"}, 404, "model"),
         ({"extra_headers": {"X-Mochi-Session": "0123456789"}}, 404, None),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
 from mochi_server.models.common import Body, Text
-from mochi_server.models.openai_messages import Items, RefusalPart, union_tag
+from mochi_server.models.openai_messages import DataUrl, Items, RefusalPart, union_tag
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT
 
 ChatMessages = list[dict[str, Any]]
@@ -27,7 +27,7 @@ class InputImage(Body):
     """An image as a data URL, for models with `vision`."""
 
     type: Literal["input_image"]
-    image_url: str
+    image_url: DataUrl
 
     def to_chat(self) -> dict[str, Any]:
         return {"type": "image_url", "image_url": {"url": self.image_url}}
