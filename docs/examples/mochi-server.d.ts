@@ -1846,6 +1846,8 @@ export interface components {
             role: "assistant";
             /** Content */
             content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["RefusalPart"])[]) | null;
+            /** Refusal */
+            refusal?: string | null;
             /** Reasoning Content */
             reasoning_content?: string | null;
             /** Reasoning */
@@ -2330,6 +2332,18 @@ export interface components {
              */
             repeat_penalty?: number | null;
             /**
+             * Reasoning Effort
+             * @description Level of reasoning of a model that can think.
+             */
+            reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
+            /** @description `effort` overrides `reasoning_effort`. */
+            reasoning?: components["schemas"]["ReasoningOptions"] | null;
+            /**
+             * Think
+             * @description Ollama's name of `reasoning_effort`, which overrides it.
+             */
+            think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            /**
              * Keep Alive
              * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
              */
@@ -2381,18 +2395,6 @@ export interface components {
              * @description Text, any JSON object, or JSON that matches a schema.
              */
             response_format?: (components["schemas"]["PlainFormat"] | components["schemas"]["SchemaFormat"]) | null;
-            /**
-             * Reasoning Effort
-             * @description Level of reasoning of a model that can think.
-             */
-            reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
-            /** @description `effort` overrides `reasoning_effort`. */
-            reasoning?: components["schemas"]["ReasoningOptions"] | null;
-            /**
-             * Think
-             * @description Ollama's name of `reasoning_effort`, which overrides it.
-             */
-            think?: boolean | ("low" | "medium" | "high" | "max") | null;
             /**
              * Max Tokens
              * @description Maximum tokens of the answer, with reasoning. -1 sets no limit.
@@ -2585,6 +2587,16 @@ export interface components {
              * @description `float` (default) or `base64`.
              */
             encoding_format?: ("float" | "base64") | null;
+            /**
+             * Options
+             * @description Not supported.
+             */
+            options?: unknown;
+            /**
+             * Num Ctx
+             * @description Not supported. The server sets the context window.
+             */
+            num_ctx?: unknown;
         };
         /**
          * EmbeddingUsage
@@ -3538,6 +3550,18 @@ export interface components {
              */
             repeat_penalty?: number | null;
             /**
+             * Reasoning Effort
+             * @description Level of reasoning of a model that can think.
+             */
+            reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
+            /** @description `effort` overrides `reasoning_effort`. */
+            reasoning?: components["schemas"]["ReasoningOptions"] | null;
+            /**
+             * Think
+             * @description Ollama's name of `reasoning_effort`, which overrides it.
+             */
+            think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            /**
              * Keep Alive
              * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
              */
@@ -3599,8 +3623,6 @@ export interface components {
             parallel_tool_calls?: boolean | null;
             /** @description `format`: text, any JSON object, or JSON that fits a schema. */
             text?: components["schemas"]["TextOptions"] | null;
-            /** @description `effort`: level of reasoning of a model that can think. */
-            reasoning?: components["schemas"]["ReasoningOptions"] | null;
             /**
              * Max Output Tokens
              * @description Maximum tokens of the answer, with reasoning.
@@ -3612,10 +3634,32 @@ export interface components {
              */
             include?: string[] | null;
             /**
+             * Logprobs
+             * @description Only `false` is supported.
+             */
+            logprobs?: boolean | null;
+            /**
              * Top Logprobs
              * @description Only 0 is supported.
              */
             top_logprobs?: number | null;
+            /**
+             * N
+             * @description Only 1 is supported.
+             */
+            n?: number | null;
+            /**
+             * Logit Bias
+             * @description Only `{}` is supported.
+             */
+            logit_bias?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Response Format
+             * @description Not supported. Use `text.format`.
+             */
+            response_format?: unknown;
             /**
              * Background
              * @description Only `false` is supported.
@@ -4480,6 +4524,18 @@ export interface components {
              */
             repeat_penalty?: number | null;
             /**
+             * Reasoning Effort
+             * @description Level of reasoning of a model that can think.
+             */
+            reasoning_effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
+            /** @description `effort` overrides `reasoning_effort`. */
+            reasoning?: components["schemas"]["ReasoningOptions"] | null;
+            /**
+             * Think
+             * @description Ollama's name of `reasoning_effort`, which overrides it.
+             */
+            think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            /**
              * Keep Alive
              * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
              */
@@ -4541,6 +4597,11 @@ export interface components {
              * @description Not supported.
              */
             logprobs?: unknown;
+            /**
+             * Response Format
+             * @description Not supported.
+             */
+            response_format?: unknown;
             /**
              * Logit Bias
              * @description Only `{}` is supported.

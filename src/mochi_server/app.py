@@ -131,7 +131,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             CORSMiddleware,
             allow_origins=origins,
             allow_origin_regex=LOCAL_ORIGINS,
-            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["*"],
             expose_headers=[HEADER, TOTAL_HEADER, "Retry-After"],
         ),

@@ -179,7 +179,8 @@ class OllamaBusy(OllamaError):
     code, status, cause = "OLLAMA_BUSY", 503, "Ollama has too many requests."
 
     def __init__(self, reason: str, upstream_status: int = 503, retry_after: int = 2) -> None:
-        text = f"Ollama is busy: {reason.rstrip('.')}. Send the request again in {retry_after} seconds."
+        delay = f"{retry_after} second{'' if retry_after == 1 else 's'}"
+        text = f"Ollama is busy: {reason.rstrip('.')}. Send the request again in {delay}."
         super().__init__(text, upstream_status=upstream_status, retry_after=retry_after)
 
 

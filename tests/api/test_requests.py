@@ -205,6 +205,14 @@ def test_request_embedded_by_foreign_page_is_403(api: Api) -> None:
         assert api.http.get("/health", headers=embedded | admitted).status_code == 200
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
+def test_preflight_allows_the_methods_of_all_routes(api: Api, method: str) -> None:
+    headers = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": method}
+    preflight = api.http.options("/sessions", headers=headers | {"Access-Control-Request-Headers": "authorization"})
+    assert preflight.status_code == 200
+    assert method in preflight.headers["access-control-allow-methods"].split(", ")
+
+
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5173"])
 def test_local_origins_are_accepted(api: Api, origin: str) -> None:
     assert api.http.get("/health", headers={"Origin": origin}).headers["access-control-allow-origin"] == origin

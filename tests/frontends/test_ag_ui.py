@@ -41,6 +41,15 @@ def test_text_and_reasoning_have_ids_of_their_own(frontend: Frontend) -> None:
     assert events[-1]["usage"][0]["inputTokens"] > 0
 
 
+def test_token_counts_are_those_of_all_answers_of_the_turn(frontend: Frontend) -> None:
+    finished = frontend.ag_ui(message(instruct(calls("add", a=1, b=2), words(1))))[-1]
+    answers = [m for m in frontend.api.messages(frontend.session) if m["role"] == "assistant"]
+    prompt, completion = (sum(answer[name] for answer in answers) for name in ("prompt_eval_count", "eval_count"))
+    assert len(answers) == 2
+    counts = {"inputTokens": prompt, "outputTokens": completion, "totalTokens": prompt + completion}
+    assert finished["usage"] == [{"model": "mochi", **counts}]
+
+
 def test_interrupt_is_answered_in_the_next_run(frontend: Frontend) -> None:
     first = frontend.ag_ui(message(NOTE))
     assert types(first) == ["RUN_STARTED", *CALL, "RUN_FINISHED"]

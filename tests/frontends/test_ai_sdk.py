@@ -133,6 +133,9 @@ def test_agent_is_a_call_with_its_text_as_reasoning(frontend: Frontend) -> None:
     assert (agent["toolName"], call["toolName"]) == ("agent", "note")
     assert agent["input"]["agent"] == "librarian"
     assert "reasoning-delta" in types(first)
+    step = first[: first.index(call)]  # the AI SDK sends a decision only if no other call of the step is open
+    assert [chunk["type"] for chunk in step if "step" in chunk["type"]] == ["start-step", "finish-step", "start-step"]
+    assert step.index(agent) < types(step).index("finish-step")
     second = frontend.ai_sdk(user(message), response_to(of_type(first, "tool-approval-request")))
     outputs = [chunk["toolCallId"] for chunk in second if chunk["type"] == "tool-output-available"]
     assert outputs == [call["toolCallId"], agent["toolCallId"]]

@@ -223,7 +223,7 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
         "full path as the command",
         f"ended: MCP server {sys.executable}: it exited without a response; its output is in the log at level DEBUG",
         "lost: MCP server sh: it cannot be started: its directory cwd does not exist",
-        "down: MCP server http://127.0.0.1:9/mcp: ConnectError: All connection attempts failed",
+        "down: MCP server http://127.0.0.1:9/mcp: the connection failed: All connection attempts failed",
         f"other: MCP server {stub.url}/***: it responded with HTTP status 404",
         f"odd: MCP server {sys.executable}: its tool 'odd' cannot be used: its definition is not valid MCP: "
         "inputSchema: Input should be a valid dictionary or instance of InputSchema",
@@ -326,7 +326,8 @@ def test_results_are_text_with_the_length_limit_of_all_tools(api: Api) -> None:
     assert called(api, "bytes")["result"] == pieces
     assert called(api, "structured")["result"] == '{"degrees":21}'
     assert called(api, "fail")["error_message"] == "fail failed: It did not work."
-    assert called(api, "nonsense")["success"] is False
+    nonsense = called(api, "nonsense")["error_message"]
+    assert nonsense == "nonsense failed: its response is not valid MCP: content: Input should be a valid list"
 
 
 @offering("listed")

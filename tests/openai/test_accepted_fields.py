@@ -41,6 +41,14 @@ def test_thinking_is_that_of_the_request(conversation: Conversation, asks: dict[
     assert conversation.sent[-1].get("think") == sent
 
 
+@pytest.mark.parametrize(("asks", "sent"), THINKING.values(), ids=THINKING)
+def test_all_routes_set_thinking(client: openai.OpenAI, stub: StubServer, asks: dict[str, Any], sent: Any) -> None:
+    client.completions.create(model="mochi", prompt="Hello!", extra_body=asks)
+    client.responses.create(model="mochi", input="Hello!", extra_body=asks)
+    chats = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+    assert [chat.get("think") for chat in chats[-2:]] == [sent, sent]
+
+
 def test_model_thinks_by_default(conversation: Conversation) -> None:
     answer: Any = message_of(conversation.send_message(instruct(words(2), reasoning=3)))
     assert answer.reasoning
@@ -88,6 +96,12 @@ def test_refusals_of_earlier_answers_are_text(conversation: Conversation) -> Non
     assert conversation.sent[-1]["messages"][0]["content"] == "Sorry.\nI cannot do that."
 
 
+def test_refusal_is_the_text_of_an_answer_without_content(conversation: Conversation) -> None:
+    conversation.messages = [{"role": "assistant", "content": None, "refusal": "I cannot do that."}]
+    conversation.send_message("Why?")
+    assert conversation.sent[-1]["messages"][0]["content"] == "I cannot do that."
+
+
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 def test_answer_can_have_no_token_limit(conversation: Conversation, field: str) -> None:
     answer = conversation.send_message("Hello!", **{field: -1})
@@ -126,6 +140,13 @@ def test_unsupported_fields_are_refused_by_name(conversation: Conversation, asks
     refusal = conversation.refused(model=model, extra_body=asks)
     assert (refusal.status_code, refusal.param) == (400, param)
     assert param in refusal.message
+
+
+def test_error_names_all_allowed_values_of_a_field(conversation: Conversation) -> None:
+    error = conversation.refused(extra_body={"think": "none"}).response.json()["error"]
+    assert error["message"] == (
+        "think: Input should be a valid boolean; Input should be 'low', 'medium', 'high' or 'max'"
+    )
 
 
 def test_several_answers_are_refused_with_the_reason(conversation: Conversation) -> None:

@@ -91,6 +91,7 @@ def test_chat_model_keeps_its_context_window(client: openai.OpenAI, stub: StubSe
         ({"input": "x" * 200_000}, 400, "input"),
         ({"encoding_format": "int8"}, 400, "encoding_format"),
         ({"dimensions": 0}, 400, "dimensions"),
+        ({"extra_body": {"options": {"num_ctx": 64}}}, 400, "options"),
     ],
     ids=lambda asks: str(asks)[:40],
 )

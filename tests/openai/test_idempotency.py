@@ -54,6 +54,19 @@ def test_repeated_request_gets_the_same_answer(requests: Requests) -> None:
     assert len(requests.stored()) == 2
 
 
+def test_repeated_request_of_the_responses_api_gets_the_same_id(requests: Requests) -> None:
+    def respond(**fields: Any) -> Any:
+        body = {"model": "mochi", "input": "Hello!", **fields}
+        url = requests.url.replace("chat/completions", "responses")
+        return httpx.post(url, json=body, headers=requests.headers, timeout=10)
+
+    first = respond().json()
+    assert respond().json()["id"] == first["id"]
+    assert first["id"] in respond(stream=True).text
+    del requests.headers["Idempotency-Key"]
+    assert respond(previous_response_id=first["id"]).status_code == 200
+
+
 def test_repeated_request_after_a_restart_gets_the_stored_answer(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         requests = Requests(server)

@@ -64,6 +64,7 @@ def test_session_stores_the_prompt(client: openai.OpenAI, server: RunningServer)
         ({"n": 2}, "n"),
         ({"best_of": 2}, "best_of"),
         ({"logprobs": 0}, "logprobs"),
+        ({"extra_body": {"response_format": {"type": "json_object"}}}, "response_format"),
         ({"prompt": ["a", "b"]}, "prompt"),
         ({"prompt": [1, 2]}, "prompt"),
         ({"max_tokens": 0}, "max_tokens"),

@@ -85,6 +85,7 @@ def test_busy_ollama_is_an_error_of_its_own(status: int) -> None:
     assert isinstance(error, OllamaBusy)
     assert (error.status, error.details) == (503, {"upstream_status": status, "retry_after": 30})
     assert error.message == "Ollama is busy: server busy, please try again. Send the request again in 30 seconds."
+    assert refusal_error(status, b"{}", retry_after="1").message.endswith("Send the request again in 1 second.")
 
 
 def test_retry_after_can_be_a_date_or_missing() -> None:

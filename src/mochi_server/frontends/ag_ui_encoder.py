@@ -34,6 +34,7 @@ from ag_ui.core import (
 from mochi_server.chat.run import Run
 from mochi_server.errors import MochiError
 from mochi_server.frontends.encoder import CallResult, FrontendEncoder, Kind, Messages, Payload
+from mochi_server.openai.response_encoding import usage
 
 _DECISION_SCHEMA = {
     "type": "object",
@@ -138,11 +139,13 @@ class AgUiEncoder(FrontendEncoder):
         return _json(RunFinishedEvent(**self._ids, outcome=outcome, **fields))
 
     def _usage(self) -> list[TokenUsage] | None:
-        read, written = self.completed.get("prompt_eval_count"), self.completed.get("eval_count")
-        if read is None or written is None:
+        """Return the token counts of the whole turn, or None if Ollama did not count the tokens."""
+        if self.completed.get("prompt_eval_count") is None or self.completed.get("eval_count") is None:
             return None
+        sums = usage(self.run.result)
+        prompt, completion, total = sums["prompt_tokens"], sums["completion_tokens"], sums["total_tokens"]
         model = self.completed["model"]
-        return [TokenUsage(model=model, input_tokens=read, output_tokens=written, total_tokens=read + written)]
+        return [TokenUsage(model=model, input_tokens=prompt, output_tokens=completion, total_tokens=total)]
 
 
 def error_messages(error: MochiError) -> Iterator[bytes]:

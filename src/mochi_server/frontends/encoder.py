@@ -210,10 +210,12 @@ class FrontendEncoder(ABC):
         self._has_step_ended = True
         return self._end_text()
 
-    def _on_agent_start(self, payload: Payload, _: int) -> Messages:
+    def _on_agent_start(self, payload: Payload, _: int) -> Iterator[bytes]:
         self._agent_call = payload["parent_call_id"]
         arguments = {"agent": payload["agent_name"], "instruction": payload["instruction"]}
-        return self._begin_call(f"{self.run.run_id}-{self._agent_call}", AGENT_TOOL, arguments)
+        yield from self._begin_call(f"{self.run.run_id}-{self._agent_call}", AGENT_TOOL, arguments)
+        # The AI SDK sends a decision only if no other call of the step is open.
+        self._has_step_ended = True
 
     def _on_agent_text(self, payload: Payload, number: int) -> Messages:
         return self._text("reasoning", payload["content"], number) if payload["content"] else self._end_text()

@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -13,18 +13,17 @@ from mcp import Client, MCPError
 from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from pydantic import ValidationError
 
 from mochi_server import __version__
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLarge, RemoteServer, ServerConfig
 from mochi_server.mcp.result_mapping import content_of
+from mochi_server.mcp.server_task import McpSession, invalid_response
 from mochi_server.mcp.stdio import stdio
 from mochi_server.mcp.tool_filter import ToolFilter
 from mochi_server.mcp.tool_mapping import McpTool, map_tools
 from mochi_server.tools.execution import ToolContent, ToolRaised
 from mochi_server.util.net import is_loopback
-
-if TYPE_CHECKING:
-    from mochi_server.mcp.server_task import McpSession
 
 _CONNECT_SECONDS = 10
 _MAX_TOOLS = 1000
@@ -45,7 +44,7 @@ class McpConnection:
     """An initialized connection to an MCP server."""
 
     client: Client
-    session: "McpSession"
+    session: McpSession
     filter: ToolFilter
     is_remote: bool
 
@@ -80,7 +79,9 @@ class McpConnection:
             if closed or (self.is_remote and error.code in _SESSION_LOST_CODES):
                 self.session.end()
             raise ToolRaised("the connection ended before the response" if closed else error.message) from error
-        except Exception as error:  # an invalid response
+        except ValidationError as error:
+            raise ToolRaised(invalid_response(error)) from error
+        except Exception as error:  # another invalid response
             raise ToolRaised(f"{type(error).__name__}: {error}") from error
         content = await anyio.to_thread.run_sync(content_of, result)  # decodes and hashes images
         if result.is_error:
@@ -107,7 +108,7 @@ def _is_too_large(message: str) -> bool:
 
 
 @asynccontextmanager
-async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") -> AsyncGenerator[McpConnection, None]:
+async def connect(server: ServerConfig, cwd: str | None, session: McpSession) -> AsyncGenerator[McpConnection, None]:
     """Connect to an MCP server and yield the connection. Raises any error of the transport, the SDK or the server."""
 
     async def handle(message: object) -> None:
@@ -135,7 +136,7 @@ async def connect(server: ServerConfig, cwd: str | None, session: "McpSession") 
 
 
 @asynccontextmanager
-async def _http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[object, None]:
+async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[object, None]:
 
     async def check(response: httpx2.Response) -> None:
         if response.is_error:

@@ -34,6 +34,12 @@ _DISCONNECTED = "the connection was closed; the next call reconnects"
 logger = logging.getLogger(__name__)
 
 
+def invalid_response(error: ValidationError) -> str:
+    """Return the first problem of an invalid response as text."""
+    first = error.errors()[0]
+    return f"its response is not valid MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 @dataclass(eq=False)
 class McpSession:
     """State of one connection to an MCP server, or of the attempt to connect."""
@@ -86,10 +92,9 @@ class McpSession:
             return f"it responded with HTTP status {self.error_status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = f"the connection failed: {str(error) or type(error).__name__}"
         if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            text = f"its response is not valid MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            text = invalid_response(error)
         return shorten(self.secrets.mask(" ".join(text.split())), _MAX_TEXT)
 
 

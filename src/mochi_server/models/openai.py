@@ -34,7 +34,9 @@ def _token_limit(value: int) -> int:
     return value
 
 
-_OfOllama = Annotated[Any, allow(reason="this server sets the context window; other options have fields of their own")]
+OllamaOption = Annotated[
+    Any, allow(reason="this server sets the context window; other options have fields of their own")
+]
 TokenLimit = Annotated[int, AfterValidator(_token_limit)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
 NO_LIMIT = -1
@@ -140,7 +142,7 @@ class Metadata(Body):
 
 
 class SamplingFields(Body):
-    """Base of OpenAI's requests for an answer: the sampling options, and the session in ``metadata``."""
+    """Base of OpenAI's requests for an answer: the options of the model, and the session in ``metadata``."""
 
     metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
     temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
@@ -152,11 +154,14 @@ class SamplingFields(Body):
     top_k: int | None = Field(None, ge=0, description="Number of candidates for the next token. Not in OpenAI's API.")
     min_p: float | None = Field(None, ge=0, le=1, description="Minimum probability of candidates. Not in OpenAI's API.")
     repeat_penalty: float | None = Field(None, ge=0, description="Penalty for repetitions. Not in OpenAI's API.")
+    reasoning_effort: Effort | None = Field(None, description="Level of reasoning of a model that can think.")
+    reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
+    think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")
     keep_alive: KeepAlive | None = Field(
         None, description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."
     )
-    options: _OfOllama = Field(None, description="Not supported. Use the fields of this request.")
-    num_ctx: _OfOllama = Field(None, description="Not supported. The server sets the context window.")
+    options: OllamaOption = Field(None, description="Not supported. Use the fields of this request.")
+    num_ctx: OllamaOption = Field(None, description="Not supported. The server sets the context window.")
 
     def shared_fields(self) -> dict[str, Any]:
         """Return the fields that ``SamplingFields`` defines, without fields that are null."""
@@ -184,9 +189,6 @@ class CompletionRequest(SamplingFields):
     response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = Field(
         None, description="Text, any JSON object, or JSON that matches a schema."
     )
-    reasoning_effort: Effort | None = Field(None, description="Level of reasoning of a model that can think.")
-    reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
-    think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")
     max_tokens: TokenLimit | None = Field(
         None, description="Maximum tokens of the answer, with reasoning. -1 sets no limit."
     )

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from mochi_server.models.common import Body, Text
+from mochi_server.models.openai import OllamaOption
 from mochi_server.models.openai_messages import Items, union_tag
 from mochi_server.openai.embeddings import EncodingFormat
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT
@@ -41,6 +42,9 @@ class EmbeddingRequest(Body):
     input: _Input = Field(description=f"A text, or a list of up to {_MAX_TEXTS} texts.")
     dimensions: int | None = Field(None, ge=1, description="Length of the vectors, for models that support it.")
     encoding_format: EncodingFormat | None = Field(None, description="`float` (default) or `base64`.")
+
+    options: OllamaOption = Field(None, description="Not supported.")
+    num_ctx: OllamaOption = Field(None, description="Not supported. The server sets the context window.")
 
     @property
     def texts(self) -> list[str]:

@@ -142,6 +142,7 @@ class AssistantMessage(Body):
 
     role: Literal["assistant"]
     content: AnswerContent | None = None
+    refusal: Text | None = None
     reasoning_content: Text | None = None
     reasoning: Text | None = None
     tool_calls: Items[Call] | None = None
@@ -149,7 +150,7 @@ class AssistantMessage(Body):
     audio: Unsupported = None
 
     def to_stored(self, names: dict[str, str]) -> Message:
-        message = _message(role="assistant", content=_text(self.content))
+        message = _message(role="assistant", content=_text(self.content) or self.refusal or "")
         if thinking := self.reasoning_content or self.reasoning:
             message["thinking"] = thinking
         if self.tool_calls:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mochi_server.models.common import Text
 from mochi_server.models.openai import CompletionRequest, MochiHeaders, SamplingFields, StreamOptions, TokenLimit
-from mochi_server.models.openai_messages import Items, allow
+from mochi_server.models.openai_messages import Items, Unsupported, allow
 from mochi_server.models.openai_responses import Besides, Usage
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput
@@ -34,6 +34,7 @@ class TextCompletionRequest(SamplingFields):
     echo: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
     suffix: Annotated[str | None, allow("")] = Field(None, description="Only an empty text is supported.")
     logprobs: Annotated[Any, allow()] = Field(None, description="Not supported.")
+    response_format: Unsupported = None
     logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
 
     async def to_input(self, headers: MochiHeaders) -> CompletionInput:

@@ -10,7 +10,6 @@ from mochi_server.models.openai import (
     CompletionRequest,
     MochiHeaders,
     NamedFunction,
-    ReasoningOptions,
     SamplingFields,
     TokenLimit,
 )
@@ -101,14 +100,17 @@ class ResponseRequest(SamplingFields):
         None, description="If `false`, each answer calls one tool at most. The server drops further calls."
     )
     text: TextOptions | None = Field(None, description="`format`: text, any JSON object, or JSON that fits a schema.")
-    reasoning: ReasoningOptions | None = Field(
-        None, description="`effort`: level of reasoning of a model that can think."
-    )
     max_output_tokens: TokenLimit | None = Field(None, description="Maximum tokens of the answer, with reasoning.")
     include: Annotated[list[str] | None, AfterValidator(_without_logprobs)] = Field(
         None, description=f"Has no effect. `{_LOGPROBS}` is not supported."
     )
+    logprobs: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
     top_logprobs: Annotated[int | None, allow(0)] = Field(None, description="Only 0 is supported.")
+    n: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
+    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
+    response_format: Annotated[Any, allow(reason="use `text.format`")] = Field(
+        None, description="Not supported. Use `text.format`."
+    )
     background: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
     conversation: _Unsupported = Field(None, description="Not supported. Use a session.")
     prompt: _Unsupported = None
@@ -128,7 +130,6 @@ class ResponseRequest(SamplingFields):
             "tool_choice": self._tool_choice(),
             "response_format": self._response_format(),
             "parallel_tool_calls": self.parallel_tool_calls,
-            "reasoning_effort": self.reasoning.effort if self.reasoning else None,
             "max_completion_tokens": self.max_output_tokens,
         }
         with renaming_parameters(RESPONSE_PARAMETERS):

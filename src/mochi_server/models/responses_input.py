@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
 from mochi_server.models.common import Body, Text
-from mochi_server.models.openai_messages import Items, RefusalPart, union_tag
+from mochi_server.models.openai_messages import DataUrl, Items, RefusalPart, union_tag
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT
 
 ChatMessages = list[dict[str, Any]]
@@ -27,7 +27,7 @@ class InputImage(Body):
     """An image as a data URL, for models with `vision`."""
 
     type: Literal["input_image"]
-    image_url: str
+    image_url: DataUrl
 
     def to_chat(self) -> dict[str, Any]:
         return {"type": "image_url", "image_url": {"url": self.image_url}}
@@ -114,6 +114,7 @@ def _item_type(item: Any) -> Any:
     return item.get("type") or ("message" if "role" in item else "item_reference")
 
 
+_ITEM_TYPES = "message", "function_call", "function_call_output", "reasoning", "item_reference"
 FullItem = InputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
 InputItem = Annotated[
     Annotated[InputMessage, Tag("message")]
@@ -121,7 +122,11 @@ InputItem = Annotated[
     | Annotated[FunctionCallOutput, Tag("function_call_output")]
     | Annotated[ReasoningItem, Tag("reasoning")]
     | Annotated[ItemReference, Tag("item_reference")],
-    Discriminator(_item_type),
+    Discriminator(
+        _item_type,
+        custom_error_type="unsupported_item",
+        custom_error_message=f"The type of an item must be one of {', '.join(_ITEM_TYPES)}",
+    ),
 ]
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(InputItem)
 

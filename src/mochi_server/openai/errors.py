@@ -87,7 +87,9 @@ def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:
     if first["type"] == "json_invalid":
         return "The body is not valid JSON.", "invalid_json", None
     path = _path(first["loc"][1:])
-    return f"{path}: {first['msg']}" if path else first["msg"], _KINDS.get(first["type"], "invalid_value"), path or None
+    # A field with a union type has one problem per member of the union.
+    text = "; ".join(dict.fromkeys(problem["msg"] for problem in problems if _path(problem["loc"][1:]) == path))
+    return f"{path}: {text}" if path else text, _KINDS.get(first["type"], "invalid_value"), path or None
 
 
 def _path(location: Sequence[str | int]) -> str:

@@ -13,9 +13,13 @@ from mochi_server.sessions.session import ChatSession
 _MAX_BYTES = 32 * 1024 * 1024
 
 
-def response_id(session_id: str | None, position: int) -> str:
-    """Return a new response ID. In a session, the ID contains the index of the first message of the turn."""
-    return f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{position}_{token_hex(6)}"
+def response_id(session_id: str | None, position: int, run_id: str) -> str:
+    """Return the ID of a response.
+
+    In a session, the ID contains the index of the first message of the turn. A repeated request with the same
+    idempotency key has the same ``run_id``, and therefore gets the same ID.
+    """
+    return f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{position}_{run_id}"
 
 
 def check_previous_response(session: ChatSession, previous: str) -> None:

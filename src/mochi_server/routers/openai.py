@@ -115,7 +115,8 @@ async def create_response(
     with renaming_parameters(RESPONSE_PARAMETERS):
         completion = await until_disconnect(request, completions.start(completion_input))
     session_id = completion_input.session_id
-    fields = body.echo() | {"id": response_id(session_id, completion.position), "store": session_id is not None}
+    answer_id = response_id(session_id, completion.position, completion.run.run_id)
+    fields = body.echo() | {"id": answer_id, "store": session_id is not None}
     refers = session_id is None and body.store is not False
     encoder = ResponseEncoder(completion.run, fields, items.add if refers else lambda _: None)
     return await _respond(request, completion, body.stream, encoder, partial(encoder.collect, completion.run))

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { HttpAgent, buildResumeArray } from "@ag-ui/client";
 import { startStub } from "../../stub/js/stub.mjs";
-import { call, instruct, messagesOf, newSession, startServer, until } from "./server.mjs";
+import { call, delegate, instruct, messagesOf, newSession, startServer, until } from "./server.mjs";
 
 const api = await startServer("--ollama-host", await startStub());
 const slow = await startServer("--test-mode", "--stub-speed", "1");
@@ -71,6 +71,20 @@ for (const [payload, content] of [
     assert.equal((await rolesOf(session)).length, 6);
   });
 }
+
+test("an interrupt of an agent", async () => {
+  const { agent, session } = await newAgent();
+  const events = await run(agent, delegate([call("write", { text: "a" })]));
+  const [{ id, toolCallId }] = events.at(-1).outcome.interrupts;
+  const [outer, inner] = events.filter(({ type }) => type === "TOOL_CALL_START");
+  assert.deepEqual([outer.toolCallName, inner.toolCallName, inner.toolCallId], ["agent", "write", toolCallId]);
+  const resume = buildResumeArray(agent.pendingInterrupts, { [id]: { status: "resolved", payload: { approved: true } } });
+  const results = (await run(agent, null, { resume })).filter(({ type }) => type === "TOOL_CALL_RESULT");
+  assert.deepEqual(results.map((result) => result.toolCallId), [inner.toolCallId, outer.toolCallId]);
+  assert.equal(results[0].content, "Written: a");
+  assert.deepEqual(typesOf(await run(agent, instruct([]))).at(-1), "RUN_FINISHED");
+  assert.deepEqual(await rolesOf(session), ["user", "assistant", "tool", "assistant", "user", "assistant"]);
+});
 
 test("a tool of the client", async () => {
   const { agent, session } = await newAgent();

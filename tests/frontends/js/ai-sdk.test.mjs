@@ -9,7 +9,7 @@ import { Chat as Chat7 } from "@ai-sdk/react";
 import { Chat as Chat6 } from "@ai-sdk/react-6";
 import { build } from "esbuild";
 import { startStub } from "../../stub/js/stub.mjs";
-import { call, instruct, messagesOf, newSession, startServer, until } from "./server.mjs";
+import { call, delegate, instruct, messagesOf, newSession, startServer, until } from "./server.mjs";
 
 const api = await startServer("--ollama-host", await startStub());
 const slow = await startServer("--test-mode", "--stub-speed", "1");
@@ -86,6 +86,18 @@ for (const [name, ai, Chat] of [["6", ai6, Chat6], ["7", ai7, Chat7]]) {
       }
       await until(() => chat.status === "ready" && textOf(chat.lastMessage));
       assert.deepEqual(toolsOf(chat.lastMessage).map(({ state }) => state), ["output-available", "output-denied"]);
+    });
+
+    test("a tool of an agent is approved", async () => {
+      const { chat } = await newChat();
+      await chat.sendMessage({ text: delegate([call("write", { text: "a" }), call("write", { text: "b" })]) });
+      for (let decisions = 0; decisions < 2; decisions++) {
+        await chat.addToolApprovalResponse({ id: (await requested(chat)).approval.id, approved: true });
+      }
+      await until(() => chat.status === "ready" && textOf(chat.lastMessage));
+      const [agent, ...calls] = toolsOf(chat.lastMessage);
+      assert.deepEqual([agent.type, agent.state], ["tool-agent", "output-available"]);
+      assert.deepEqual(calls.map(({ output }) => output), ["Written: a", "Written: b"]);
     });
 
     test("a message instead of a decision ends the turn that waits", async () => {

@@ -19,11 +19,21 @@ __all__ = ["add", "note"]
 __read_only__ = ["add"]
 `;
 
+const AGENT = {
+  "SKILL.md": "---\ndescription: Helps.\n---\nYou are the helper.\n",
+  "helper.py": 'def write(text: str) -> str:\n    """Write a text."""\n    return f"Written: {text}"\n',
+  "__init__.py": 'from .helper import write\n__all__ = ["write"]\n',
+};
+
 // Start a server that ends with the suite. Return the URL of its API.
 export async function startServer(...options) {
   const data = mkdtempSync(join(tmpdir(), "mochi-"));
   mkdirSync(join(data, "tools"));
   writeFileSync(join(data, "tools", "__init__.py"), TOOLS);
+  const agent = join(data, "agents", "helper");
+  mkdirSync(agent, { recursive: true });
+  for (const [name, text] of Object.entries(AGENT)) writeFileSync(join(agent, name), text);
+  writeFileSync(join(data, ".mochi-server"), "");
   const common = ["--port", "0", "--data-dir", data, "--log-level", "error"];
   const url = await start("mochi-server", [...common, ...options]);
   after(() => rmSync(data, { recursive: true, force: true }));
@@ -32,7 +42,8 @@ export async function startServer(...options) {
 
 export async function newSession(api) {
   const tool_settings = { tools: ["add", "note"], execution_policy: "confirm_destructive" };
-  const body = JSON.stringify({ model: "mochi", tool_settings });
+  const agent_settings = { enabled_agents: ["helper"] };
+  const body = JSON.stringify({ model: "mochi", tool_settings, agent_settings });
   const response = await fetch(`${api}/sessions`, { method: "POST", body, headers: { "Content-Type": "application/json" } });
   return (await response.json()).session_id;
 }
@@ -45,6 +56,14 @@ export async function messagesOf(api, session) {
 export function instruct(messages, reasoning) {
   const plan = { id_message: "ID", messages: [...messages, { text_message: { length: 2 } }], ...(reasoning && { reasoning: { length: reasoning } }) };
   return `<|instruction_start|>${JSON.stringify(plan)}<|instruction_end|>`;
+}
+
+// Return a message that makes the model call the agent, which sends these parts.
+export function delegate(messages) {
+  const message = instruct([call("agent", { agent: "helper", instruction: instruct(messages) })]);
+  const [start, end] = ["<|instruction_start|>", "<|instruction_end|>"];
+  const block = message.slice(start.length, -end.length).replaceAll("<|", "\\u003c|");
+  return start + block + end;
 }
 
 export const call = (name, args) => ({ tool_call: [{ name, args }] });

@@ -13,6 +13,7 @@ const CALL = process.env.CALL;
 // As in a new project: no option of the provider is set, except the address.
 const openai = createOpenAI({ baseURL, apiKey: "any" });
 const compatible = createOpenAICompatible({ name: "mochi", baseURL });
+const compatibleWithSchemas = createOpenAICompatible({ name: "mochi", baseURL, supportsStructuredOutputs: true });
 
 const look = tool({
   description: "Look somewhere.",
@@ -49,14 +50,24 @@ for (const [name, model] of [["responses", openai("mochi")], ["compatible", comp
         messages.push(...response.messages);
       }
     });
+
+    test(`${title}: an overloaded model is called again after the requested time`, async () => {
+      const began = performance.now();
+      const prompt = `Busy ${stream ? 503 : 429}: ${name}`;
+      const { text } = await run({ model, prompt, maxRetries: 2 }, stream);
+      assert.ok(text.endsWith(prompt));
+      assert.ok(performance.now() - began >= 1000);
+    });
   }
 }
 
-test("responses: JSON that matches a schema", async () => {
-  const schema = jsonSchema({ type: "object", properties: { a: { type: "string" } }, required: ["a"], additionalProperties: false });
-  const { output } = await generateText({ model: openai("mochi"), prompt: "Hello!", output: Output.object({ schema }) });
-  assert.equal(typeof output.a, "string");
-});
+for (const [name, model] of [["responses", openai("mochi")], ["compatible", compatibleWithSchemas("mochi")]]) {
+  test(`${name}: JSON that matches a schema`, async () => {
+    const schema = jsonSchema({ type: "object", properties: { a: { type: "string" } }, required: ["a"], additionalProperties: false });
+    const { output } = await generateText({ model, prompt: "Hello!", output: Output.object({ schema }) });
+    assert.equal(typeof output.a, "string");
+  });
+}
 
 test("text completions", async () => {
   for (const stream of [false, true]) {
