@@ -136,7 +136,7 @@ export interface paths {
         put?: never;
         /**
          * Chat with AI SDK
-         * @description Answer a request of the AI SDK's `useChat`: a message, or responses to approval requests.
+         * @description Answer a request of the AI SDK's `useChat`, which contains a message or responses to approval requests.
          */
         post: operations["chat_with_ai_sdk"];
         delete?: never;
@@ -868,7 +868,7 @@ export interface paths {
         put?: never;
         /**
          * Create chat completion
-         * @description Answer a conversation, as a whole or as a stream. If the request names no session, nothing is stored.
+         * @description Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored.
          */
         post: operations["create_chat_completion"];
         delete?: never;
@@ -888,7 +888,7 @@ export interface paths {
         put?: never;
         /**
          * Create completion
-         * @description Answer a prompt with text, as a whole or as a stream. The model receives the prompt as a user message.
+         * @description Answer a prompt with one JSON response or a stream. The model receives the prompt as a user message.
          */
         post: operations["create_completion"];
         delete?: never;
@@ -908,7 +908,7 @@ export interface paths {
         put?: never;
         /**
          * Create response
-         * @description Answer the items of a conversation, as a whole or as a stream of events.
+         * @description Answer the items of a conversation with one JSON response or a stream of events.
          */
         post: operations["create_response"];
         delete?: never;
@@ -2646,7 +2646,7 @@ export interface components {
         };
         /**
          * ExecutionStatistics
-         * @description Counts and mean time of tool calls. ``mean_seconds`` is in seconds.
+         * @description Number of tool calls and their mean execution time.
          */
         ExecutionStatistics: {
             /** Total */
@@ -2961,7 +2961,7 @@ export interface components {
         };
         /**
          * Model
-         * @description A chat model. ``size_mb`` is in units of 1024 * 1024 bytes, ``context_length`` in tokens.
+         * @description A chat model. ``size_mb`` is in units of 1024 * 1024 bytes. ``context_length`` is in tokens.
          */
         Model: {
             /** Name */

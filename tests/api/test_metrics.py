@@ -59,7 +59,9 @@ def test_evaluated_prompt_tokens_are_estimated_from_durations(tmp_path: Path) ->
         statuses = []
         for text in ("My boat is called Wanda. " * 40, "And my cat is called Otto."):
             api.send_message(session_id, text)
-            statuses.append(api.ok(api.http.get(f"/sessions/{session_id}/status"))["prompt_evaluation"])
+            status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
+            assert api.ok(api.http.get(f"/chat/{session_id}/status")) == status
+            statuses.append(status["prompt_evaluation"])
         evaluated = [e.evaluated_tokens for e in stub.exchanges() if e.path == "/api/chat"]
         seconds = sum(message.get("prompt_eval_duration", 0) for message in api.messages(session_id)) / 1e9
         seen = read(api)

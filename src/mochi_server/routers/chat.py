@@ -9,6 +9,7 @@ from mochi_server.dependencies import ApprovalsDep, RunsDep
 from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyHeader, LastEventIdHeader, RunStatus
 from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
+from mochi_server.routers.sessions import get_status
 from mochi_server.tools.toolbox import Decision
 from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
 from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, responses
@@ -97,3 +98,6 @@ async def confirm_tool(session_id: str, body: ToolDecision, approvals: Approvals
     return ToolDecided(
         confirmation_id=body.confirmation_id, approved=body.approved, tool_name=call.name, arguments=arguments
     )
+
+
+router.add_api_route("/status", get_status, include_in_schema=False)  # clients look for it beside the other chat routes
