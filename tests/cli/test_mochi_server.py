@@ -131,7 +131,8 @@ def test_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         code, text = run("mochi_server", "--port", port, cwd=tmp_path)
     assert code == 1
-    assert text == f"mochi-server: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    advice = "Stop the other program, or select a port with --port"
+    assert text == f"mochi-server: cannot listen on 127.0.0.1:{port}: Address already in use. {advice}\n"
 
 
 def test_second_listener_on_a_port_is_refused() -> None:

@@ -1,6 +1,7 @@
 """The ``mochi-server`` command. It parses its arguments before it imports slow modules."""
 
 import argparse
+import errno
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -213,7 +214,9 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool =
     try:
         return serve(settings, insecure=insecure, test_mode=test_mode)
     except OSError as error:
-        return _print_error(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}", code=1)
+        advice = ". Stop the other program, or select a port with --port" if error.errno == errno.EADDRINUSE else ""
+        text = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}{advice}"
+        return _print_error(text, code=1)
 
 
 def _migrate(settings: "MochiServerSettings") -> int:
