@@ -98,7 +98,9 @@ class Services:
         )
         agent_execution = build_agent_execution(store=self.agent_chats)
         agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, self.store, [agent_tool.create])
+        toolboxes = ToolboxFactory(
+            self.tools, self.execution, self.confirmations, self.store, [agent_tool.create], retry
+        )
         self.summaries = SummarizationService(
             self.store,
             client,

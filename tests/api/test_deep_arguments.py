@@ -1,5 +1,6 @@
 """Tool arguments that are nested more deeply than JSON encoders allow."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reply, Text, ToolCalls
 from tests.support.api import Api, error_of
+from tests.support.raw_ollama import SHOW, TAGS, RawOllama, line, stream_head
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
@@ -29,6 +31,13 @@ def nested(depth: int) -> dict[str, Any]:
     for _ in range(depth - 1):
         value = {"value": value}
     return value
+
+
+def deep_call(depth: int) -> bytes:
+    """Return a line with a call whose arguments have `depth` levels, more than an encoder allows."""
+    arguments = b'{"value":' * depth + b"1" + b"}" * depth
+    call = b'{"role":"assistant","content":"[{","tool_calls":[{"function":{"name":"take","arguments":%s}}]}' % arguments
+    return b'{"model":"raw","message":%s,"done":false}\n' % call
 
 
 def replying_with(depth: int) -> StubServer:
@@ -58,6 +67,27 @@ def test_call_with_too_deep_arguments_fails_and_turn_continues(tmp_path: Path, d
         assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
         assert messages[1]["tool_calls"][0]["function"]["arguments"] == {}
         assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
+
+
+def test_call_deeper_than_the_parser_allows_fails_and_turn_continues(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOL)
+    answers = iter([deep_call(5000) + line("", done=True), line("Fine.", done=True)])
+
+    def chat(connection: socket.socket) -> None:
+        connection.sendall(stream_head() + next(answers))
+
+    with_tools = b'["completion","tools"]'
+    tags, show = (answer.replace(b'["completion"]', with_tools) for answer in (TAGS, SHOW))
+    settings = {"tools": ["take"], "execution_policy": "never_confirm"}
+    with RawOllama(chat, tags=tags, show=show) as ollama, RunningServer(tmp_path, ollama.url) as server:
+        api = server.api()
+        session_id = api.create_session("raw", tool_settings=settings)["session_id"]
+        answer = api.send_message(session_id, "call")
+        (executed,) = answer["tool_calls_executed"]
+        assert (executed["success"], executed["arguments"]) == (False, {})
+        assert "100 levels" in executed["error_message"]
+        assert answer["message"]["content"] == "Fine."
+        assert api.messages(session_id)[1]["content"] == "[{"
 
 
 def test_arguments_of_a_hundred_levels_are_used_and_stored(tmp_path: Path) -> None:

@@ -32,11 +32,12 @@ def test_other_transfer_encodings_are_refused(api: Api, server: RunningServer, v
     assert api.session(session_id)
 
 
-def test_error_message_names_the_header(server: RunningServer) -> None:
-    for version in ("1.0", "1.1"):
-        answer = send_request(server.url, request("0123456789", version, "gzip, chunked"))
-        assert b"`Transfer-Encoding`" in answer.body
-        assert b"`Content-Length`" in answer.body
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, chunked", "chunked, gzip", "identity", ""])
+def test_error_message_names_the_header(server: RunningServer, version: str, encoding: str) -> None:
+    answer = send_request(server.url, request("0123456789", version, encoding))
+    assert b"`Transfer-Encoding`" in answer.body
+    assert b"`Content-Length`" in answer.body
 
 
 @pytest.mark.parametrize("encoding", ["chunked", "Chunked", "chunked "])

@@ -3,20 +3,31 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from mochi_stub import StubServer
 from tests.servers.conftest import Start
 from tests.support import postgres
 from tests.support.api import Api, Event, text_of
 from tests.support.holding import GatedStub
+from tests.support.instructions import calls, instruct
 from tests.support.postgres import Postgres
+from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
 WHOLE = "one two three four"
+NOTE = '''
+    def note() -> str:
+        """Write a line."""
+        return "Noted."
+
+    __all__ = ["note"]
+'''
 
 
 @pytest.fixture
@@ -50,6 +61,31 @@ def test_answer_survives_a_database_restart(
         said, answer = api.messages(session_id)
         assert (said["content"], answer["content"], answer.get("interrupted")) == ("hold", WHOLE, None)
         assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
+
+
+@pytest.mark.parametrize("remember", ["once", "session"])
+def test_call_that_is_approved_during_an_outage_runs(
+    start: Start, cluster: Postgres, tmp_path: Path, remember: str
+) -> None:
+    write_tools(tmp_path, NOTE)
+    with StubServer(speed=0) as stub, Api(start(stub.url, store_url=cluster.url()).url, timeout=60) as api:
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        with api.open_stream(session_id, instruct(calls("note"))) as events:
+            received = [next(event for event in events if event.type == "tool_call_confirmation_required")]
+            cluster.stop()
+            until(lambda: api.http.get("/health/ready").status_code == 503)
+            confirmation_id = received[0].data["confirmation_id"]
+            decision = {"confirmation_id": confirmation_id, "approved": True, "remember": remember}
+            api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+            starting = threading.Timer(2, cluster.start)
+            starting.start()
+            received += events
+            starting.join()
+        (result,) = (event for event in received if event.type == "tool_result")
+        assert result.data["success"]
+        assert endings(received) == [("message_complete", None), ("done", None)]
+        approved = ["note"] if remember == "session" else None
+        assert api.session(session_id)["tool_settings"].get("approved_tools") == approved
 
 
 def test_answer_survives_locked_tables(start: Start, holding: GatedStub, database: str) -> None:

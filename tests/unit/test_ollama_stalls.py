@@ -39,13 +39,19 @@ def dribbles(start: bytes, parts: Iterable[bytes]) -> Chat:
 
 ENDLESS = 500
 BLANK_LINES = dribbles(stream_head() + line("Hi"), [b"\n"] * ENDLESS)
+EMPTY_LINES = dribbles(stream_head() + line("Hi"), [line("")] * ENDLESS)
+NO_MESSAGES = dribbles(stream_head() + line("Hi"), [b"{}\n"] * ENDLESS)
 HALF_LINE = dribbles(stream_head() + line("Hi") + b'{"', [b"x"] * ENDLESS)
 HEADER = dribbles(b"HTTP/1.1 200 OK\r\nX-Header: ", [b"x"] * ENDLESS)
 BODY = dribbles(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", [b" "] * ENDLESS)
 CONTENT = dribbles(stream_head(), [line("Hi ")] * 20 + [line("there", done=True)])
 
 
-@pytest.mark.parametrize("chat", [BLANK_LINES, HALF_LINE, HEADER], ids=["blank lines", "half a line", "header bytes"])
+@pytest.mark.parametrize(
+    "chat",
+    [BLANK_LINES, EMPTY_LINES, NO_MESSAGES, HALF_LINE, HEADER],
+    ids=["blank lines", "lines without text", "lines without a message", "half a line", "header bytes"],
+)
 async def test_stream_without_content_times_out(chat: Chat) -> None:
     with RawOllama(chat) as ollama, pytest.raises(OllamaError, match="sent no data before the timeout"):
         async with aclosing(AsyncOllamaClient(ollama.url, stall_timeout=STALL_SECONDS)) as client:

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import anyio
 
+from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.errors import (
     ConfirmationInterrupted,
     ConfirmationNotFound,
@@ -228,6 +229,7 @@ class SessionApprover:
     session_id: str
     interactive: bool
     store: SessionStore
+    retry: WriteRetry
     agent_name: str | None = None
 
     async def request(self, bound: BoundCall) -> RecordedConfirmation | None:
@@ -242,11 +244,11 @@ class SessionApprover:
         return confirmation
 
     async def requires_approval(self, tool: Tool) -> bool:
-        settings = (await self.store.load(self.session_id)).metadata.tool_settings
+        settings = (await self.retry.run(lambda: self.store.load(self.session_id))).metadata.tool_settings
         return self._key(tool) not in settings.approved and needs_approval(settings.execution_policy, tool)
 
     async def approve_for_session(self, tool: Tool) -> None:
-        await self.store.patch(self.session_id, approve_tool(self._key(tool)))
+        await self.retry.run(lambda: self.store.patch(self.session_id, approve_tool(self._key(tool))))
 
     def _key(self, tool: Tool) -> str:
         return tool.approved_as if self.agent_name is None else f"{self.agent_name}/{tool.approved_as}"

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mochi_server.chat.approvals import ConfirmationBroker, SessionApprover
+from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import ToolSettings
@@ -25,19 +26,20 @@ class ToolboxFactory:
     broker: ConfirmationBroker
     store: SessionStore
     sources: Sequence[ToolboxSource] = ()
+    retry: WriteRetry = field(default_factory=WriteRetry)
 
     async def create(self, session: ChatSession, *, interactive: bool, tools: Sequence[str] | None = None) -> Toolbox:
         """Create the toolbox for a turn. ``tools`` names the tools to use instead of the session's enabled tools.
 
         If ``interactive`` is false, clients cannot approve tool calls.
         """
-        enabled = EnabledTools(self.registry, self.store, session.session_id)
+        enabled = EnabledTools(self.registry, self.store, session.session_id, self.retry)
         if tools is not None:
             functions = FunctionToolbox(await enabled.select(tools, None), self.execution)
         else:
             enabled_tools = await enabled.of(session.metadata.tool_settings)
             functions = FunctionToolbox(enabled_tools, self.execution, enabled.current)
-        approver = SessionApprover(self.broker, session.session_id, interactive, self.store)
+        approver = SessionApprover(self.broker, session.session_id, interactive, self.store, self.retry)
         own = ConfirmingToolbox(functions, approver)
         others = [box for source in self.sources if (box := await source(session, approver)) is not None]
         return JoinedToolbox(*others, own) if others else own
@@ -50,12 +52,14 @@ class EnabledTools:
     registry: ToolRegistry
     store: SessionStore
     session_id: str
+    retry: WriteRetry
     _selected: tuple[list[str], str | None] | None = None
     _tools: Mapping[str, Tool] = field(default_factory=dict)
 
     async def current(self) -> Mapping[str, Tool]:
         """Load the session's tool settings and return the enabled tools by name."""
-        return await self.of((await self.store.load(self.session_id)).metadata.tool_settings)
+        session = await self.retry.run(lambda: self.store.load(self.session_id))
+        return await self.of(session.metadata.tool_settings)
 
     async def of(self, settings: ToolSettings) -> Mapping[str, Tool]:
         if self._selected != (settings.tools, settings.tool_group):

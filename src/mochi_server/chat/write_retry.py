@@ -1,4 +1,4 @@
-"""Retry of writes while the database is unreachable."""
+"""Retry of storage operations while the database is unreachable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,10 @@ _Result = TypeVar("_Result")
 
 
 class WriteRetry:
-    """Retry policy for writes. Writes must be idempotent, because a failed write may have been committed."""
+    """Retry policy for writes, and for reads that a turn needs.
+
+    Writes must be idempotent, because a failed write may have been committed.
+    """
 
     def __init__(self, seconds: float = RETRY_SECONDS) -> None:
         self._seconds = seconds
@@ -25,18 +28,18 @@ class WriteRetry:
         """Stop all retries for a shutdown."""
         self._closed.set()
 
-    async def run(self, write: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Run a write and return its result. While the storage is unavailable, retry with growing pauses.
+    async def run(self, operation: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Run a write or a read and return its result. While the storage is unavailable, retry with growing pauses.
 
         Raises:
             StorageUnavailable: The storage was still unavailable at the time limit or at shutdown.
-            MochiError: The write failed with another error, which is not retried.
+            MochiError: The operation failed with another error, which is not retried.
         """
         clock = asyncio.get_running_loop().time
         deadline, pause = clock() + self._seconds, _FIRST_PAUSE_SECONDS
         while True:
             try:
-                return await write()
+                return await operation()
             except StorageUnavailable:
                 if clock() + pause > deadline or await self._is_closed_within(pause):
                     raise

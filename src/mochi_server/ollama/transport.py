@@ -4,6 +4,7 @@ Lines are split only at ``b"\\n"``, because text may contain U+0085 or U+2028.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -39,6 +40,9 @@ _DRAIN_SECONDS = 0.05
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
 _CHUNK_BYTES = 16 * 1024
 _RECENT_SECONDS = 1.0
+_MAX_LEVELS = 512  # orjson parses 1024 levels
+_MAX_FLATTENED_BYTES = 1024 * 1024  # so that the event loop is not blocked for long
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 
 
 class LineReader:
@@ -74,7 +78,7 @@ class LineReader:
             return parsed
         for line in lines:
             try:
-                value = orjson.loads(line)
+                value = _parse(line)
             except orjson.JSONDecodeError:
                 if not line.strip():
                     continue
@@ -90,21 +94,52 @@ class LineReader:
         return parsed
 
 
+def _parse(line: bytes) -> Any:
+    """Parse a line. In a line that orjson refuses for its depth, values deeper than ``_MAX_LEVELS`` become null."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        if line.count(b"{") + line.count(b"[") <= _MAX_LEVELS or len(line) > _MAX_FLATTENED_BYTES:
+            raise
+        return orjson.loads(_flattened(line))
+
+
+def _flattened(line: bytes) -> bytes:
+    """Replace each object and array at level ``_MAX_LEVELS`` + 1 by null."""
+    parts, level, start = list[bytes](), 0, 0
+    for token in _STRING_OR_BRACKET.finditer(line):
+        if token[0] in (b"{", b"["):
+            level += 1
+            if level == _MAX_LEVELS + 1:
+                parts += [line[start : token.start()], b"null"]
+        elif token[0] in (b"}", b"]"):
+            if level == _MAX_LEVELS + 1:
+                start = token.end()
+            level -= 1
+    return b"".join([*parts, line[start:]])
+
+
 class StallTimer:
     """Timer that cancels a task after ``seconds`` without progress."""
 
     def __init__(self, seconds: float, task: "asyncio.Future[None]") -> None:
         self._seconds = seconds
         self._task = task
-        self.progress = time.monotonic()
-        """Time of the latest progress, on the clock of ``time.monotonic``."""
+        self._progress = time.monotonic()
         self._timer = task.get_loop().call_later(seconds, self._check)
+
+    def record(self, lines: list[Line]) -> None:
+        """Record the current time as the latest progress if one of ``lines`` has content."""
+        for line in lines:
+            if _has_content(line):
+                self._progress = time.monotonic()
+                return
 
     def close(self) -> None:
         self._timer.cancel()
 
     def _check(self) -> None:
-        remaining = self.progress + self._seconds - time.monotonic()
+        remaining = self._progress + self._seconds - time.monotonic()
         if remaining <= 0:
             self._task.cancel()
         else:
@@ -170,7 +205,8 @@ class Transport:
 
         def feed(data: bytes) -> None:
             if lines := reader.feed(data) if data else reader.end():
-                self._last_received = stall.progress = time.monotonic()
+                self._last_received = time.monotonic()
+                stall.record(lines)
                 if reader.done:
                     self._on_response(lines[-1])
                 try:
@@ -268,6 +304,14 @@ def _to_dict(value: object) -> dict[str, Any]:
     if not isinstance(value, BaseModel):
         raise TypeError
     return value.model_dump(exclude_none=True)
+
+
+def _has_content(line: Line) -> bool:
+    """Return whether a line of a chat response contributes to the answer. A line with empty text does not."""
+    message = line.get("message")
+    if type(message) is dict and (message.get("content") or message.get("thinking") or message.get("tool_calls")):
+        return True
+    return line.get("done") is True
 
 
 def _refusal(response: aiohttp.ClientResponse, body: bytes, payload: Mapping[str, Any]) -> MochiError:

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from mochi_server.errors import HeadersTooLarge, MalformedRequest, MochiError, RequestTimedOut
 from mochi_server.telemetry.logging import REQUEST_ID
-from mochi_server.web.request_limits import MAX_HEADER_BYTES
+from mochi_server.web.request_limits import MAX_HEADER_BYTES, WRONG_ENCODING
 from mochi_server.web.request_log import HEADER, report
 
 _MAX_HEAD_BYTES = 4 * MAX_HEADER_BYTES  # limit for an incomplete head; the application checks complete heads
@@ -140,8 +140,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
                 return
             self.parser = httptools.HttpRequestParser(self)
             self._parse(self._head_without_upgrade() + data[upgrade.args[0] :])
-        except httptools.HttpParserError:
-            self.send_400_response("")
+        except httptools.HttpParserError as error:
+            self.send_400_response(str(error))
 
     def _should_upgrade(self) -> bool:
         """Return True, so that uvicorn does not pass a request with an `Upgrade` header to the application.
@@ -177,11 +177,13 @@ class StrictHttpProtocol(HttpToolsProtocol):
             return False
         return self._state == "idle" or bool(self.cycle.response_started)
 
-    def send_400_response(self, _: str) -> None:
+    def send_400_response(self, reason: str) -> None:
         """Send the error for invalid HTTP, or for a URL that is too long for the parser."""
         too_long = len(self.url or b"") >= MAX_HEADER_BYTES - 1
-        not_http = MalformedRequest("The request is not valid HTTP/1.1. Check its syntax, and use http://.")
-        self._reject(HeadersTooLarge(MAX_HEADER_BYTES) if too_long else not_http)
+        is_encoding = "Transfer-Encoding" in reason and "Content-Length" not in reason
+        not_http = "The request is not valid HTTP/1.1. Check its syntax, and use http://."
+        invalid = MalformedRequest(WRONG_ENCODING if is_encoding else not_http)
+        self._reject(HeadersTooLarge(MAX_HEADER_BYTES) if too_long else invalid)
 
     def _reject(self, error: MochiError) -> None:
         """Close the connection. If no response has started yet, send an error response first."""

@@ -10,6 +10,7 @@ from mochi_server.errors import BodyTooLarge, HeadersTooLarge, MalformedRequest,
 from mochi_server.web.asgi import header, send_error
 
 MAX_HEADER_BYTES = 64 * 1024
+WRONG_ENCODING = "`Transfer-Encoding` must be `chunked`, in HTTP/1.1. Otherwise send the body with `Content-Length`."
 
 _SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
 _WITH_BODY = {"POST", "PUT", "PATCH", "DELETE"}
@@ -94,7 +95,7 @@ def _ambiguity(scope: Scope) -> str | None:
         return "The request has both Content-Length and Transfer-Encoding. Send one of them."
     encoding = header(scope, b"transfer-encoding").strip().lower()
     if encoding and (encoding != "chunked" or scope.get("http_version") == "1.0"):
-        return "`Transfer-Encoding` must be `chunked`, in HTTP/1.1. Otherwise send the body with `Content-Length`."
+        return WRONG_ENCODING
     if b"host" not in names and scope.get("http_version") == "1.1":
         return "The Host header is missing. HTTP/1.1 requires it."
     return None
