@@ -138,9 +138,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Return the number of workers for `-n auto`: half as many again as cores, because tests also wait."""
-    return max(1, (os.cpu_count() or 1) * 3 // 2)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the number of workers for `-n auto`: one for each core.
+
+    The tests of the second tier often wait, so they get half as many again. In the first tier, a further worker would
+    cost more CPU time than it saves, because each worker starts its own servers and imports its own libraries.
+    """
+    cores = os.cpu_count() or 1
+    return cores * 3 // 2 if config.option.markexpr == "slow" else cores
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
