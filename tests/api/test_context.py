@@ -157,6 +157,7 @@ def test_prompt_prefix_stays_stable_for_many_turns(tmp_path: Path) -> None:
     assert changes <= 8
 
 
+@pytest.mark.one_process("checks the server's files")
 def test_editing_covered_message_drops_checkpoint(tmp_path: Path) -> None:
     conversation = RandomConversation(7, longest=220)
     models = (Model("small", capabilities=("completion",), context_length=4096),)

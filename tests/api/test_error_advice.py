@@ -34,6 +34,7 @@ def test_test_mode_never_advises_to_install_a_model(private_stub: StubServer, tm
     assert "ollama pull" not in message
 
 
+@pytest.mark.one_process("each server caches its own list of models")
 def test_model_that_was_removed_after_the_session_was_created(private_stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, private_stub.url, env="test") as server:
         session = server.client.create_session("echo")["session_id"]
