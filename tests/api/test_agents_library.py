@@ -126,6 +126,7 @@ def test_sample_agents_work_unchanged(
     ]
 
 
+@pytest.mark.slow
 async def test_timed_out_command_is_killed_with_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path))
     run = AgentDiscoveryService(SAMPLES).get("coder").tools["run_cli_command"]

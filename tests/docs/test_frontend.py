@@ -57,6 +57,7 @@ def test_frontend_code_streams_and_approves_a_tool_call(tmp_path: Path) -> None:
     assert [event for event, _ in seen][-2:] == ["message_complete", "done"]
 
 
+@pytest.mark.slow
 def test_program_of_the_page_prints_its_output(tmp_path: Path) -> None:
     shutil.copytree(SAMPLES, tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     (expected,) = (block.text for block in blocks(PAGE) if block.language == "text")

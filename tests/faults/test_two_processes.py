@@ -23,6 +23,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 async def test_running_answer_of_another_process_is_not_interrupted(
     files: FileSessionStore, sessions_dir: Path
 ) -> None:

@@ -81,7 +81,9 @@ STAGES: list[Stage] = [
 ]
 
 
-@pytest.mark.parametrize("resets", [False, True], ids=["closing", "resetting"])
+@pytest.mark.parametrize(
+    "resets", [pytest.param(False, id="closing"), pytest.param(True, id="resetting", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 def test_disconnect_at_any_stage_leaves_nothing_behind(environment: World, stage: Stage, resets: bool) -> None:
     sessions = [environment.create_session() for _ in range(1 if environment.in_thread else share(4))]

@@ -24,6 +24,7 @@ from tests.sessions.samples import contents, file_of, log_of, stored_session, us
 limits_files = pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
 
 
+@pytest.mark.slow
 @repeated(20)
 def test_kill_keeps_every_acknowledged_message(manager: SessionManager, sessions_dir: Path, rounds: int) -> None:
     session_id, chance = manager.create_session(SessionCreationOptions(model="m")).session_id, random.Random(7)
