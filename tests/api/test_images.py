@@ -13,6 +13,7 @@ from mochi_stub.reply import Reply
 from tests.support.api import Api, error_of
 from tests.support.images import GIF, KINDS, PNG, base64_image, numbered_image, sha256_of
 from tests.support.server import RunningServer
+from tests.support.stub import latest_chat
 
 VISION_MODEL = "echo"
 """A model of the stub with the capability `vision`; `mochi` has none."""
@@ -316,7 +317,7 @@ def test_images_count_towards_context_window(tmp_path: Path) -> None:
         answer = api.send_message(session_id, "Look!", images=[base64_image(numbered_image(i)) for i in range(16)])
         assert answer["context_window"] == {**answer["context_window"], "reason": "usage_threshold"}
         assert answer["context_window"]["current_window"] == 32768
-        assert stub.exchanges()[-1].reload
+        assert latest_chat(stub).reload
 
 
 def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
