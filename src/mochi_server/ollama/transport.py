@@ -182,9 +182,9 @@ class Transport:
     ) -> Any:
         """Send a short request and return the parsed JSON response. Raises ``OllamaUnreachable`` or ``OllamaError``."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
-        body = None if payload is None else _encode(payload)
+        request = self._request(method, path, payload, timeout)
         with translating_errors(self.endpoint.url):
-            async with self._request(method, path, body, timeout) as response:
+            async with request as response:
                 _refuse_redirect(response)
                 received = await response.read()
                 if response.status >= HTTPStatus.BAD_REQUEST:
@@ -201,7 +201,8 @@ class Transport:
             OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
             TypeError: ``payload`` contains an object that JSON cannot represent.
         """
-        body, reader, consumer_errors = _encode(payload), LineReader(), list[Exception]()
+        request = self._request("POST", path, payload, self._connect)
+        reader, consumer_errors = LineReader(), list[Exception]()
 
         def feed(data: bytes) -> None:
             if lines := reader.feed(data) if data else reader.end():
@@ -220,7 +221,7 @@ class Transport:
         self._streams += 1
         try:
             with anyio.fail_after(self._stall_seconds):
-                response = await self._request("POST", path, body, self._connect)
+                response = await request
             with closing(response):
                 # A separate task has a short chain of awaits, which makes each read faster.
                 reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
@@ -276,8 +277,9 @@ class Transport:
                 await self._scheduler.wait()
 
     def _request(
-        self, method: str, path: str, body: bytes | None, timeout: aiohttp.ClientTimeout
+        self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
     ) -> "aiohttp.client._RequestContextManager":
+        body = None if payload is None else _encode(payload)
         # Large bodies are sent in chunks, so that they do not block the event loop.
         data = BytesIO(body) if body is not None and len(body) > _MAX_UNSTREAMED_BYTES else body
         return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False)
