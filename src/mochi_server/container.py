@@ -15,9 +15,9 @@ from mochi_server.chat.approvals import ApprovalService, ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
+from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoopLimits
 from mochi_server.chat.toolbox_factory import ToolboxFactory
-from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.config import MochiServerSettings
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.frontends.runs import FrontendRuns
@@ -83,7 +83,7 @@ class Services:
             identical_calls=settings.max_identical_tool_calls,
             calls_per_round=settings.max_tool_calls_per_round,
         )
-        retry = WriteRetry(settings.store_retry_seconds)
+        retry = StorageRetry(settings.store_retry_seconds)
         build_agent_execution = partial(
             AgentExecutionService,
             client,

@@ -12,10 +12,10 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, make_result
 from mochi_server.chat.flush_schedule import FlushSchedule
 from mochi_server.chat.model_call import ModelCall
+from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.errors import MochiError, ModelNotFound, ToolNotFound
 from mochi_server.events import ChatEvent, Publish, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -42,7 +42,7 @@ class AgentExecutionService:
     limits: ToolLoopLimits = field(default_factory=ToolLoopLimits)
     on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None
     """Callback that receives the messages that an agent has stored, including tool results."""
-    retry: WriteRetry = field(default_factory=WriteRetry)
+    retry: StorageRetry = field(default_factory=StorageRetry)
     _schedule: FlushSchedule = field(default_factory=FlushSchedule)
 
     async def execute(self, task: AgentTask, publish: Publish = lambda _: None) -> AgentResult:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import anyio
 
-from mochi_server.chat.write_retry import WriteRetry
+from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.errors import (
     ConfirmationInterrupted,
     ConfirmationNotFound,
@@ -229,7 +229,7 @@ class SessionApprover:
     session_id: str
     interactive: bool
     store: SessionStore
-    retry: WriteRetry
+    retry: StorageRetry
     agent_name: str | None = None
 
     async def request(self, bound: BoundCall) -> RecordedConfirmation | None:

@@ -14,11 +14,11 @@ from mochi_server.chat.forced_call import ForcedCallLoop
 from mochi_server.chat.idempotency import resolve_idempotent
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.events import ChatEvent, Publish, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.services.context_window import WindowRegistry
@@ -38,7 +38,7 @@ class ChatEngine:
     windows: WindowRegistry
     toolbox_factory: ToolboxFactory
     limits: ToolLoopLimits
-    retry: WriteRetry = field(default_factory=WriteRetry)
+    retry: StorageRetry = field(default_factory=StorageRetry)
     selections: SelectionChecker | None = None
     """Checker of the tools and agents that a session enables.
 

@@ -14,8 +14,8 @@ _MAX_PAUSE_SECONDS = 2.0
 _Result = TypeVar("_Result")
 
 
-class WriteRetry:
-    """Retry policy for writes, and for reads that a turn needs.
+class StorageRetry:
+    """Retry policy for reads and writes of a turn.
 
     Writes must be idempotent, because a failed write may have been committed.
     """

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mochi_server.chat.approvals import ConfirmationBroker, SessionApprover
-from mochi_server.chat.write_retry import WriteRetry
+from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import ToolSettings
@@ -26,7 +26,7 @@ class ToolboxFactory:
     broker: ConfirmationBroker
     store: SessionStore
     sources: Sequence[ToolboxSource] = ()
-    retry: WriteRetry = field(default_factory=WriteRetry)
+    retry: StorageRetry = field(default_factory=StorageRetry)
 
     async def create(self, session: ChatSession, *, interactive: bool, tools: Sequence[str] | None = None) -> Toolbox:
         """Create the toolbox for a turn. ``tools`` names the tools to use instead of the session's enabled tools.
@@ -52,7 +52,7 @@ class EnabledTools:
     registry: ToolRegistry
     store: SessionStore
     session_id: str
-    retry: WriteRetry
+    retry: StorageRetry
     _selected: tuple[list[str], str | None] | None = None
     _tools: Mapping[str, Tool] = field(default_factory=dict)
 

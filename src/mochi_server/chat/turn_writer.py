@@ -11,8 +11,8 @@ from mochi_server.chat.flush_schedule import FlushSchedule
 from mochi_server.chat.idempotency import key_digest
 from mochi_server.chat.prompt_messages import last_user_index, with_instructions
 from mochi_server.chat.response_builder import ResponseBuilder
+from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.turn import TurnRequest
-from mochi_server.chat.write_retry import WriteRetry
 from mochi_server.errors import MochiError
 from mochi_server.sessions.crash_recovery import INTERRUPTED
 from mochi_server.sessions.history import History
@@ -42,7 +42,7 @@ class TurnWriter:
         request: TurnRequest,
         *,
         schedule: FlushSchedule,
-        retry: WriteRetry,
+        retry: StorageRetry,
     ) -> None:
         self._store = store
         self._schedule = schedule
