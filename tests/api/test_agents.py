@@ -14,6 +14,7 @@ from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, text_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 ACTING = [
     "agent_start",
@@ -88,7 +89,7 @@ def agent_session_ids(api: Api, session_id: str) -> set[str]:
 
 def chat_bodies(stub: StubServer) -> list[dict[str, Any]]:
     """Return the bodies of all chat requests, in order."""
-    return [e.body for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
+    return [e.body for e in chats(stub) if e.body is not None]
 
 
 def test_event_sequence_follows_specification(api: Api, data_dir: Path) -> None:

@@ -14,6 +14,7 @@ from tests.support.api import Api, Event, error_of
 from tests.support.instructions import calls, words
 from tests.support.raw_ollama import RawOllama, line, stream_head
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 
 
@@ -70,7 +71,7 @@ def told(api: Api, session_id: str) -> list[str]:
 
 def offered_tools(stub: StubServer) -> list[list[str]]:
     """Return the names of the tools that each chat request offered."""
-    bodies = [e.body for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
+    bodies = [e.body for e in chats(stub) if e.body is not None]
     return [[tool["function"]["name"] for tool in body.get("tools", [])] for body in bodies]
 
 
@@ -250,7 +251,7 @@ def test_session_model_replaces_missing_agent_model(api: Api, stub: StubServer) 
 def test_agent_uses_model_of_its_skill(api: Api, stub: StubServer) -> None:
     session_id = session_with(api, "chatty")
     api.stream_message(session_id, nested(delegate(words(2), agent="chatty"), words(2)))
-    models = [e.body["model"] for e in stub.exchanges() if e.path == "/api/chat" and e.body is not None]
+    models = [e.body["model"] for e in chats(stub) if e.body is not None]
     assert (models[0], models[1], models[-1]) == ("mochi", "mochi-chat", "mochi")
 
 
@@ -336,7 +337,7 @@ def test_prompts_of_data_directory_override_packaged_ones(
     (folder / "agent_prompt_execution.md").write_text("Act.\n")
     session_id = session_with(private_api, "helper")
     private_api.send_message(session_id, nested(delegate(words(1), calls("look"), words(2)), words(2)))
-    bodies = [e.body for e in private_stub.exchanges() if e.path == "/api/chat" and e.body is not None]
+    bodies = [e.body for e in chats(private_stub) if e.body is not None]
     assert [b["messages"][-1]["content"] for b in bodies[1:-1]] == ["Make a plan.", "Act.", "Act."]
 
 

@@ -13,7 +13,7 @@ from tests.sessions.samples import assistant, file_of, user
 from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
-from tests.support.stub import latest_chat
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 
 pytestmark = pytest.mark.one_process("checks the server's files")
@@ -28,7 +28,7 @@ ADD = """
 
 def sent_messages(stub: StubServer) -> list[str]:
     """Return the messages of the latest request to the model."""
-    body = latest_chat(stub).body
+    body = chats(stub)[-1].body
     assert body is not None
     return [message["content"] for message in body["messages"]]
 

@@ -11,11 +11,12 @@ from mochi_stub.reply import Failure, Reply, Text
 from tests.support.api import Api, error_of, text_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 
 def last_chat(stub: StubServer) -> dict[str, Any]:
     """Return the latest chat request that the stub received."""
-    body = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+    body = chats(stub)[-1].body
     assert isinstance(body, dict)
     return body
 

@@ -18,6 +18,7 @@ from tests.support.api import Api, Event, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.raw_ollama import RawOllama, stream_head
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -30,10 +31,6 @@ MUCH = '''
 '''
 MUCH_UNASKED = {"tools": ["much"], "execution_policy": "never_confirm"}
 SMALL_WITH_TOOLS = (Model("small", capabilities=("completion", "tools"), context_length=8192),)
-
-
-def chats(stub: StubServer) -> list[Exchange]:
-    return [exchange for exchange in stub.exchanges() if exchange.path == "/api/chat"]
 
 
 def summaries(stub: StubServer) -> list[Exchange]:

@@ -13,7 +13,7 @@ from mochi_stub.reply import Reply
 from tests.support.api import Api, error_of
 from tests.support.images import GIF, KINDS, PNG, base64_image, numbered_image, sha256_of
 from tests.support.server import RunningServer
-from tests.support.stub import latest_chat
+from tests.support.stub import chats
 
 VISION_MODEL = "echo"
 """A model of the stub with the capability `vision`; `mochi` has none."""
@@ -28,7 +28,7 @@ def blobs(server: RunningServer) -> set[str]:
 
 def sent_images(stub: StubServer) -> list[Any]:
     """Return the images in the latest chat request, message by message."""
-    bodies = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+    bodies = [exchange.body for exchange in chats(stub)]
     return [message.get("images") for message in bodies[-1]["messages"]]
 
 
@@ -317,7 +317,7 @@ def test_images_count_towards_context_window(tmp_path: Path) -> None:
         answer = api.send_message(session_id, "Look!", images=[base64_image(numbered_image(i)) for i in range(16)])
         assert answer["context_window"] == {**answer["context_window"], "reason": "usage_threshold"}
         assert answer["context_window"]["current_window"] == 32768
-        assert latest_chat(stub).reload
+        assert chats(stub)[-1].reload
 
 
 def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
         assert "context_compacted" in kinds
         assert "error" not in kinds
         assert not [exchange for exchange in stub.exchanges() if exchange.truncated]
-        prompts = [exchange.body["messages"] for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+        prompts = [exchange.body["messages"] for exchange in chats(stub)]
         summary_prompts = [messages for messages in prompts if "summary" in messages[0]["content"].lower()]
         assert any("[showed images: 1]" in messages[-1]["content"] for messages in summary_prompts)
         assert all(len(str(messages)) < 8192 for messages in summary_prompts)

@@ -12,6 +12,7 @@ from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -309,7 +310,7 @@ def test_imported_options_that_reload_model_are_not_sent(api: Api, stub: StubSer
     file = {"metadata": {"model": "mochi", "options": options}, "messages": []}
     (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
     api.send_message(imported["session_id"], "Hello!")
-    sent = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+    sent = chats(stub)[-1].body
     assert sent is not None
     assert (sent["options"]["top_k"], sent["options"]["num_ctx"]) == (7, 8192)
     assert "num_gpu" not in sent["options"]

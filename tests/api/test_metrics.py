@@ -14,6 +14,7 @@ from tests.support.api import Api, error_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 
 pytestmark = pytest.mark.one_process("each server has its own counters")
@@ -62,7 +63,7 @@ def test_evaluated_prompt_tokens_are_estimated_from_durations(tmp_path: Path) ->
             status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
             assert api.ok(api.http.get(f"/chat/{session_id}/status")) == status
             statuses.append(status["prompt_evaluation"])
-        evaluated = [e.evaluated_tokens for e in stub.exchanges() if e.path == "/api/chat"]
+        evaluated = [e.evaluated_tokens for e in chats(stub)]
         seconds = sum(message.get("prompt_eval_duration", 0) for message in api.messages(session_id)) / 1e9
         seen = read(api)
     assert [status["evaluated_tokens"] for status in statuses] == evaluated

@@ -15,6 +15,7 @@ from mochi_stub.reply import Failure, Gate, Reply, Text, ToolCalls
 from tests.support.api import Api, error_of
 from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 
 TOOL = '''
@@ -97,9 +98,9 @@ def test_idle_session_is_summarized_with_same_window(private_api: Api, private_s
     assert not any(e.reload for e in private_stub.exchanges())
 
 
-def chats(stub: StubServer) -> list[dict[str, Any]]:
-    """Return the bodies of the requests for answers."""
-    return [e.body or {} for e in stub.exchanges() if e.path == "/api/chat" and not is_summary(e)]
+def chat_bodies(stub: StubServer) -> list[dict[str, Any]]:
+    """Return the bodies of the requests for answers, without the requests for summaries."""
+    return [e.body or {} for e in chats(stub) if not is_summary(e)]
 
 
 @pytest.mark.one_process("each server knows the prompts that it has sent")
@@ -118,7 +119,7 @@ def test_summary_continues_the_evaluated_prompt(tmp_path: Path, think: bool) -> 
             api.send_message(session_id, text)
             summaries(stub, count)
         last = api.messages(session_id)[-1]
-        summary, answered = summaries(stub, 2)[-1], chats(stub)[-1]
+        summary, answered = summaries(stub, 2)[-1], chat_bodies(stub)[-1]
 
     *prompt, answer, request = summary["messages"]
     assert prompt == answered["messages"]

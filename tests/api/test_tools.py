@@ -13,6 +13,7 @@ from mochi_stub import StubServer
 from tests.support.api import Api, Event, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 from tests.support.tools import SAMPLES, write_tools
 from tests.support.waiting import until
 
@@ -164,7 +165,7 @@ def test_event_sequence_without_confirmation(api: Api, stub: StubServer) -> None
     assert events[0].data == {"tool_name": "add", "arguments": {"a": 1, "b": 2}, "call_index": 0}
     assert events[1].data["result"] == "3.0"
     assert events[1].data["success"] is True
-    sent = [e.body for e in stub.exchanges() if e.path == "/api/chat"]
+    sent = [e.body for e in chats(stub)]
     assert sent[0] is not None
     assert [tool["function"]["name"] for tool in sent[0]["tools"]] == ALL
     user, asking, result, answer = api.messages(session_id)
@@ -282,7 +283,7 @@ def test_model_without_tools_answers_with_warning(api: Api, stub: StubServer) ->
     events = api.stream_message(session_id, "Hello!")
     assert (events[0].type, events[0].data["code"]) == ("warning", "TOOLS_NOT_SUPPORTED")
     assert events[-1].type == "done"
-    sent = [e.body for e in stub.exchanges() if e.path == "/api/chat"][-1]
+    sent = chats(stub)[-1].body
     assert sent is not None
     assert "tools" not in sent
 

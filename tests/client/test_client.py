@@ -17,7 +17,7 @@ from tests.support.holding import GatedStub
 from tests.support.images import GIF, PNG, base64_image, sha256_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
-from tests.support.stub import latest_chat
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 
 ADDING = """
@@ -85,10 +85,10 @@ def test_images_are_bytes_or_base64_or_files(client: MochiClient, stub: StubServ
     images = (PNG, base64_image(PNG), f"data:image/png;base64,{base64_image(PNG)}", tmp_path / "two.gif")
     session_id = client.create_session("echo")["session_id"]
     client.chat(session_id, "Look!", images=images)
-    assert latest_chat(stub).images == (sha256_of(PNG),) * 3 + (sha256_of(GIF),)
+    assert chats(stub)[-1].images == (sha256_of(PNG),) * 3 + (sha256_of(GIF),)
     with client.stream(session_id, "And this!", images=[PNG]) as events:
         assert list(events)[-1] == Done(session_id)
-    assert len(latest_chat(stub).images) == 5
+    assert len(chats(stub)[-1].images) == 5
     with pytest.raises(ApiError, match=r"images\.0: not an image"):
         client.chat(session_id, "Look!", images=["two.gif"])
     with pytest.raises(FileNotFoundError):

@@ -19,6 +19,7 @@ from tests.sessions.processes import DEADLINE
 from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 
 LOST_SECONDS = 2.0
@@ -124,7 +125,7 @@ def test_session_is_usable_after_kill_during_tool_call(stub: StubServer, tmp_pat
         assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant", "tool"]
         assert api.messages(session_id)[-1]["interrupted"]
         assert api.send_message(session_id, "And now?")["message"]["content"]
-        sent = [exchange for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1].body["messages"]
+        sent = chats(stub)[-1].body["messages"]
         assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]
 
 

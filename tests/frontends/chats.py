@@ -8,6 +8,7 @@ import orjson
 
 from mochi_stub import StubServer
 from tests.support.api import Api
+from tests.support.stub import chats
 
 Chunk = dict[str, Any]
 
@@ -51,7 +52,7 @@ def response_to(approval: Chunk, *, approved: bool = True) -> dict[str, Any]:
 
 def sent_messages(stub: StubServer) -> list[dict[str, Any]]:
     """Return the messages of the latest request to the model."""
-    messages: list[dict[str, Any]] = [e.body for e in stub.exchanges() if e.path == "/api/chat"][-1]["messages"]
+    messages: list[dict[str, Any]] = chats(stub)[-1].body["messages"]
     return messages
 
 

@@ -13,6 +13,7 @@ from tests.support.images import GIF, PNG, base64_image, sha256_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import by_hand, write_mcp
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 IMAGES = [base64_image(PNG), base64_image(GIF)]
 REFERENCES = [
@@ -73,7 +74,7 @@ def test_model_that_cannot_see_gets_a_note(api: Api, stub: StubServer) -> None:
     session_id = session_with(api, "blind")
     api.send_message(session_id, instruct(calls("picture"), words(2)))
     assert sent_images(stub) == [None, None, None]
-    sent = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]["messages"][-1]
+    sent = chats(stub)[-1].body["messages"][-1]
     assert sent["content"] == f"{RESULT}\n[The images are not shown, because this model cannot see images.]"
     assert result_of(api, session_id)["content"] == RESULT
 
@@ -82,6 +83,6 @@ def test_agent_gets_the_images_of_a_result(api: Api, stub: StubServer) -> None:
     agents, tools = {"enabled_agents": ["looker"]}, {"tools": [], "execution_policy": "never_confirm"}
     session_id = api.create_session("eye", agent_settings=agents, tool_settings=tools)["session_id"]
     api.send_message(session_id, nested(delegate(words(1), calls("picture"), words(2), agent="looker"), words(3)))
-    bodies = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+    bodies = [exchange.body for exchange in chats(stub)]
     shown = [[m["images"] for m in body["messages"] if m.get("images")] for body in bodies if body is not None]
     assert shown[-2:] == [[IMAGES], []]

@@ -10,6 +10,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 if TYPE_CHECKING:  # only the worker that runs these tests imports the client
     import openai
@@ -61,7 +62,7 @@ class Conversation:
         return caught.value
 
     def _chats(self) -> list[Any]:
-        return [exchange.body for exchange in self.stub.exchanges() if exchange.path == "/api/chat"]
+        return [exchange.body for exchange in chats(self.stub)]
 
     def _complete(self, request: dict[str, Any]) -> ChatCompletion:
         if not self.stream:

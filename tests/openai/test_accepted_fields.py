@@ -15,6 +15,7 @@ from mochi_stub import Model, StubServer
 from tests.openai.conversation import Conversation, client_of, message_of
 from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 if TYPE_CHECKING:
     import openai
@@ -45,8 +46,7 @@ def test_thinking_is_that_of_the_request(conversation: Conversation, asks: dict[
 def test_all_routes_set_thinking(client: openai.OpenAI, stub: StubServer, asks: dict[str, Any], sent: Any) -> None:
     client.completions.create(model="mochi", prompt="Hello!", extra_body=asks)
     client.responses.create(model="mochi", input="Hello!", extra_body=asks)
-    chats = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
-    assert [chat.get("think") for chat in chats[-2:]] == [sent, sent]
+    assert [chat.body.get("think") for chat in chats(stub)[-2:]] == [sent, sent]
 
 
 def test_model_thinks_by_default(conversation: Conversation) -> None:

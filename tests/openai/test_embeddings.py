@@ -9,6 +9,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 if TYPE_CHECKING:
     import openai
@@ -74,7 +75,7 @@ def test_chat_model_keeps_its_context_window(client: openai.OpenAI, stub: StubSe
     """Ollama reloads a model if a request has another window, or none."""
     client.chat.completions.create(model="mochi", messages=[{"role": "user", "content": "Hello!"}])
     client.embeddings.create(model="mochi", input="one")
-    chat = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+    chat = chats(stub)[-1].body
     assert embeds(stub)[-1]["options"] == {"num_ctx": chat["options"]["num_ctx"]}
 
 

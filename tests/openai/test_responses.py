@@ -14,6 +14,7 @@ from tests.support.agents import delegate
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 if TYPE_CHECKING:
     import openai
@@ -43,7 +44,7 @@ def refused(client: openai.OpenAI, **request: Any) -> openai.APIStatusError:
 
 def sent(stub: StubServer) -> Any:
     """Return the latest chat request to Ollama."""
-    return [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+    return chats(stub)[-1].body
 
 
 def contents(api: Api, session: str) -> list[tuple[str, str]]:

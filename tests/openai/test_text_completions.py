@@ -9,6 +9,7 @@ import pytest
 from mochi_stub import StubServer
 from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 if TYPE_CHECKING:
     import openai
@@ -22,7 +23,7 @@ def test_prompt_is_completed(client: openai.OpenAI, stub: StubServer) -> None:
     assert answer.id.startswith("cmpl-")
     assert answer.usage
     assert answer.usage.completion_tokens > 0
-    body: Any = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+    body: Any = chats(stub)[-1].body
     assert body["messages"] == [{"role": "user", "content": "Hello!"}]
     assert body["options"].pop("num_ctx") >= 8192
     assert body["options"] == {"temperature": 0.5, "stop": ["END"], "num_predict": 2000}

@@ -9,6 +9,6 @@ def assert_no_prompt_truncated(stub: StubServer) -> None:
     assert not cut, f"the stub truncated prompts: {cut}"
 
 
-def latest_chat(stub: StubServer) -> Exchange:
-    """Return the latest request for an answer. The server also requests lists of models at any time."""
-    return next(exchange for exchange in reversed(stub.exchanges()) if exchange.path == "/api/chat")
+def chats(stub: StubServer) -> list[Exchange]:
+    """Return the requests for answers. The server also requests lists of models at any time."""
+    return [exchange for exchange in stub.exchanges() if exchange.path == "/api/chat"]

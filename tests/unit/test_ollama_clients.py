@@ -22,6 +22,7 @@ from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
 from tests.support.raw_ollama import RawOllama
+from tests.support.stub import chats
 
 T = TypeVar("T")
 
@@ -195,7 +196,7 @@ async def test_structured_answer_is_text_in_the_format() -> None:
         client = AsyncInstructorOllamaClient(stub.url)
         answer = await client.structured_response("mochi", HELLO, City)
         await client.aclose()
-        (sent,) = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+        (sent,) = [exchange.body for exchange in chats(stub)]
     assert City.model_validate_json(answer.message["content"]) == City(name="Oslo")
     assert sent is not None
     assert sent["format"]["properties"].keys() == {"name"}

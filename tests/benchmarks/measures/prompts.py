@@ -39,6 +39,7 @@ from tests.benchmarks.workload import adjustable
 from tests.support.agents import write_agent
 from tests.support.api import Api
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 
 TITLE = "Prompt evaluation"
@@ -161,7 +162,7 @@ def ratios(scenario: Scenario, work: Workload, *, summaries: bool, letter: bool 
         if summaries or letter:
             conversation.api = _SummarizedApi(conversation.api, stub, is_letter=letter)  # type: ignore[assignment]
         scenario.run(conversation)
-        exchanges = [exchange for exchange in stub.exchanges() if exchange.path == "/api/chat"]
+        exchanges = chats(stub)
     total = work.turns * work.tokens
     evaluated = {True: 0, False: 0}
     for exchange in exchanges:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from mochi_stub import StubServer
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +95,7 @@ def test_three_turns_with_a_tool(client: Client, stub: StubServer, stream: bool)
         answer = client.complete(*messages, tools=[LOOK], stream=stream).choices[0]
         assert answer.message.content
         messages.append(answer.message)
-    sent = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+    sent = chats(stub)[-1].body
     assert [message["role"] for message in sent["messages"]] == ["user", "assistant", "tool", "assistant"] * 2 + [
         *("user", "assistant", "tool")
     ]

@@ -14,6 +14,7 @@ from llm.cli import cli
 from mochi_stub import StubServer
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +70,7 @@ def llm(server: RunningServer, tmp_path: Path) -> Command:
 def test_conversation_is_continued(llm: Command, stub: StubServer, model: str, options: list[str]) -> None:
     assert llm("-m", model, "-s", "Be kind.", *options, "Hello!").endswith("Hello!\n")
     assert llm("--continue", *options, "Again!").endswith("Again!\n")
-    sent = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+    sent = chats(stub)[-1].body
     assert [message["role"] for message in sent["messages"]][-3:] == ["user", "assistant", "user"]
 
 
@@ -78,7 +79,7 @@ def test_conversation_is_continued(llm: Command, stub: StubServer, model: str, o
 def test_round_trip_of_a_tool(llm: Command, stub: StubServer, model: str, options: list[str]) -> None:
     text = instruct(calls("look", at="sky"), words(3))
     assert llm("-m", model, "--functions", dedent(TOOL), *options, text).strip()
-    sent = [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/chat"][-1]
+    sent = chats(stub)[-1].body
     assert [(message["role"], message["content"]) for message in sent["messages"]][-1] == ("tool", "seen sky")
 
 
