@@ -153,7 +153,7 @@ def test_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningSer
 def test_earlier_conversation_is_opened_again(page: Page) -> None:
     send_message(page, "Why is the sky blue?")
     wait_for_answer(page)
-    page.get_by_role("button", name="New").click()
+    page.get_by_role("button", name="New", exact=True).click()
     expect(page.get_by_text("A new conversation")).to_be_visible()
     page.get_by_role("button", name="Why is the sky blue?", exact=True).click()
     expect(page.locator(".answer .markdown")).to_have_text(WHY["qwen3:14b"])
