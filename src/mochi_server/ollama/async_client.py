@@ -171,7 +171,8 @@ class AsyncOllamaClient:
         except ModelNotFound as error:  # the model was removed after it was listed
             raise await self._not_found(payload["model"]) from error
         finally:
-            self._windows = None  # from now on, another program may reload the model
+            if self.tracker.parallel_answers(qualified_name(payload["model"])) < 2:  # no answer besides this one
+                self._windows = None  # from now on, another program may reload the model
         return number
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
