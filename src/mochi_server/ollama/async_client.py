@@ -115,10 +115,10 @@ class AsyncOllamaClient:
             catalogue = await self._fetch_catalogue()
             if (found := catalogue.find(name)) is None:
                 raise await self._not_found(name)
-        listed, digest = found
-        if digest not in self._details and not listed.remote_host:
-            self._details[digest] = await self.show_model_details(listed.name)
-        model, _ = catalogue.find(name) or found
+        model, digest = found
+        if digest not in self._details and not model.remote_host:
+            self._details[digest] = await self.show_model_details(model.name)
+            model, _ = catalogue.find(name) or found
         return model
 
     async def _not_found(self, name: str, *, can_embed: bool = False) -> ModelNotFound:
