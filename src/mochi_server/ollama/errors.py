@@ -44,24 +44,24 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def translating_errors(host: str) -> Iterator[None]:
-    """Translate errors of HTTP libraries in a ``with`` block to ``MochiError``. ``host`` is the URL in the messages."""
+def translating_errors(host: str, timeout_advice: str = "") -> Iterator[None]:
+    """Translate errors of HTTP libraries in a ``with`` block with ``translate``."""
     try:
         yield
     except (MochiError, ValidationError):
         raise
     except Exception as error:
-        raise translate(error, host) from error
+        raise translate(error, host, timeout_advice) from error
 
 
-def translate(error: Exception, host: str, *, timeout_advice: str = "") -> MochiError:
+def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiError:
     """Return ``OllamaUnreachable`` for a failed connection attempt and ``OllamaError`` for any other error.
 
-    ``timeout_advice`` is a sentence that the message of a timeout ends with.
+    ``host`` is the URL in the message. The message of a timeout ends with ``timeout_advice``.
     """
     names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
     if names & _CONNECT_ERRORS:
-        return OllamaUnreachable(host, _connect_reason(error))
+        return OllamaUnreachable(host, _system_reason(error) or "the connection failed or timed out")
     if names & _TIMEOUTS:
         return OllamaError(f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip())
     if isinstance(error, orjson.JSONDecodeError):
@@ -193,10 +193,6 @@ def _retry_seconds(header: str | None) -> int:
 def _excerpt(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
     return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
-
-
-def _connect_reason(error: Exception) -> str:
-    return _system_reason(error) or "the connection failed or timed out"
 
 
 def _system_reason(error: Exception) -> str:
