@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -56,17 +56,13 @@ class InjectedOllamaClient(AsyncOllamaClient):
         models = self._injected.list_models()
         return list(await models if inspect.isawaitable(models) else models)
 
-    async def list_installed(self) -> list[ModelInfo]:
-        return await self.list_models()
-
-    async def find_installed(self, name: str) -> ModelInfo:
-        return await self.find_model(name)
-
     async def find_model(self, name: str) -> ModelInfo:
         for model in await self.list_models():
             if qualified_name(model.name) == qualified_name(name):
                 return model
         raise await self._not_found(name)
+
+    list_installed, find_installed = list_models, find_model
 
     async def show_model_details(self, name: str) -> ModelDetails:
         model = await self.find_model(name)
@@ -125,16 +121,8 @@ async def _iterate(responses: Any) -> AsyncIterable[Any]:
         async for response in responses:
             yield response
         return
-    if isinstance(responses, Sequence):
-        for response in responses:
-            yield response
-        return
-    iterator = iter(_as_iterable(responses))
-    while (response := await asyncio.to_thread(next, iterator, None)) is not None:
-        yield response
-
-
-def _as_iterable(responses: Any) -> Iterable[Any]:
     if not isinstance(responses, Iterable):
         raise TypeError(f"chat_stream returned {type(responses).__name__} in place of an iterable")
-    return responses
+    iterator = iter(responses)
+    while (response := await asyncio.to_thread(next, iterator, None)) is not None:
+        yield response

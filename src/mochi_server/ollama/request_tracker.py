@@ -1,7 +1,8 @@
 """Tracker of running requests to models. The tracker determines which requests are queued in Ollama."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -10,22 +11,11 @@ from mochi_server.ollama.payloads import qualified_name
 
 @dataclass(eq=False, slots=True)
 class TrackedRequest:
-    """Context manager that tracks one request until the ``with`` block ends.
-
-    ``answering`` is true after the first token.
-    """
+    """A running request to a model. ``answering`` is true after the first token."""
 
     model: str
-    _running: "dict[TrackedRequest, None]"
     answering: bool = False
     started: float = field(default_factory=time.monotonic)
-
-    def __enter__(self) -> "TrackedRequest":
-        self._running[self] = None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        del self._running[self]
 
 
 class RequestTracker:
@@ -38,9 +28,15 @@ class RequestTracker:
         self._max_parallel: dict[str, int] = {}
         """Estimated slots by model: the most parallel answers so far. Ollama does not report its number of slots."""
 
-    def request(self, model: str) -> TrackedRequest:
-        """Return a context manager that tracks a request to ``model``."""
-        return TrackedRequest(qualified_name(model), self._running)
+    @contextmanager
+    def request(self, model: str) -> Iterator[TrackedRequest]:
+        """Track a request to ``model`` until the ``with`` block ends."""
+        request = TrackedRequest(qualified_name(model))
+        self._running[request] = None
+        try:
+            yield request
+        finally:
+            del self._running[request]
 
     def first_token(self, request: TrackedRequest) -> None:
         """Record the first token of a request."""
