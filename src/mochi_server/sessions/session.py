@@ -145,8 +145,7 @@ class ChatSession:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChatSession):
             return NotImplemented
-        mine, theirs = (self.metadata, self.history, self.extra), (other.metadata, other.history, other.extra)
-        return mine == theirs
+        return (self.metadata, self.history, self.extra) == (other.metadata, other.history, other.extra)
 
     __hash__ = None  # type: ignore[assignment]  # it is mutable
 
