@@ -8,6 +8,7 @@ from mochi_server.errors import AgentInvalid, AgentNotFound, ToolNotFound
 from mochi_server.events import TurnWarning
 from mochi_server.sessions.types import AgentSettings, ToolSettings
 from mochi_server.tools.discovery import ToolCatalogue
+from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.nearest import listed, nearest
 
 
@@ -18,12 +19,6 @@ class Agent(Protocol):
     def valid(self) -> bool: ...
     @property
     def error_message(self) -> str | None: ...
-
-
-class ToolSource(Protocol):
-    """Source of all tools."""
-
-    async def catalogue(self) -> ToolCatalogue: ...
 
 
 class AgentSource(Protocol):
@@ -52,7 +47,7 @@ class SelectionChecker:
     If the session enables no tools, the checker does not discover tools. The same applies to agents.
     """
 
-    tools: ToolSource
+    tools: ToolRegistry
     agents: AgentSource
 
     async def check(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
