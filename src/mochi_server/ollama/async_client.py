@@ -152,7 +152,7 @@ class AsyncOllamaClient:
         ``SlotPrompts.record``.
 
         Raises:
-            ModelNotFound: Ollama does not have the model. The error lists the installed chat models.
+            ModelNotFound: Ollama does not have the model. The error lists the installed models of the same kind.
             OllamaUnreachable: Ollama cannot be reached.
             OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
         """
@@ -168,13 +168,7 @@ class AsyncOllamaClient:
         return number
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Post ``payload`` to ``/api/embed`` and return the response.
-
-        Raises:
-            ModelNotFound: Ollama does not have the model. The error lists the installed embedding models.
-            OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request, or sent no response within ``stall_timeout``.
-        """
+        """Post ``payload`` to ``/api/embed`` and return the response. Raises the same errors as ``post_chat``."""
         self._windows = None  # the request may load a model
         try:
             body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
@@ -194,10 +188,7 @@ class AsyncOllamaClient:
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> AsyncGenerator[ChatResponse, None]:
-        """Send messages and yield the chunks of the answer. If the generator is closed, Ollama stops generating.
-
-        The arguments are as in ``chat``.
-        """
+        """Like ``chat``, but yield the chunks of the answer. If the generator is closed, Ollama stops generating."""
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         batches: asyncio.Queue[list[Line]] = asyncio.Queue()
         request = asyncio.get_running_loop().create_task(self.post_chat(payload, batches.put_nowait))
@@ -284,10 +275,7 @@ class AsyncInstructorOllamaClient:
         keep_alive: str | float | None = None,
         think: bool | None = None,
     ) -> ChatResponse:
-        """Return an answer whose content is JSON that matches the Pydantic model ``format``.
-
-        Raises ``pydantic.ValidationError`` if the content does not match the model.
-        """
+        """Return an answer whose content is JSON for the Pydantic model ``format``. Raises ``ValidationError``."""
         from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - the import takes 0.1 seconds
 
         if self._client is None or self._loop is not asyncio.get_running_loop():

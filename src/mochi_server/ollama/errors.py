@@ -73,10 +73,7 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
 
 
 def refusal_error(status: int, body: bytes, model: str | None = None, retry_after: str | None = None) -> MochiError:
-    """Return the error for a response with status 400 or higher. Its message is Ollama's own message.
-
-    ``retry_after`` is the header `Retry-After` of the response.
-    """
+    """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
     received = error_text(body)
     # An HTML page is from a proxy, or from a server that is not Ollama.
     if not received or received.startswith("<"):
@@ -180,10 +177,7 @@ def _message_in(json: str) -> str:
 
 
 def _retry_seconds(header: str | None) -> int:
-    """Return the delay that a `Retry-After` header requests, in seconds. The header has a number of seconds or a date.
-
-    If the header is missing or invalid, return ``_RETRY_SECONDS``.
-    """
+    """Return the delay of a `Retry-After` header in seconds. The header has a number of seconds or a date."""
     if header is not None and re.fullmatch(r"[0-9]{1,9}", header.strip()):
         return int(header)
     date = parsedate_tz(header) if header else None

@@ -28,10 +28,7 @@ class ChatClient(Protocol):
         """Return the models that can chat, as a list of ``ModelInfo``."""
 
     def chat_stream(self, **request: Any) -> Any:
-        """Return an iterable of ``ChatResponse``, of this package or of the ollama library.
-
-        The last response has ``done=True``.
-        """
+        """Return an iterable of ``ChatResponse``, of this package or of the ollama library. The last one is done."""
 
 
 class InjectedOllamaClient(AsyncOllamaClient):
@@ -75,11 +72,7 @@ class InjectedOllamaClient(AsyncOllamaClient):
         """Do nothing, because the injected client loads no models."""
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> int:
-        """Send a chat request to the injected client, and pass each response to ``on_lines``.
-
-        Return the number of the request, for ``SlotPrompts.record``. Raise ``OllamaError`` if the injected client fails
-        or its last response does not have ``done=True``.
-        """
+        """Send a chat request to the injected client, as ``AsyncOllamaClient.post_chat`` sends it to Ollama."""
         number = self.slots.begin(payload["model"])
         request = {name: payload.get(name) for name in ("model", "messages", "tools", "think")}
         request["messages"] = orjson.loads(orjson.dumps(request["messages"]))  # parts of a long history are encoded
@@ -111,10 +104,7 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 
 async def _iterate(responses: Any) -> AsyncIterable[Any]:
-    """Yield the responses of a synchronous or asynchronous iterable.
-
-    If the iterable is synchronous, a thread waits for each response, so that the event loop is not blocked.
-    """
+    """Yield the responses of an iterable. Threads wait for the responses of a synchronous iterable."""
     if inspect.isawaitable(responses):
         responses = await responses
     if isinstance(responses, AsyncIterable):

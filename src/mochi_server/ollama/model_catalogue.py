@@ -47,10 +47,7 @@ class ModelCatalogue:
         return [self._with_details(info, digest) for info, digest in self._models]
 
     def find(self, name: str) -> tuple[ModelInfo, str] | None:
-        """Return the model ``name`` and its digest, or None if the model is not installed.
-
-        If ``name`` has no tag, the tag ``latest`` is used.
-        """
+        """Return a model and its digest, or None if it is not installed. The default tag is ``latest``."""
         for info, digest in self._models:
             if qualified_name(info.name) == qualified_name(name):
                 return self._with_details(info, digest), digest
@@ -85,10 +82,7 @@ def read_show(body: object) -> ModelDetails:
 
 
 def read_loaded(body: object) -> dict[str, int]:
-    """Return the context length of each model in a response of ``/api/ps``, in tokens, keyed by model name with tag.
-
-    The length is 0 for models of an Ollama version that does not send it.
-    """
+    """Return the context lengths in a response of ``/api/ps``, keyed by model name with tag. Unknown lengths are 0."""
     entries = _mapping(body).get("models")
     return {
         qualified_name(_name(entry)): _positive(entry.get("context_length")) or 0

@@ -58,8 +58,7 @@ def chat_payload(
     ``context_window`` is sent as the option ``num_ctx``, in tokens. If ``logprobs`` is a number, the answer contains
     the log probability of each token, and of this number of alternatives to each token.
 
-    The body contains ``truncate: false``, so that Ollama rejects a prompt that is too long. Without this field, Ollama
-    would truncate the prompt silently.
+    The body contains ``truncate: false``, because Ollama would otherwise truncate a long prompt silently.
     """
     options = dict(options or {})
     if context_window is not None:

@@ -165,12 +165,8 @@ class Transport:
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` and pass batches of response lines to ``on_lines``.
 
-        If the caller cancels this method, the connection is closed, so that Ollama stops generating.
-
-        Raises:
-            OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
-            TypeError: ``payload`` contains an object that JSON cannot represent.
+        If the caller cancels this method, the connection is closed, so that Ollama stops generating. Raises the errors
+        of ``AsyncOllamaClient.post_chat``, and TypeError if JSON cannot represent ``payload``.
         """
         request = self._request("POST", path, payload, self._connect)
         reader, progress = LineReader(), 0.0
@@ -236,8 +232,8 @@ class Transport:
     ) -> None:
         """Pass large data to ``feed`` in chunks, and let other tasks run between the chunks.
 
-        Meanwhile, reading from the connection is paused, so that asyncio does not report a lost connection. Without the
-        pause, aiohttp can drop buffered data when the connection is lost.
+        Meanwhile, reading from the connection is paused, because aiohttp can drop buffered data when asyncio reports a
+        lost connection.
         """
         transport = response.connection.transport if response.connection is not None else None
         if transport is not None and not transport.is_closing():
