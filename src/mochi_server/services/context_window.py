@@ -38,10 +38,7 @@ _MAX_TRIMMED_SESSIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for a request. If ``window`` is None, no ``num_ctx`` is sent.
-
-    ``loaded`` is the window with which Ollama has loaded the model, if known.
-    """
+    """Context window for a request, or None to send no ``num_ctx``. ``loaded`` is the loaded window, if known."""
 
     window: int | None
     reason: str
@@ -79,10 +76,7 @@ async def _unknown() -> None:
 
 
 class TrimmedPrompts:
-    """Registry of sessions whose prompts are trimmed because they exceed the context window.
-
-    If there are too many sessions, the oldest entry is dropped.
-    """
+    """Registry of sessions whose prompts are trimmed to fit the context window. The oldest entries are dropped."""
 
     def __init__(self) -> None:
         self._trims: dict[str, tuple[int, str]] = {}
@@ -174,7 +168,7 @@ class WindowRegistry:
         return WindowDecision(window, reason, loaded)
 
     async def borrow(self, model: ModelInfo, required_tokens: int) -> int | None:
-        """Return the window for a request without a session. If the loaded window is large enough, return that window.
+        """Return the window for a request without a session: the loaded window if it is large enough.
 
         Return None if ``dynamic`` is false and the model has no manual window.
         """
@@ -247,10 +241,7 @@ class WindowRegistry:
         }
 
     def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
-        """Return a copy of ``config`` with the window of ``decision``.
-
-        If the window differs from the previous window, the adjustment history gets an entry with the time ``at``.
-        """
+        """Return a copy of ``config`` with the window of ``decision``. A change adds an entry with the time ``at``."""
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
@@ -304,10 +295,7 @@ class WindowRegistry:
     def _window_of_session(
         self, entry: _ModelWindow, model: ModelInfo, config: Mapping[str, Any], previous_model: str | None
     ) -> int:
-        """Return the window that a session has for its current model, or 0.
-
-        The model's window is smaller after a restart of the server, and after a new session has reset it.
-        """
+        """Return the session's window, or 0. The model's window may be smaller after a restart or a new session."""
         is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
         if not is_same_model or config.get("manual_override"):
             return 0

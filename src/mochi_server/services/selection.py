@@ -42,19 +42,13 @@ class Selection:
 
 @dataclass(frozen=True)
 class SelectionChecker:
-    """Checker of the tools and agents that a session enables.
-
-    If the session enables no tools, the checker does not discover tools. The same applies to agents.
-    """
+    """Checker of the tools and agents that a session enables. It discovers tools and agents only if it needs them."""
 
     tools: ToolRegistry
     agents: AgentSource
 
     async def check(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
-        """Return which tools and agents in the settings can be used.
-
-        If ``tools`` is None, the result contains no tools. If ``agents`` is None, the result contains no agents.
-        """
+        """Return which tools and agents in the settings can be used. The value None stands for empty settings."""
         selection = Selection()
         if tools is not None and (tools.tools or tools.tool_group):
             _check_tools(tools, await self.tools.catalogue(), selection)

@@ -46,10 +46,7 @@ class SessionService:
     speeds: PromptSpeeds
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
-        """Create a session.
-
-        Raise ``ModelNotFound``, ``OllamaUnreachable`` or ``PromptNotFound``, or ``ValidationFailed`` for a blank file.
-        """
+        """Create a session. Raise ``PromptNotFound``, ``ValidationFailed`` or the errors of ``find_model``."""
         model = await self.client.find_model(options.model)
         content = await self._system_prompt(options.system_prompt, options.system_prompt_source_file)
         config = self.windows.initial_config(model)
@@ -60,8 +57,7 @@ class SessionService:
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
         """Set the fields in ``changes`` and return the changed session. The value None clears a field.
 
-        ``context_window`` is ``{"current_window": tokens}``. If ``context_window`` or ``tokens`` is None,
-        the server chooses the window size.
+        ``context_window`` is ``{"current_window": tokens}``. If either is None, the server chooses the window.
         """
         fields = dict(changes)
         session = await self.store.load(session_id)

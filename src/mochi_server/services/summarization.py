@@ -87,10 +87,7 @@ class SummarizationService:
     """IDs of the sessions whose background summary has been requested from the model."""
 
     def turn_starting(self, session_id: str) -> None:
-        """Cancel the background summary of the session, and postpone the running summaries of other sessions.
-
-        Otherwise, the turn could wait until Ollama has finished a summary.
-        """
+        """Cancel the session's summary and postpone other requested summaries, so that the turn need not wait."""
         self._cancel(session_id)
         for other in list(self._requesting):
             if (state := self._states.get(other)) is not None and state.postponements < _MAX_POSTPONEMENTS:
@@ -281,10 +278,7 @@ def _is_current(exchange: Exchange, session: ChatSession) -> bool:
 
 
 def is_due(session: ChatSession, covered: str | None) -> bool:
-    """Return whether the last message is a complete answer that is not summarized yet.
-
-    ``covered`` is the ID of the last summarized message.
-    """
+    """Return whether the last message is a complete answer that is not the last summarized message ``covered``."""
     if len(session.history) < 2:
         return False
     last = session.history[-1]

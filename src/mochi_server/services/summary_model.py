@@ -7,10 +7,7 @@ from mochi_server.sessions.session import SessionMetadata
 
 
 class SummaryModelManager:
-    """Selector of summary models.
-
-    ``unsupported`` contains the names of models to exclude. A name without a tag excludes all tags of the model.
-    """
+    """Selector of summary models. In ``unsupported``, a name without a tag excludes all tags of the model."""
 
     def __init__(self, unsupported: Collection[str]) -> None:
         self._unsupported = {name.strip().lower() for name in unsupported}
@@ -21,9 +18,6 @@ class SummaryModelManager:
         return name not in self._unsupported and name.rpartition(":")[0] not in self._unsupported
 
     def choose(self, metadata: SessionMetadata) -> str | None:
-        """Return the session's model or, if it is unsupported, the session's ``summary_model``.
-
-        Return None if both models are unsupported.
-        """
+        """Return the first supported model of the session's model and its ``summary_model``, or None."""
         candidates = (metadata.model, metadata.summary_model)
         return next((model for model in candidates if model and self.supports(model)), None)

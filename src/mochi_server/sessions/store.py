@@ -54,10 +54,9 @@ class SessionStore(Protocol):
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Store all new sessions in order. After an error or a crash, none of the sessions is stored.
+        """Store all new sessions in order. After an error, an exception of ``check`` or a crash, store none of them.
 
-        ``check`` may be called before each session, possibly in a thread. If ``check`` raises an exception, no session
-        is stored.
+        ``check`` may be called before each session, possibly in a thread.
         """
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:

@@ -161,10 +161,7 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
 
 
 def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
-    """Return dataclass field metadata for an optional setting. Stored values of types not in ``kinds`` become None.
-
-    If the setting is None, the session file contains it only if ``always_written`` is true.
-    """
+    """Return field metadata for an optional setting: its types, and whether the session file contains a None."""
 
     def read(stored: object) -> object:
         return stored if isinstance(stored, kinds) else None
