@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -246,15 +245,8 @@ def _short_names(models: Iterable[ModelInfo]) -> list[str]:
 class AsyncInstructorOllamaClient:
     """Client for structured answers: JSON that matches a Pydantic model. Close the client after use."""
 
-    def __init__(
-        self,
-        host: str = "http://localhost:11434",
-        *,
-        timeout: float = 600,
-        on_response: Callable[[Line], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, host: str = "http://localhost:11434", *, timeout: float = 600) -> None:
         self.endpoint = parse_endpoint(host)
-        self._on_response = on_response
         self._timeout = timeout
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -285,5 +277,4 @@ class AsyncInstructorOllamaClient:
         with translating_errors(self.endpoint.url), anyio.fail_after(self._timeout):
             request = {"model": model, "messages": list(messages), "options": options, "keep_alive": keep_alive}
             answer: ChatResponse = await self._client.attempt(think, format=format, **request)
-        self._on_response(asdict(answer))
-        return answer
+            return answer

@@ -51,7 +51,6 @@ def chat_payload(
     format: str | Mapping[str, Any] | None = None,
     keep_alive: str | float | None = None,
     logprobs: int | None = None,
-    stream: bool = True,
 ) -> dict[str, Any]:
     """Return a request body for ``/api/chat``. The body does not contain parameters that are None.
 
@@ -64,7 +63,7 @@ def chat_payload(
     if context_window is not None:
         options["num_ctx"] = context_window
     optional = {"tools": tools or None, "think": think, "format": format, "keep_alive": keep_alive}
-    payload: dict[str, Any] = {"model": model, "messages": messages, "stream": stream, "truncate": False}
+    payload: dict[str, Any] = {"model": model, "messages": messages, "stream": True, "truncate": False}
     payload |= {name: value for name, value in optional.items() if value is not None}
     if options:
         payload["options"] = options
