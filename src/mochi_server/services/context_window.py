@@ -83,10 +83,9 @@ class TrimmedPrompts:
         """Window, and ID of the last message that was left out of the prompt, by session ID."""
 
     def get(self, session_id: str, window: int | None) -> str | None:
-        """Return the ID of the last message that was left out of the session's prompt, or None if there is none.
+        """Return the ID of the last message that was left out of the session's prompt for the same window, or None.
 
-        Also return None if the message was left out for a window of another size. For a new size, Ollama reloads the
-        model, so the new prompt need not begin like the earlier prompts.
+        For a new window, Ollama reloads the model, so the new prompt need not begin like the earlier prompts.
         """
         trimmed_window, message_id = self._trims.get(session_id, (None, None))
         return message_id if trimmed_window == window else None
@@ -200,8 +199,7 @@ class WindowRegistry:
             return False
         entry.before_reduction = (entry.window, entry.ceiling)
         entry.ceiling = entry.window = window // _GROWTH_FACTOR
-        entry.override = None
-        entry.released = True
+        self.release(model.name)
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:

@@ -12,12 +12,10 @@ class SummaryModelManager:
     def __init__(self, unsupported: Collection[str]) -> None:
         self._unsupported = {name.strip().lower() for name in unsupported}
 
-    def supports(self, model: str) -> bool:
-        """Return whether a model may write summaries. Return False for the ``unsupported`` models."""
-        name = qualified_name(model)
-        return name not in self._unsupported and name.rpartition(":")[0] not in self._unsupported
-
     def choose(self, metadata: SessionMetadata) -> str | None:
         """Return the first supported model of the session's model and its ``summary_model``, or None."""
-        candidates = (metadata.model, metadata.summary_model)
-        return next((model for model in candidates if model and self.supports(model)), None)
+        for model in filter(None, (metadata.model, metadata.summary_model)):
+            name = qualified_name(model)
+            if self._unsupported.isdisjoint((name, name.rpartition(":")[0])):
+                return model
+        return None
