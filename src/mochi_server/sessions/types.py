@@ -110,20 +110,11 @@ class Message(TypedDict, total=False):
     arguments: dict[str, Any]  # arguments of the call after a change by the user
 
 
-class UserMessage(Message, total=False):
-    """Message of the user. Its ``role`` is ``user``."""
-
-
-class SystemMessage(Message, total=False):
-    """System prompt of a session. Its ``role`` is ``system``."""
-
-
-class AssistantMessage(Message, total=False):
-    """Answer of a model. Its ``role`` is ``assistant``."""
-
-
-class ToolMessage(Message, total=False):
-    """Result of a tool call. Its ``role`` is ``tool``."""
+UserMessage = Message
+SystemMessage = Message
+AssistantMessage = Message
+ToolMessage = Message
+"""Names of ``Message`` by role, for the documented library API."""
 
 
 def default_window_config() -> dict[str, Any]:
