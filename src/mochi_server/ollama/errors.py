@@ -31,8 +31,6 @@ _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_SECONDS = 2
 """Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After`."""
 _EXCERPT_LENGTH = 200
-_NO_MESSAGE = "Ollama reported an error without a message. See its log."
-_RUNNER_STOPPED = "Ollama's model runner stopped during the request. See the log of Ollama."
 
 _GO_REQUEST = re.compile(r'\bPost "https?://')
 """Pattern for the error text of a failed request from Ollama to its model runner. The text has an internal address."""
@@ -93,7 +91,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
 def reported_error(line: bytes) -> OllamaError:
     """Return the error that a line of a stream reports."""
     received = error_text(line)
-    error = OllamaError(_readable(received) or _NO_MESSAGE)
+    error = OllamaError(_readable(received) or "Ollama reported an error without a message. See its log.")
     error.upstream_text = received
     return error
 
@@ -157,7 +155,7 @@ def _received(error: OllamaError) -> str:
 def _readable(text: str) -> str:
     """Return Ollama's error ``text`` without internal text of the model runner, or "" if no message remains."""
     if _GO_REQUEST.search(text):
-        return _RUNNER_STOPPED
+        return "Ollama's model runner stopped during the request. See the log of Ollama."
     if match := _GO_MAP.search(text):
         text = match[1]
     elif match := _JSON_OBJECT.search(text):

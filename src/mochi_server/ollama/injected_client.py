@@ -14,7 +14,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.ollama.transport import Line, OnLines
-from mochi_server.ollama.types import ChatResponse, ModelDetails, ModelInfo
+from mochi_server.ollama.types import ChatResponse, ModelInfo
 
 
 class ChatClient(Protocol):
@@ -35,12 +35,7 @@ class InjectedOllamaClient(AsyncOllamaClient):
     """Client whose models and answers come from a ``ChatClient``. It sends no HTTP requests."""
 
     def __init__(
-        self,
-        client: ChatClient,
-        host: str,
-        *,
-        tracker: RequestTracker | None = None,
-        on_response: Callable[[Line], None] = lambda _: None,
+        self, client: ChatClient, host: str, *, tracker: RequestTracker, on_response: Callable[[Line], None]
     ) -> None:
         super().__init__(host, tracker=tracker)
         self._injected = client
@@ -60,10 +55,6 @@ class InjectedOllamaClient(AsyncOllamaClient):
         raise await self._not_found(name)
 
     list_installed, find_installed = list_models, find_model
-
-    async def show_model_details(self, name: str) -> ModelDetails:
-        model = await self.find_model(name)
-        return ModelDetails(list(model.capabilities), model.context_length, None, {})
 
     async def loaded_windows(self) -> None:
         """Return None, because the injected client does not report which models are loaded."""
