@@ -124,16 +124,10 @@ class Transport:
     """HTTP client for one Ollama server, with an unlimited connection pool. A new event loop gets a new pool."""
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        connect_timeout: float,
-        stall_timeout: float,
-        on_response: Callable[[Line], None] = lambda _: None,
+        self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float, on_response: Callable[[Line], None]
     ) -> None:
         self.endpoint = endpoint
         self._on_response = on_response
-        self._connect = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._stall_seconds = stall_timeout
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
@@ -168,7 +162,8 @@ class Transport:
         If the caller cancels this method, the connection is closed, so that Ollama stops generating. Raises the errors
         of ``AsyncOllamaClient.post_chat``, and TypeError if JSON cannot represent ``payload``.
         """
-        request = self._request("POST", path, payload, self._connect)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
+        request = self._request("POST", path, payload, timeout)
         reader, progress = LineReader(), 0.0
 
         def feed(data: bytes) -> None:

@@ -38,7 +38,7 @@ _MAX_TRIMMED_SESSIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for a request, or None to send no ``num_ctx``. ``loaded`` is the loaded window, if known."""
+    """Context window for a request. If ``window`` is None, send no ``num_ctx``. ``loaded`` is None if unknown."""
 
     window: int | None
     reason: str

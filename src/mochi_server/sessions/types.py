@@ -152,7 +152,7 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
 
 
 def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
-    """Return field metadata for an optional setting: its types, and whether the session file contains a None."""
+    """Return field metadata for an optional setting: its types, and whether the session file can contain null."""
 
     def read(stored: object) -> object:
         return stored if isinstance(stored, kinds) else None
