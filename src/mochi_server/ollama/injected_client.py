@@ -71,7 +71,8 @@ class InjectedOllamaClient(AsyncOllamaClient):
         line: Line = {}
         try:
             async for response in _iterate(self._injected.chat_stream(**request)):
-                line = _line(response)
+                fields = asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
+                line = {**fields, "message": _as_dict(response["message"])}
                 if line.get("done"):
                     self._on_response(line)
                 on_lines([line])
@@ -84,13 +85,8 @@ class InjectedOllamaClient(AsyncOllamaClient):
         return number
 
 
-def _line(response: Any) -> Line:
-    """Return a ``ChatResponse``, a ``ChatResponse`` of the ollama library, or a dictionary as a line of Ollama."""
-    fields = asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
-    return {**fields, "message": _as_dict(response["message"])}
-
-
 def _as_dict(value: Any) -> dict[str, Any]:
+    """Return an object of the ollama library or a dictionary as a dictionary."""
     return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else dict(value)
 
 

@@ -139,7 +139,7 @@ class WindowRegistry:
         windows = await self._loaded()
         loaded = None if windows is None else windows.get(name)
         entry = self._entry(name)
-        self._restore_override(entry, model, config, session_id)
+        self._restore_override(model, config, session_id)
         if entry.override is not None and not ignore_override:
             return WindowDecision(entry.override.window, "manual_override", loaded)
         if not self.dynamic:
@@ -147,7 +147,7 @@ class WindowRegistry:
         if previous_model is None and windows is not None and loaded is None:
             entry.window = None  # Ollama must load the model anyway, so a new session need not keep a larger window
         window = entry.window or self._initial_window(entry, model)
-        window = max(window, self._window_of_session(entry, model, config, previous_model))
+        window = max(window, _cap(_window_of_session(model, config, previous_model), entry.ceiling))
         reason = "no_adjustment"
         if loaded is not None and loaded > window:
             window, reason = loaded, "adopted_loaded"
@@ -282,22 +282,11 @@ class WindowRegistry:
         """Return a model's first window: the default window or the Modelfile's ``num_ctx``, whichever is larger."""
         return _cap(max(min(_max_window(model), DEFAULT_WINDOW), model.num_ctx or 0), entry.ceiling)
 
-    def _restore_override(
-        self, entry: _ModelWindow, model: ModelInfo, config: Mapping[str, Any], session_id: str
-    ) -> None:
+    def _restore_override(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> None:
         """Apply the manual window of a stored session, unless the model has one or a user has removed it."""
-        stored = config.get("current_window")
+        entry, stored = self._entry(model.name), config.get("current_window")
         if entry.override is None and not entry.released and config.get("manual_override") and stored is not None:
             self.override(model, stored, session_id)
-
-    def _window_of_session(
-        self, entry: _ModelWindow, model: ModelInfo, config: Mapping[str, Any], previous_model: str | None
-    ) -> int:
-        """Return the session's window, or 0. The model's window may be smaller after a restart or a new session."""
-        is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
-        if not is_same_model or config.get("manual_override"):
-            return 0
-        return _cap(config.get("current_window") or 0, entry.ceiling)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
         """Double the initial window until ``required_tokens`` fit, up to the largest window. Return the result."""
@@ -315,6 +304,12 @@ DynamicContextWindowService = WindowRegistry
 def _max_window(model: ModelInfo) -> int:
     """Return the largest window that the server chooses: 90 % of the model's maximum."""
     return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
+
+
+def _window_of_session(model: ModelInfo, config: Mapping[str, Any], previous_model: str | None) -> int:
+    """Return the session's window, or 0. The model's window may be smaller after a restart or a new session."""
+    is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
+    return (config.get("current_window") or 0) if is_same_model and not config.get("manual_override") else 0
 
 
 def _cap(window: int, ceiling: int | None) -> int:
