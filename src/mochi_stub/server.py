@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import Self
 
 from mochi_stub.app import App
-from mochi_stub.config.loader import Config, packaged_config
+from mochi_stub.config.loader import Config, packaged_config, reloading_config
 from mochi_stub.config.model_registry import ModelRegistry
-from mochi_stub.config.reload import reloading_config
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, HttpConnection
 from mochi_stub.http.http_result import Stub
@@ -144,7 +143,7 @@ class StubServer:
             """Return a value that changes when cached replies become invalid, or None if caching is impossible."""
             nonlocal latest
             latest = self._config()  # the file is checked once per request
-            cacheable = latest is None or latest.is_self_contained
+            cacheable = latest is None or (latest.recordings is None and not latest.files)
             varies = self.speed or self.resolve or machine.prompt_speed
             return None if varies or not cacheable else (latest, registry.changes)
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from mochi_stub.config.response_types import (
     CHUNK_SIZES,
     KINDS,
     ErrorResponse,
     FileResponse,
+    Match,
     MessageResponse,
     ReplySettings,
     Response,
+    Trigger,
     VectorResponse,
 )
 from mochi_stub.config.yaml_source import Item, Readers
@@ -24,12 +27,12 @@ from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Failure, Usage
 
 CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
-DEFAULT_CAPABILITIES = CAPABILITIES[:6]
 MIN_EMBEDDING_LENGTH = 256
 LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
 MAX_SECONDS = 24 * 3600
 SERVER_HEADERS = ("connection", "content-length", "content-type", "transfer-encoding")
 TYPES = (*KINDS, "embedding", "error", "file")
+_UNDECLARED = Model("", CAPABILITIES[:6], context_length=131072, embedding_length=768)
 
 
 def response(item: Item, folder: Path) -> Response:
@@ -53,6 +56,22 @@ def response(item: Item, folder: Path) -> Response:
     return MessageResponse(fields.pop("type"), settings=_reply_settings(fields), **fields)
 
 
+def read_trigger(text: str, item: Item, folder: Path) -> Trigger:
+    """Read the value of a trigger: a response, which can have the additional key `match`. Raises ConfigError."""
+    matching = item.value.get("match") if isinstance(item.value, dict) else None
+    if matching is None:
+        return Trigger(text, response(item, folder))
+    match = matching.choice(*get_args(Match))
+    without_match = replace(item, value={key: value for key, value in item.value.items() if key != "match"})
+    trigger = Trigger(text, response(without_match, folder), match)
+    if match == "regex":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise item.key_error(f"a regular expression, found {text!r} ({error})") from None
+    return trigger
+
+
 def model(item: Item) -> tuple[dict[str, Any], ReplySettings]:
     """Read a `_model` entry. Return the fields of `Model` and the stream settings. Raises ConfigError."""
     fields = item.fields({**MODEL, **STREAM}, "_model")
@@ -64,15 +83,11 @@ def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Mo
 
     The first model of the file (`position` 0) has the latest default modification time.
     """
-    default: dict[str, Any] = {
-        "capabilities": DEFAULT_CAPABILITIES,
-        "context_length": 131072,
-        "embedding_length": 768,
-        "modified_at": (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    if "capabilities" not in fields:  # default vision does not raise the minimum context
-        default["least_context"] = MIN_CONTEXT
-    return Model(name, **{**default, **fields})
+    modified_at = (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # The default vision does not raise the minimum context.
+    least_context = None if "capabilities" in fields else MIN_CONTEXT
+    default = {"name": name, "modified_at": modified_at, "least_context": least_context}
+    return replace(_UNDECLARED, **{**default, **fields})
 
 
 def _reply_settings(fields: dict[str, Any]) -> ReplySettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -128,6 +129,27 @@ class FileResponse:
 
 
 Response: TypeAlias = "MessageResponse | VectorResponse | ErrorResponse | FileResponse"
+Match = Literal["exact", "substring", "regex"]
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """Text of a trigger, and the response that it selects.
+
+    Attributes:
+        match: How `text` is compared with the latest user message. `exact` (default): the message is equal to `text`.
+            `substring`: the message contains `text`. `regex`: `text` is a Python regular expression that matches any
+            part of the message.
+    """
+
+    text: str
+    response: Response
+    match: Match = "exact"
+
+    def applies_to(self, message: str) -> bool:
+        if self.match == "regex":
+            return re.search(self.text, message) is not None
+        return self.text in message if self.match == "substring" else self.text == message
 
 
 def reply_to(prompt: Prompt, response: Response, model: Model) -> Reply:

@@ -145,7 +145,7 @@ class WatchedFile(Generic[_T]):
                 self._read()
         except OSError as error:
             self.stamp = self.data = None
-            self.value = unreadable(self.path, error)
+            self.value = ConfigError(f"{self.path}:1: expected a readable file ({error.strerror or error})")
         if isinstance(self.value, ConfigError):
             raise self.value
         return self.value
@@ -164,10 +164,6 @@ class WatchedFile(Generic[_T]):
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def unreadable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path}:1: expected a readable file ({error.strerror or error})")
 
 
 def parse(data: bytes, file: str) -> Item:

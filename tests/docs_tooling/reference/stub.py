@@ -14,9 +14,9 @@ from mochi_stub.config.response_types import (
     MessageResponse,
     ReplySettings,
     Response,
+    Trigger,
     VectorResponse,
 )
-from mochi_stub.config.triggers import Trigger
 from tests.docs_tooling.reference.markdown import page, prose
 
 INTRODUCTION = """
