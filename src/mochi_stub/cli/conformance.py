@@ -1,7 +1,6 @@
 """Comparison of a real Ollama with the stub: send the same requests to both and compare the responses.
 
-The comparison includes the structure of responses and the texts of errors. It excludes everything that depends on the
-text that a model generates.
+The structure of responses and the texts of errors are compared, but nothing that depends on generated text.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -32,14 +30,6 @@ OF_MODEL: Set[str] = {
     *("capabilities", "remote_model", "remote_host", "context_length", "embedding_length"),
 }
 """Fields that Ollama omits in the descriptions of some models."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two compared servers, with the name of its model."""
-
-    client: httpx.Client
-    model: str
 
 
 def verify(url: str, model: str, stub_model: str | None = None, machine: Machine | None = None) -> int:
@@ -68,11 +58,11 @@ def _differences(url: str, name: str, stub: StubServer, stub_model: str | None) 
         capabilities = capabilities_of(real, name)
         chosen = stub_model or nearest_model(real, name, capabilities).name
         common = capabilities & capabilities_of(simulated, chosen)
-        sides = Side(real, _full_name(name)), Side(simulated, _full_name(chosen))
-        for pair in zip(*(probes(side.model) for side in sides), strict=True):
-            if not pair[0].needs or pair[0].needs in common:
-                parts = [_send(side, probe) for side, probe in zip(sides, pair, strict=True)]
-                yield from (f"{pair[0].name}: {line}" for line in _compare(*parts, shared=pair[0].shared))
+        real_model, stub_model = _full_name(name), _full_name(chosen)
+        for probe, stub_probe in zip(probes(real_model), probes(stub_model), strict=True):
+            if not probe.needs or probe.needs in common:
+                parts = _send(real, real_model, probe), _send(simulated, stub_model, stub_probe)
+                yield from (f"{probe.name}: {line}" for line in _compare(*parts, shared=probe.shared))
 
 
 def capabilities_of(client: httpx.Client, name: str) -> set[str]:
@@ -102,20 +92,20 @@ def _full_name(model: str) -> str:
     return model if ":" in model else f"{model}:latest"
 
 
-def _send(side: Side, probe: Probe) -> dict[str, Any]:
+def _send(client: httpx.Client, model: str, probe: Probe) -> dict[str, Any]:
     """Send a probe. Return the response parts to compare: status, headers, text, and the first object of each kind."""
     data = probe.body if probe.body is None or isinstance(probe.body, bytes) else json.dumps(probe.body).encode()
-    response = side.client.request(probe.method, probe.path, content=data, headers=dict(probe.headers))
+    response = client.request(probe.method, probe.path, content=data, headers=dict(probe.headers))
     parts: dict[str, Any] = {"status": response.status_code}
     parts |= {name: response.headers[name] for name in HEADERS if name in response.headers}
     lines = [line.removeprefix(b"data: ") for line in response.content.split(b"\n") if line.strip()]
     try:
         objects = [json.loads(line) for line in lines if line != b"[DONE]"]
     except ValueError:
-        return {**parts, "text": _without_variables(response.content.decode(errors="replace"), side.model)}
+        return {**parts, "text": _without_variables(response.content.decode(errors="replace"), model)}
     for value in objects:
         kind = f"{_kind(value)} object" if len(objects) > 1 else "body"
-        parts.setdefault(kind, _structure(_of_model(value, side.model), side.model))
+        parts.setdefault(kind, _structure(_of_model(value, model), model))
     return parts
 
 
@@ -147,10 +137,8 @@ def _structure(value: Any, model: str, name: str = "") -> Any:
         return {key: _structure(item, model, key) for key, item in value.items()}
     if isinstance(value, list):
         return [_structure(value[0], model)] if value else []
-    if isinstance(value, str) and name in COMPARED_FIELDS:
-        return _without_variables(value, model)
-    if isinstance(value, bool) and name in COMPARED_FIELDS:
-        return value
+    if name in COMPARED_FIELDS and isinstance(value, (str, bool)):
+        return _without_variables(value, model) if isinstance(value, str) else value
     return {bool: "boolean", int: "number", float: "number", str: "text"}.get(type(value), "null")
 
 

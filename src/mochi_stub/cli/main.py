@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_stub.cli import daemon
 
@@ -102,13 +102,9 @@ def _run(options: argparse.Namespace) -> int:
 def _machine(options: argparse.Namespace) -> Machine:
     from mochi_stub.models.scheduler import Machine
 
-    return Machine(
-        parallel=options.parallel or None,
-        max_loaded_models=options.max_loaded_models or None,
-        max_queue=options.max_queue,
-        context_length=options.context_length or None,
-        prompt_speed=options.prompt_speed or None,
-    )
+    names = ("parallel", "max_loaded_models", "context_length", "prompt_speed")
+    limits: dict[str, Any] = {name: getattr(options, name) or None for name in names}  # 0 means no limit
+    return Machine(max_queue=options.max_queue, **limits)
 
 
 def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
