@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mochi_stub.config import entry_readers
-from mochi_stub.config.response_types import FileResponse, ReplySettings, Response, Trigger
+from mochi_stub.config.response_types import ReplySettings, Response, Trigger
 from mochi_stub.config.yaml_source import ConfigError, Item, Readers, WatchedFile, parse
 from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
 from mochi_stub.recording.files import recorded, recordings_below
@@ -63,13 +63,13 @@ class Config:
         return tuple(configured.model for configured in self.by_name.values())
 
     @cached_property
-    def files(self) -> list[FileResponse]:
-        """Responses from recorded files. These files can change without a change of the configuration."""
+    def files(self) -> list[tuple[Path, Item]]:
+        """Recorded files with their entries. They can change without a change of the configuration."""
         responses: list[Response | None] = []
         for configured in self.by_name.values():
             script = configured.scripts[0]
             responses += [*(trigger.response for trigger in script.triggers.values()), script.default]
-        return [response for response in responses if isinstance(response, FileResponse)]
+        return [(one.path, one.source) for one in responses if one and one.path and one.source]
 
     def find(self, model: str) -> ConfiguredModel | None:
         """Return the model with this name, or None if it is not configured. Case is ignored."""
@@ -228,17 +228,17 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
 
 
 def _recorded_problems(config: Config) -> Iterator[str]:
-    for file in config.files:
-        if not file.path.exists():
-            yield str(file.source.error(f"a recorded file, found none at {file.path}"))
+    for path, source in config.files:
+        if not path.exists():
+            yield str(source.error(f"a recorded file, found none at {path}"))
             continue
         try:
-            recording = recorded(file.path)
+            recording = recorded(path)
         except ConfigError as error:
             yield str(error)
             continue
         if recording.status < 400 and not wire_of(recording.path):
-            yield str(file.source.error(f"a recorded reply of a model, found a response from {recording.url}"))
+            yield str(source.error(f"a recorded reply of a model, found a response from {recording.url}"))
 
 
 _TOP: Readers = {
