@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from mochi_stub.http.http_result import Encoder, Generation, HttpResponse, Reque
 from mochi_stub.http.response_cache import CachedReply, RequestEntries, ResponseCache
 from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease, NotLoaded
-from mochi_stub.recording.replay import recorded_playback
+from mochi_stub.recording.replay import recorded_playback, replay
 from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure
 from mochi_stub.wire.routes import allowed_methods, route
@@ -33,13 +33,9 @@ def log_request(record: JournalEntry) -> None:
 
 @dataclass(frozen=True)
 class App:
-    """Request handler of the stub. `replay` is called first. If it returns None, a route handles the request.
-
-    All delays are divided by `speed`. If `speed` is 0, there are no delays.
-    """
+    """Request handler of the stub. All delays are divided by `speed`. If `speed` is 0, there are no delays."""
 
     stub: Stub
-    replay: Callable[[Request], Result | None]
     cache: ResponseCache
     speed: float
     access: Access
@@ -58,7 +54,7 @@ class App:
             response = self.access.response(request)
             if response and request.method == "OPTIONS":
                 response = response._replace(headers=(*response.headers, *allowed_methods(request.path)))
-            return response or self.replay(request) or route(self.stub, request)
+            return response or replay(self.stub, request) or route(self.stub, request)
         except Exception as error:
             return _crashed(request, error)
 

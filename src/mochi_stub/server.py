@@ -26,7 +26,6 @@ from mochi_stub.journal import Exchange, Journal
 from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
 from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
-from mochi_stub.recording.replay import replay
 from mochi_stub.replies.resolver import resolver
 from mochi_stub.reply import Scripted, as_reply
 
@@ -136,24 +135,24 @@ class StubServer:
         self._journal.clear()
 
     def _app(self) -> Application:
-        latest, machine = self._config(), self.machine or Machine()
-        registry = ModelRegistry(self.models or (), lambda: latest)
+        machine = self.machine or Machine()
+        registry = ModelRegistry(self.models or (), self._config)
 
         def state() -> tuple[object, int] | None:
             """Return a value that changes when cached replies become invalid, or None if caching is impossible."""
-            nonlocal latest
-            latest = self._config()  # the file is checked once per request
-            cacheable = latest is None or (latest.recordings is None and not latest.files)
+            registry.refresh()  # once per request
+            config = registry.config
+            cacheable = config is None or (config.recordings is None and not config.files)
             varies = self.speed or self.resolve or machine.prompt_speed
-            return None if varies or not cacheable else (latest, registry.changes)
+            return None if varies or not cacheable else (config, registry.changes)
 
         async def load(seconds: float) -> None:
             if self.speed:
                 await asyncio.sleep(seconds / self.speed)
 
         scheduler = Scheduler(machine, wait=load)
-        stub = Stub(registry, resolver(lambda: latest, self.resolve), scheduler, self._journal, self.seed)
-        app = App(stub, lambda request: replay(latest, stub, request), ResponseCache(state), self.speed, self._access)
+        stub = Stub(registry, resolver(lambda: registry.config, self.resolve), scheduler, self._journal, self.seed)
+        app = App(stub, ResponseCache(state), self.speed, self._access)
         return self.record.app(app) if self.record else app
 
     def _run(self, listener: socket.socket, running: threading.Event) -> None:

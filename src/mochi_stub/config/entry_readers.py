@@ -9,13 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, get_args
 
-from mochi_stub.config.response_types import (
-    CHUNK_SIZES,
-    Match,
-    ReplySettings,
-    Response,
-    Trigger,
-)
+from mochi_stub.config.response_types import CHUNK_SIZES, Match, ReplySettings, Response, Trigger
 from mochi_stub.config.yaml_source import Item, Readers
 from mochi_stub.models.catalogue import MIN_CONTEXT, Model
 from mochi_stub.prompt import ToolCall
