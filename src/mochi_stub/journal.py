@@ -170,13 +170,11 @@ class Journal:
             return [record.exchange() for record in self._records]
 
     def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float) -> list[Exchange]:
-        """Return the exchanges once `condition(exchanges)` is true. Raises TimeoutError after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
         with self.changed:
-            while not condition(found := [record.exchange() for record in self._records]):
-                if not self.changed.wait(deadline - time.monotonic()):
-                    raise TimeoutError(f"the condition was not met within {timeout} s; last exchanges: {found[-5:]}")
-            return found
+            if not self.changed.wait_for(lambda: condition(self.exchanges()), timeout):
+                last = self.exchanges()[-5:]
+                raise TimeoutError(f"the condition was not met within {timeout} s; last exchanges: {last}")
+            return self.exchanges()
 
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

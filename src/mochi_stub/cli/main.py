@@ -189,10 +189,9 @@ def _pid_file(options: argparse.Namespace) -> Path:
 
 
 def _not_found(options: argparse.Namespace) -> str:
-    if options.pid_file or options.port:
-        place = f"with the PID file {options.pid_file}" if options.pid_file else f"on port {options.port}"
-        return f"no server in the background {place}"
-    return "no server in the background"
+    if options.pid_file:
+        return f"no server in the background with the PID file {options.pid_file}"
+    return "no server in the background" + (f" on port {options.port}" if options.port else "")
 
 
 def _fail(message: str) -> int:
