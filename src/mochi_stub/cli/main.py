@@ -172,11 +172,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
-    """Return the PID file of the background server that the options select.
-
-    Without `--pid-file` and `--port`, the server on the default port is selected. If that server is not running, the
-    only other background server is selected. Raises OSError if several other servers are running.
-    """
+    """Return the selected PID file: by default that of the default port, or else of the only background server."""
     if options.pid_file or options.port:
         return options.pid_file or daemon.pid_file_of(options.port)
     default, running = daemon.pid_file_of(DEFAULT_PORT), daemon.running_pid_files()

@@ -65,13 +65,9 @@ def model(item: Item) -> tuple[dict[str, Any], ReplySettings]:
 
 
 def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Model:
-    """Return a model with `fields`, and with default values for its other fields.
-
-    The first model of the file (`position` 0) has the latest default modification time.
-    """
+    """Return a model. The first model of the file (`position` 0) has the latest default modification time."""
     modified_at = (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    # The default vision does not raise the minimum context.
-    least_context = None if "capabilities" in fields else MIN_CONTEXT
+    least_context = None if "capabilities" in fields else MIN_CONTEXT  # default vision does not raise the minimum
     default = {"name": name, "modified_at": modified_at, "least_context": least_context}
     return replace(_UNDECLARED, **{**default, **fields})
 

@@ -77,18 +77,12 @@ class Config:
 
 
 def load(path: Path) -> Config:
-    """Load a configuration.
-
-    Raises ConfigError for the first invalid entry, or for a recorded file that is missing or invalid.
-    """
+    """Load a configuration. Raises ConfigError for the first invalid entry or recorded file."""
     return _watched(path).current()
 
 
 def reloading_config(path: Path) -> Callable[[], Config]:
-    """Return a function that reloads the configuration file if it has changed, and returns the configuration.
-
-    The function returns the last valid configuration. Raises ConfigError if the first load fails.
-    """
+    """Return a function that reloads a changed file and returns the last valid configuration. Raises ConfigError."""
     watched = _watched(path)
     config, logged = watched.current(), ""
 
@@ -151,10 +145,7 @@ def _watched(path: Path) -> WatchedFile[Config]:
 
 
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
-    """Return a configuration of the valid entries, and the errors of the invalid entries.
-
-    Raises ConfigError if the file as a whole is invalid.
-    """
+    """Return a configuration of the valid entries, and the errors of the others. Raises ConfigError for the file."""
     problems: list[ConfigError] = []
     top = parse(data, str(path)).fields(_TOP, "the configuration")
     own = {name: _script(name, entries, path.parent, problems) for name, entries in top.get("models", {}).items()}

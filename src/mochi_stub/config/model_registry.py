@@ -13,14 +13,11 @@ from mochi_stub.models.gguf_file import GgufError
 class ModelRegistry:
     """Registry of models and blobs. It is not thread-safe: use it from the event loop only.
 
-    `load` returns the current configuration, and `config` is the one that the models are from.
+    `declared` contains the models in `fixed` and the models of `config`, the configuration in use. After a client
+    deletes a declared model, clients can pull this model again.
 
-    `declared` contains the models in `fixed` and the models of the configuration. After a client deletes a declared
-    model, clients can pull this model again.
-
-    `blobs` maps the digest of each blob to one of these values:
-    - for uploaded data: the result of `read_gguf`, or the error that `read_gguf` raised
-    - for a layer of a model that a client created: None
+    `blobs` maps the digest of uploaded data to the result or the error of `read_gguf`. The digest of a layer of a model
+    that a client created is mapped to None.
     """
 
     def __init__(self, fixed: Iterable[Model], load: Callable[[], Config | None] = lambda: None) -> None:
