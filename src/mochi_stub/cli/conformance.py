@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -20,16 +20,13 @@ from mochi_stub.server import StubServer
 
 TIMEOUT = 600.0  # seconds, including the time to load a real model
 MAX_ERROR_LENGTH = 300
-COMPARED_FIELDS: Set[str] = {"done", "role", "error", "model", "status", "object"}
-"""Names of fields whose values are compared. For other fields, only the types are compared."""
+COMPARED_FIELDS = {"done", "role", "error", "model", "status", "object"}  # only the types of other fields are compared
 HEADERS = ("content-type", "allow", "location", "access-control-allow-origin", "access-control-allow-methods", "vary")
-GENERATED: Set[str] = {"thinking", "tool_calls", "reasoning", "reasoning_content", "logprobs"}
-"""Fields that a response contains only if the model generates them."""
-OF_MODEL: Set[str] = {
+GENERATED = {"thinking", "tool_calls", "reasoning", "reasoning_content", "logprobs"}  # only if the model generates them
+OF_MODEL = {  # fields that Ollama omits in the descriptions of some models
     *("license", "parameters", "system", "messages", "tensors", "projector_info", "parent_model", "requires"),
     *("capabilities", "remote_model", "remote_host", "context_length", "embedding_length"),
 }
-"""Fields that Ollama omits in the descriptions of some models."""
 
 
 def verify(url: str, model: str, stub_model: str | None = None, machine: Machine | None = None) -> int:
@@ -152,33 +149,31 @@ def _without_variables(text: str, model: str) -> str:
 def _compare(real: Mapping[str, Any], stub: Mapping[str, Any], *, shared: bool) -> Iterator[str]:
     """Yield the differences between the parts of two responses."""
     for part in dict.fromkeys([*real, *stub]):
-        has_both = part in real and part in stub
         is_generated = part.endswith(" object") and part not in ("last object", "error object")
-        if not has_both and (is_generated or (shared and part != "status")):
+        if (part not in real or part not in stub) and (is_generated or (shared and part != "status")):
             continue
         first, second = real.get(part, "nothing"), stub.get(part, "nothing")
-        if has_both and not isinstance(first, (int, str)):
-            first, second = _aligned(first, second, shared=shared)
         if shared and part in HEADERS:
             first, second = (str(value).partition(";")[0] for value in (first, second))
+        if not isinstance(first, (int, str)):
+            first, second = _comparable(first, second, shared), _comparable(second, first, shared)
         if first != second:
             yield f"{part}: server {_shown(first)}, stub {_shown(second)}"
 
 
-def _aligned(first: Any, second: Any, *, shared: bool) -> tuple[Any, Any]:
-    """Return both structures without the fields that only one of them has and whose presence is not compared."""
-    if isinstance(first, list) and isinstance(second, list) and first and second:
-        aligned = [_aligned(one, other, shared=shared) for one, other in zip(first, second, strict=False)]
-        return [one for one, _ in aligned], [other for _, other in aligned]
-    if not isinstance(first, Mapping) or not isinstance(second, Mapping):
-        is_open = shared and "null" in (first, second)
-        return (first, first) if is_open else (first, second)
-    ignored = {key for key in first.keys() ^ second.keys() if shared or key in GENERATED | OF_MODEL}
-    pairs = {key: _aligned(first[key], second[key], shared=shared) for key in first.keys() & second.keys()}
-    return tuple(  # type: ignore[return-value]  # two values
-        {key: pairs[key][at] if key in pairs else value for key, value in side.items() if key not in ignored}
-        for at, side in enumerate((first, second))
-    )
+def _comparable(value: Any, other: Any, shared: bool) -> Any:
+    """Return `value` without the fields that only `value` has and whose presence is not compared."""
+    if shared and "null" in (value, other):
+        return "null"
+    if isinstance(value, list) and isinstance(other, list) and value and other:  # one item each, see `_structure`
+        return [_comparable(value[0], other[0], shared)]
+    if not isinstance(value, Mapping) or not isinstance(other, Mapping):
+        return value
+    return {
+        key: _comparable(item, other.get(key, item), shared)
+        for key, item in value.items()
+        if key in other or not (shared or key in GENERATED | OF_MODEL)
+    }
 
 
 def _shown(value: Any) -> str:

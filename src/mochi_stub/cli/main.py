@@ -67,16 +67,8 @@ def _run(options: argparse.Namespace) -> int:
         recorder = record(options.record, options.to)
     stopped = _stopped_by_signal()
     port = DEFAULT_PORT if options.port is None else options.port
-    stub = StubServer(
-        host=options.host,
-        port=port,
-        config=options.config,
-        seed=options.seed,
-        speed=options.speed,
-        cors=options.cors,
-        record=recorder,
-        machine=_machine(options),
-    )
+    others = {name: getattr(options, name) for name in ("host", "config", "seed", "speed", "cors")}
+    stub = StubServer(port=port, record=recorder, machine=_machine(options), **others)
     try:
         stub.start()
     except OSError as error:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any, get_args
 
 from mochi_stub.config.response_types import CHUNK_SIZES, Match, ReplySettings, Response, Trigger
@@ -23,8 +22,8 @@ SERVER_HEADERS = ("connection", "content-length", "content-type", "transfer-enco
 _UNDECLARED = Model("", CAPABILITIES[:6], context_length=131072, embedding_length=768)
 
 
-def response(item: Item, folder: Path) -> Response:
-    """Read a response: a text, or a mapping with a type. File paths are relative to `folder`. Raises ConfigError."""
+def response(item: Item) -> Response:
+    """Read a response: a text, or a mapping with a type. Raises ConfigError."""
     if not isinstance(item.value, dict):
         return Response(content=item.string("a text or a mapping with a type"))
     if "type" not in item.value:
@@ -38,18 +37,18 @@ def response(item: Item, folder: Path) -> Response:
     if kind == "error":
         return Response(kind, failure=_failure(fields))
     if kind == "file":
-        fields |= {"path": folder / fields["path"], "source": item.value["path"]}
+        fields["source"] = item.value["path"]
     return Response(fields.pop("type"), _reply_settings(fields), **fields)
 
 
-def read_trigger(text: str, item: Item, folder: Path) -> Trigger:
+def read_trigger(text: str, item: Item) -> Trigger:
     """Read the value of a trigger: a response, which can have the additional key `match`. Raises ConfigError."""
     matching = item.value.get("match") if isinstance(item.value, dict) else None
     if matching is None:
-        return Trigger(text, response(item, folder))
+        return Trigger(text, response(item))
     match = matching.choice(*get_args(Match))
     without_match = replace(item, value={key: value for key, value in item.value.items() if key != "match"})
-    trigger = Trigger(text, response(without_match, folder), match)
+    trigger = Trigger(text, response(without_match), match)
     if match == "regex":
         try:
             re.compile(text)
@@ -182,7 +181,7 @@ RESPONSES: Mapping[str, Readers] = {  # the fields of each type of response
     **dict.fromkeys(("echo", "mirror", "lorem", "task", "demo"), _GENERATED),
     "embedding": {"vector": _vector},
     "error": _ERROR,
-    "file": {"path": lambda item: item.string("a path to a recorded file"), **STREAM},
+    "file": {"path": lambda item: item.path("a path to a recorded file"), **STREAM},
 }
 _LABELS = {"embedding": "an embedding", "error": "an error", "file": "a file"}
 MODEL: Readers = {  # the fields of Model that a configuration can declare

@@ -148,7 +148,7 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
     """Return a configuration of the valid entries, and the errors of the others. Raises ConfigError for the file."""
     problems: list[ConfigError] = []
     top = parse(data, str(path)).fields(_TOP, "the configuration")
-    own = {name: _script(name, entries, path.parent, problems) for name, entries in top.get("models", {}).items()}
+    own = {name: _script(name, entries, problems) for name, entries in top.get("models", {}).items()}
     scripts = {**(_packaged_scripts(own) if "include" in top else {}), **own}
     by_name: dict[str, ConfiguredModel] = {}
     for position, (name, script) in enumerate(scripts.items()):
@@ -162,7 +162,7 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
             by_name[normalized_name(name)] = ConfiguredModel(model, settings, chain)
     folder = None
     if "recordings" in top:
-        folder = path.parent / top["recordings"].string("a folder of recordings")
+        folder = top["recordings"].path("a folder of recordings")
         if not folder.is_dir():
             problems.append(top["recordings"].error(f"a folder of recordings, found none at {folder}"))
     return Config(path, by_name, folder), problems
@@ -180,7 +180,7 @@ def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script
     return tuple(chain)
 
 
-def _script(name: str, item: Item, folder: Path, problems: list[ConfigError]) -> Script:
+def _script(name: str, item: Item, problems: list[ConfigError]) -> Script:
     script = Script(name, item)
     triggers: set[str] = set()
     with _collected(problems):
@@ -192,22 +192,22 @@ def _script(name: str, item: Item, folder: Path, problems: list[ConfigError]) ->
                     if trigger in triggers:
                         raise reply.key_error(f"unique triggers, found {trigger!r} again")
                     triggers.add(trigger)
-                    _add_entry(script, trigger, reply, folder)
+                    _add_entry(script, trigger, reply)
     return script
 
 
-def _add_entry(script: Script, trigger: str, item: Item, folder: Path) -> None:
+def _add_entry(script: Script, trigger: str, item: Item) -> None:
     if trigger == "_inherit":
         item.string("the name of another model")
         script.parent = item
     elif trigger == "_model":
         script.properties, script.settings = entry_readers.model(item)
     elif trigger == "_default":
-        script.default = entry_readers.response(item, folder)
+        script.default = entry_readers.response(item)
     elif trigger.startswith("_") and (close := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
         raise item.key_error(f"{close[0]}, found {trigger!r}")
     else:
-        script.triggers[trigger] = entry_readers.read_trigger(trigger, item, folder)
+        script.triggers[trigger] = entry_readers.read_trigger(trigger, item)
 
 
 @contextmanager

@@ -74,6 +74,10 @@ class Item:
     def strings(self, expected: str) -> tuple[str, ...]:
         return tuple(item.string(expected) for item in self.items(expected))
 
+    def path(self, expected: str) -> Path:
+        """Return the path in the value. It is relative to the folder of the file."""
+        return Path(self.file).parent / self.string(expected)
+
     def header(self, name: str) -> str:
         """Return the value of the HTTP header `name`. Raises ConfigError if the name or the value is invalid."""
         if not _HEADER.fullmatch(name):
