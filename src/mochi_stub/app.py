@@ -132,14 +132,11 @@ class ExchangeHandler:
                 last = batch[-1].value
                 if isinstance(last, Failure) and (not stream or (len(batch) == 1 and not self.record.status)):
                     return await self._answer(encoder.refusal(last, stream=stream))
-                if not stream:
-                    continue
-                if not self.record.status:
-                    self._start(200, encoder.content_type)
-                if isinstance(last, (Failure, Cut)):
+                if stream and isinstance(last, (Failure, Cut)):
                     await self._chunks(encoder, batch[:-1])
                     return await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")
-                await self._chunks(encoder, batch)
+                if stream:
+                    await self._chunks(encoder, batch)
         if not stream:
             return await self._answer(encoder.whole())
         if not self.record.status:
@@ -160,6 +157,8 @@ class ExchangeHandler:
         self.writer.start(status, [*headers, *kind, *cors])
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
+        if not self.record.status:
+            self._start(200, encoder.content_type)
         body = encoder.chunk(contents)
         self.record.update(chunks=len(contents))
         await self._write(body)
