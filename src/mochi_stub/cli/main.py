@@ -204,12 +204,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         return added
 
     common = _Parser(add_help=False)
-    common.add_argument(
-        "--port",
-        type=_bounded("port", int, 65535),
-        default=os.environ.get("PORT") or None,
-        help=f"port to listen on; 0 selects a free port (default: $PORT or {DEFAULT_PORT})",
-    )
+    port = _bounded("port", int, 65535)
+    text = f"port to listen on; 0 selects a free port (default: $PORT or {DEFAULT_PORT})"
+    common.add_argument("--port", type=port, default=os.environ.get("PORT") or None, help=text)
     common.add_argument("--pid-file", type=Path, metavar="FILE", help="PID file (default in background: one per port)")
     server_options = _server_options()
     add("run", _run, "serve in the foreground", common, server_options)
@@ -248,12 +245,8 @@ def _server_options() -> _Parser:
         ("prompt-speed", 0, "prompt tokens evaluated per second; 0: no delay"),
     ):
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
-    add(
-        "--cors",
-        default=os.environ.get("OLLAMA_ORIGINS", ""),
-        metavar="ORIGINS",
-        help="further origins of web pages, separated by commas; *: all (default: $OLLAMA_ORIGINS)",
-    )
+    text = "further origins of web pages, separated by commas; *: all (default: $OLLAMA_ORIGINS)"
+    add("--cors", default=os.environ.get("OLLAMA_ORIGINS", ""), metavar="ORIGINS", help=text)
     add("--record", metavar="URL", help="forward requests to this server and record its replies")
     add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")
