@@ -99,7 +99,10 @@ class AgentToolbox:
         return await self.provider.service.execute(task, publish)
 
     async def _task(self, call: ToolInvocation) -> AgentTask:
-        arguments = self._arguments(call)
+        try:
+            arguments = call.bind(self._schema).arguments
+        except InvalidArguments as error:
+            raise _CallRejected(str(error)) from error
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
         if name not in self.agents:
             names = ", ".join(self.agents)
@@ -120,14 +123,6 @@ class AgentToolbox:
             keep_alive=metadata.keep_alive,
             call_id=call.id,
         )
-
-    def _arguments(self, call: ToolInvocation) -> dict[str, Any]:
-        if call.defect is not None:
-            raise _CallRejected(call.defect)
-        try:
-            return self._schema.bind(call.arguments).arguments
-        except InvalidArguments as error:
-            raise _CallRejected(f"Wrong arguments for {NAME}: {error}") from error
 
 
 class _CallRejected(Exception):

@@ -21,6 +21,7 @@ from mochi_server.errors import (
 from mochi_server.sessions.patching import approve_tool
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.discovery import Tool
+from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation, needs_approval
 
 _MAX_ENDED = 1000
@@ -78,11 +79,12 @@ class Confirmation:
         Raises:
             ValidationFailed: The decision contains edited arguments that do not match the tool's schema.
         """
-        if decision.approved and decision.arguments is not None and self.bound.tool is not None:
-            edited = BoundCall.of(replace(self.call, arguments=decision.arguments), self.bound.tool)
-            if edited.refusal is not None:
-                raise ValidationFailed(f"The edited arguments are invalid: {edited.refusal.content}")
-            self.bound = edited
+        if decision.approved and decision.arguments is not None:
+            call = replace(self.call, arguments=decision.arguments)
+            try:
+                self.bound = replace(self.bound, call=call, arguments=call.bind(self.bound.tool.schema))
+            except InvalidArguments as error:
+                raise ValidationFailed(f"The edited arguments are invalid: {error}") from error
         self.state = "decided"
         self.call.progress.decided_by = "user"
         self._decision.set_result(decision)

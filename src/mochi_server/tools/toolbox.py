@@ -7,13 +7,15 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
+from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
 from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult
 from mochi_server.sessions.images import Image
+from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.schema import InvalidArguments
+from mochi_server.tools.schema import TOO_DEEP, InvalidArguments, ToolSchema
 
 DecidedBy = Literal["policy", "user", "timeout"]
 
@@ -40,6 +42,17 @@ class ToolInvocation:
     defect: str | None = None
     """Error message for the model if the call is malformed; None for a valid call."""
     progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
+
+    def bind(self, schema: ToolSchema) -> inspect.BoundArguments:
+        """Validate the arguments and return them. Raises ``InvalidArguments`` with an error message for the model."""
+        if self.defect is not None:
+            raise InvalidArguments(self.defect)
+        if is_nested_deeper(self.arguments, MAX_ARGUMENT_LEVELS):
+            raise InvalidArguments(f"Wrong arguments for {self.name}: {TOO_DEEP}")
+        try:
+            return schema.bind(self.arguments)
+        except InvalidArguments as error:
+            raise InvalidArguments(f"Wrong arguments for {self.name}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +91,11 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """A tool call with its tool and validated arguments, or with a ``refusal`` if it cannot run."""
+    """A tool call with its tool and validated arguments."""
 
     call: ToolInvocation
-    tool: Tool | None = None
-    arguments: inspect.BoundArguments | None = None
-    refusal: ToolOutcome | None = None
-
-    @classmethod
-    def of(cls, call: ToolInvocation, tool: Tool) -> "BoundCall":
-        """Return the call with its validated arguments, or with a ``refusal`` if they are invalid."""
-        if call.defect is not None:
-            return cls(call, tool, refusal=failed(call, call.defect))
-        try:
-            return cls(call, tool, tool.schema.check(call.arguments))
-        except InvalidArguments as error:
-            return cls(call, tool, refusal=failed(call, f"Wrong arguments for {call.name}: {error}"))
+    tool: Tool
+    arguments: inspect.BoundArguments
 
 
 class Toolbox(Protocol):
@@ -173,39 +175,36 @@ class FunctionToolbox:
     def schemas(self) -> list[dict[str, Any]]:
         return [tool.schema.definition() for tool in self.tools.values()]
 
-    async def bind(self, call: ToolInvocation) -> BoundCall:
-        """Find the tool of a call among the tools that are enabled now, and validate the arguments."""
-        await self._refresh()
-        if (tool := self.tools.get(call.name)) is not None:
-            return BoundCall.of(call, tool)
-        names = ", ".join(self.tools) or "none"
-        refusal = failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)
-        return BoundCall(call, refusal=refusal)
+    async def find(self, name: str) -> Tool | None:
+        """Return the tool with this name if it is enabled now."""
+        if self.current is not None:
+            self.tools = await self.current()
+        return self.tools.get(name)
 
-    async def is_current(self, bound: BoundCall) -> bool:
-        """Return whether the tool of a call is still enabled and unchanged."""
-        await self._refresh()
-        return bound.tool is not None and self.tools.get(bound.call.name) is bound.tool
+    def bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
+        """Validate the arguments of a call. Return the outcome of the call if it cannot run."""
+        if tool is None:
+            names = ", ".join(self.tools) or "none"
+            return failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)
+        try:
+            return BoundCall(call, tool, call.bind(tool.schema))
+        except InvalidArguments as error:
+            return failed(call, str(error))
 
-    async def execute(self, bound: BoundCall) -> ToolOutcome:
-        """Run a validated call and return its outcome. A call with a ``refusal`` fails without running."""
-        call = bound.call
-        if bound.refusal is not None or bound.tool is None or bound.arguments is None:
-            return bound.refusal or failed(call, "The call cannot run.")
-        call.progress.running = call
+    async def execute(self, bound: BoundCall | ToolOutcome) -> ToolOutcome:
+        """Run a validated call and return its outcome. If ``bound`` is already the outcome, return it."""
+        if isinstance(bound, ToolOutcome):
+            return bound
+        bound.call.progress.running = bound.call
         result = await self.execution.execute_bound(bound.tool, bound.arguments)
         return ToolOutcome(
-            call,
+            bound.call,
             content=result.result if result.success and result.result is not None else str(result.error_message),
             success=result.success,
             error_code=None if result.success else ToolExecutionFailed.code,
             execution_time=result.execution_time,
             images=result.images,
         )
-
-    async def _refresh(self) -> None:
-        if self.current is not None:
-            self.tools = await self.current()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +270,8 @@ class ConfirmingToolbox:
         return self.tools.schemas()
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        bound = await self.tools.bind(call)
-        if bound.refusal is not None or bound.tool is None or not await self.approver.requires_approval(bound.tool):
+        bound = self.tools.bind(call, await self.tools.find(call.name))
+        if isinstance(bound, ToolOutcome) or not await self.approver.requires_approval(bound.tool):
             call.progress.is_announced = True
             publish([ToolCalled(call.name, call.arguments, call.index)])
             return await self.tools.execute(bound)
@@ -295,11 +294,11 @@ class ConfirmingToolbox:
         return await self._run_approved(pending.bound, decision, edited=pending.bound.call != call)
 
     async def _run_approved(self, bound: BoundCall, decision: Decision, *, edited: bool) -> ToolOutcome:
-        if not await self.tools.is_current(bound):  # settings or files changed while the call was pending
-            bound = await self.tools.bind(bound.call)
-        if decision.remember == "session" and bound.tool is not None:
-            await self.approver.approve_for_session(bound.tool)
-        outcome = await self.tools.execute(bound)
+        tool = await self.tools.find(bound.call.name)
+        if decision.remember == "session" and tool is not None:
+            await self.approver.approve_for_session(tool)
+        # Settings or files may have changed while the call was pending.
+        outcome = await self.tools.execute(bound if tool is bound.tool else self.tools.bind(bound.call, tool))
         notes = []
         if edited:
             notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")
