@@ -61,10 +61,11 @@ def make_result(
 ) -> AgentResult:
     """Return the result of a task. The task added ``messages`` to its session; ``failure`` is None on success."""
     explanation = _explain(task, failure) if failure is not None else None
+    code = failure.code if failure is not None else None
     if session_id is None:
-        return AgentResult(explanation or "", None, failure.code if failure else None, failure)
+        return AgentResult(explanation or "", None, code, failure)
     output = "\n\n".join(filter(None, [output_text(session_id, messages), explanation]))
-    return AgentResult(output, session_id, failure.code if failure else None, failure, messages)
+    return AgentResult(output, session_id, code, failure, messages)
 
 
 def _explain(task: AgentTask, failure: MochiError) -> str:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.event_mapping import AgentEventMapper
+from mochi_server.agents.event_mapping import AgentEvents
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.task import AgentResult, AgentTask
@@ -93,8 +93,9 @@ class AgentToolbox:
             task = await self._task(call)
         except _CallRejected as rejection:
             name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
-            mapper = AgentEventMapper(name, instruction, call.id)
-            publish([mapper.start(), mapper.complete(str(rejection), rejection.code)])
+            events = AgentEvents(publish, name, instruction, call.id)
+            events.start()
+            events.complete(str(rejection), rejection.code)
             return AgentResult(str(rejection), error_code=rejection.code)
         return await self.provider.service.execute(task, publish)
 
