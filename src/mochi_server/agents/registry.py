@@ -1,14 +1,19 @@
 """Registry of the agents of a server. The Python tools of the agents are imported in worker threads."""
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from urllib.parse import quote
 
 import anyio.to_thread
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentDiscoveryService, require_valid
-from mochi_server.agents.mcp_tools import with_mcp_tools
+from mochi_server.agents.skill import SKILL_FILE
+from mochi_server.tools.discovery import Tool, ToolCatalogue
 from mochi_server.tools.execution import THREADS, ToolRaised
+from mochi_server.tools.loader import Problem
 from mochi_server.tools.registry import IMPORT_SECONDS, ToolRegistry, import_in_thread
 
 
@@ -67,10 +72,41 @@ class AgentRegistry:
         if not any(agent.mcp_tools for agent in agents.values()):
             return agents  # without waiting for the MCP servers
         catalogue = await self._tools.catalogue()
-        return {name: with_mcp_tools(agent, catalogue) if agent.mcp_tools else agent for name, agent in agents.items()}
+        return {
+            name: _with_named_tools(agent, catalogue) if agent.mcp_tools else agent for name, agent in agents.items()
+        }
 
     async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:
             return await import_in_thread(partial(self._discovery.find, name), slots, self._import_seconds)
         except ToolRaised as error:
             return AgentDefinition(name, valid=False, error_message=f"__init__.py: {error}")
+
+
+def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> AgentDefinition:
+    """Return a copy of ``agent`` with the MCP tools that its ``SKILL.md`` names, and with the problems of the names."""
+    available = {name: tool for name, tool in catalogue.tools.items() if tool.source is not None}
+    tools, problems = dict(agent.catalogue.tools), list(agent.catalogue.problems)
+    for named in agent.mcp_tools:
+        found = _tools_named(named, available)
+        if not found:
+            problems.append(Problem(named, _not_found(named, catalogue, available)))
+        for name, tool in found.items():
+            if tools.setdefault(name, tool) is not tool:
+                problems.append(Problem(named, f"a tool in __init__.py has the same name as the MCP tool {name!r}"))
+    return replace(agent, catalogue=ToolCatalogue(tools, agent.catalogue.groups, tuple(problems)))
+
+
+def _tools_named(named: str, available: Mapping[str, Tool]) -> dict[str, Tool]:
+    """Return the tool called ``named``, or all tools of the MCP server called ``named``."""
+    if named in available:
+        return {named: available[named]}
+    prefix = f"mcp:{quote(named, safe='')}/"
+    return {name: tool for name, tool in available.items() if str(tool.source).startswith(prefix)}
+
+
+def _not_found(named: str, catalogue: ToolCatalogue, available: Mapping[str, Tool]) -> str:
+    if named in catalogue.tools:
+        return f"{SKILL_FILE}: mcp_tools names {named!r}, which is not a tool of an MCP server"
+    names = ", ".join(available) or "none"
+    return f"{SKILL_FILE}: mcp_tools names {named!r}, but no MCP tool or server has this name. Available tools: {names}"
