@@ -5,7 +5,6 @@ import logging
 import os
 import shlex
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,17 +25,9 @@ _Result = TypeVar("_Result")
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class StartupInfo:
-    """Values that the startup banner shows. ``key`` is the API key that the server generated, or None."""
-
-    address: str
-    settings: MochiServerSettings
-    key: str | None = None
-    test_mode: bool = False
-
-
-async def startup_banner(start: StartupInfo, services: Services) -> str:
+async def startup_banner(
+    address: str, settings: MochiServerSettings, services: Services, generated_key: str | None = None
+) -> str:
     """Return the text that the command prints when the server is ready."""
     models, stores, catalogue, agents = await asyncio.gather(
         _result_or_error(services.client.list_models()),
@@ -46,26 +37,26 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
     )
     if isinstance(models, MochiError):
         logger.warning("%s", models.message)
-    keys = start.settings.api_keys
-    is_open = not keys and not is_loopback(start.settings.host)
+    test_mode = settings.env == "test"
+    is_open = not settings.api_keys and not is_loopback(settings.host)
     rows = [
-        ("LLM" if start.test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
-        ("Sessions", _sessions_row(start.settings, test_mode=start.test_mode)),
-        ("Workers", str(start.settings.workers)),
-        ("Docs", f"{start.address}/docs"),
-        *_directory_rows(start.settings, services, catalogue, agents),
+        ("LLM" if test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
+        ("Sessions", _sessions_row(settings)),
+        ("Workers", str(settings.workers)),
+        ("Docs", f"{address}/docs"),
+        *_directory_rows(settings, services, catalogue, agents),
         *(("Problem", problem) for problem in environment_problems(os.environ)),
         *(("Problem", problem) for problem in services.stores.problems),
         ("Problem", stores and stores.message),
-        ("API key", start.key and f"generated for this run: {start.key}"),
+        ("API key", generated_key and f"generated for this run: {generated_key}"),
         ("Open", "any client that reaches this address can run every tool, without an API key" if is_open else None),
     ]
-    mode = " in test mode: a bundled LLM answers" if start.test_mode else ""
-    model = DEMO_MODEL if start.test_mode else models[0].name if isinstance(models, list) and models else "<model>"
-    curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
+    mode = " in test mode: a bundled LLM answers" if test_mode else ""
+    model = DEMO_MODEL if test_mode else models[0].name if isinstance(models, list) and models else "<model>"
+    curl = _curl(address, model, generated_key or ("YOUR_KEY" if settings.api_keys else None))
     # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
-    head = f"mochi-server is at {start.address}{mode}"
+    head = f"mochi-server is at {address}{mode}"
     return "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
 
 
@@ -91,10 +82,10 @@ def _ollama_row(models: list[ModelInfo] | MochiError, url: str) -> str:
     return f"{url} with {_count(len(models), 'chat model')}"
 
 
-def _sessions_row(settings: MochiServerSettings, *, test_mode: bool) -> str:
+def _sessions_row(settings: MochiServerSettings) -> str:
     if settings.store_url:
         return f"in the database {without_credentials(settings.store_url)}"
-    return f"files in {settings.resolved_sessions_dir}" + (", deleted at exit" if test_mode else "")
+    return f"files in {settings.resolved_sessions_dir}" + (", deleted at exit" if settings.env == "test" else "")
 
 
 def _directory_rows(

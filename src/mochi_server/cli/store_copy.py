@@ -70,20 +70,19 @@ async def copy(source: str, target: str, progress: Callable[[CopyReport, int], N
 def find_problem(source: str, target: str) -> str | None:
     """Return the reason why sessions cannot be copied from ``source`` to ``target``, or None if they can."""
     for place in (source, target):
-        if "://" in place and not _is_url(place):
+        if _is_url(place):
+            continue
+        if "://" in place:
             return f"{without_credentials(place)} is neither a directory nor a postgresql:// URL"
-        if not place or (not _is_url(place) and Path(place).exists() and not Path(place).is_dir()):
+        if not place or (Path(place).exists() and not Path(place).is_dir()):
             return f"{place!r} is not a directory"
-        if not _is_url(place) and not Path(place).exists():
+        if not Path(place).exists():
             return f"there is no directory {without_credentials(place)}; create it, or use a postgresql:// URL"
     if source == target or (not _is_url(source) and Path(source).resolve() == Path(target).resolve()):
         return "FROM and TO are the same place"
-    return None if _is_url(source) else _directory_problem(source)
-
-
-def _directory_problem(source: str) -> str | None:
     settings = _settings(source)
-    if not settings.resolved_sessions_dir.is_dir() and not settings.resolved(settings.agent_chats_dir).is_dir():
+    folders = (settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
+    if not _is_url(source) and not any(folder.is_dir() for folder in folders):
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
     return None
 
