@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from mochi_server.config import is_http_url
 from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
 from mochi_server.tools.schema import explain
 
@@ -70,12 +71,7 @@ class RemoteServer(_ServerEntry):
     @field_validator("url")
     @classmethod
     def _is_http(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # hide the original message, which contains the value
-            valid = False
-        if not valid:
+        if not is_http_url(value):
             raise ValueError("not an http:// or https:// URL")
         return value
 
