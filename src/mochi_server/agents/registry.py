@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import quote
 
@@ -17,19 +17,15 @@ from mochi_server.tools.loader import Problem
 from mochi_server.tools.registry import IMPORT_SECONDS, ToolRegistry, import_in_thread
 
 
+@dataclass(eq=False)
 class AgentRegistry:
-    """Registry of the agents of a directory.
+    """Registry of the agents of a directory. ``tools`` has the MCP tools that agents may name."""
 
-    ``tools`` has the MCP tools that agents may name. ``import_seconds`` is the import timeout for each agent.
-    """
-
-    def __init__(
-        self, discovery: AgentDiscoveryService, tools: ToolRegistry, *, import_seconds: float = IMPORT_SECONDS
-    ) -> None:
-        self._discovery = discovery
-        self._tools = tools
-        self._import_seconds = import_seconds
-        self._agents: dict[str, AgentDefinition] | None = None
+    discovery: AgentDiscoveryService
+    tools: ToolRegistry
+    import_seconds: float = IMPORT_SECONDS
+    """Import timeout for each agent."""
+    _agents: dict[str, AgentDefinition] | None = field(default=None, init=False)
 
     async def agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, including invalid agents. The first call discovers them."""
@@ -58,11 +54,11 @@ class AgentRegistry:
         Raises ``AgentInvalid`` if the file is invalid.
         """
         imported = (self._agents or {}).get(agent.name, agent)
-        updated = await anyio.to_thread.run_sync(self._discovery.refresh, imported)
+        updated = await anyio.to_thread.run_sync(self.discovery.refresh, imported)
         return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
 
     async def _discover(self) -> dict[str, AgentDefinition]:
-        names = await anyio.to_thread.run_sync(self._discovery.names)
+        names = await anyio.to_thread.run_sync(self.discovery.names)
         slots = asyncio.Semaphore(THREADS)
         agents = await asyncio.gather(*(self._find(name, slots) for name in names))
         self._agents = {agent.name: agent for agent in agents}
@@ -71,14 +67,14 @@ class AgentRegistry:
     async def _with_mcp_tools(self, agents: dict[str, AgentDefinition]) -> dict[str, AgentDefinition]:
         if not any(agent.mcp_tools for agent in agents.values()):
             return agents  # without waiting for the MCP servers
-        catalogue = await self._tools.catalogue()
+        catalogue = await self.tools.catalogue()
         return {
             name: _with_named_tools(agent, catalogue) if agent.mcp_tools else agent for name, agent in agents.items()
         }
 
     async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:
-            return await import_in_thread(partial(self._discovery.find, name), slots, self._import_seconds)
+            return await import_in_thread(partial(self.discovery.find, name), slots, self.import_seconds)
         except ToolRaised as error:
             return AgentDefinition(name, valid=False, error_message=f"__init__.py: {error}")
 

@@ -114,11 +114,7 @@ def _directory_rows(
 
 
 def _hint(directory: Path, sample: str, is_used: bool) -> str:
-    """Return a text that says that the directory is missing, unreadable or not used. Otherwise return an empty text.
-
-    ``sample`` is the name of the folder that ``mochi-server init`` creates. ``is_used`` states whether the server
-    imports from the directory.
-    """
+    """Return a note if the directory is missing, unreadable or not used. `mochi-server init` creates ``sample``."""
     try:
         next(directory.iterdir(), None)
     except OSError as error:

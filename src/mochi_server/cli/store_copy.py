@@ -25,7 +25,6 @@ from mochi_server.sessions.types import SessionQuery
 from mochi_server.util.clock import timestamp
 
 _TIMES = ("created_at", "updated_at")
-_PAGE = 500
 
 logger = logging.getLogger(__name__)
 
@@ -131,12 +130,7 @@ async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
 
 
 async def _ids(store: SessionStore) -> list[str]:
-    ids: dict[str, None] = {}
-    offset = 0
-    while page := (await store.list(SessionQuery(limit=_PAGE, offset=offset))).entries:
-        ids |= dict.fromkeys(entry["session_id"] for entry in page)
-        offset += _PAGE
-    return list(ids)
+    return [entry["session_id"] for entry in (await store.list(SessionQuery())).entries]
 
 
 @asynccontextmanager

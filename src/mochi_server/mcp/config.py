@@ -21,7 +21,6 @@ from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
 from mochi_server.tools.schema import explain
 
 FILE = "mcp.json"
-NEEDS_EXTRA = "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Maximum size of one message of an MCP server."""
 
@@ -127,7 +126,8 @@ def read_config(directory: Path | None) -> McpConfig:
         except _InvalidEntry as error:
             problems.append(Problem(FILE, f"{name}: {error}"))
     if servers and find_spec("mcp") is None:
-        return McpConfig(problems=(Problem(FILE, NEEDS_EXTRA), *problems))
+        needs_extra = Problem(FILE, "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'")
+        return McpConfig(problems=(needs_extra, *problems))
     return McpConfig(servers, tuple(problems))
 
 
@@ -169,10 +169,7 @@ def _server(name: str, entry: object) -> ServerConfig:
 
 
 def _expanded(value: Any) -> Any:
-    """Replace the references to environment variables in all texts of ``value``, and return the result.
-
-    Raises ``_InvalidEntry`` if a variable is not set and its reference has no default.
-    """
+    """Replace the references to environment variables in all texts of ``value``, and return the result."""
     if isinstance(value, dict):
         return {key: _expanded(each) for key, each in value.items()}
     if isinstance(value, list):

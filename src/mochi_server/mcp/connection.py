@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -88,21 +88,9 @@ class McpConnection:
             raise ToolRaised(content.text)
         return content
 
-    async def watch_tools(self) -> None:
-        """Set ``session.changed`` each time the server reports changed tools. Return when the subscription ends."""
-        try:
-            async with self.client.listen(tools_list_changed=True) as changes:
-                async for _ in changes:
-                    self.session.changed.set()
-        except (ListenNotSupportedError, MCPError, SubscriptionLost):
-            return
-
 
 def _is_too_large(message: str) -> bool:
-    """Return whether an error message of the SDK reports that a server sent too many bytes.
-
-    This module limits HTTP responses, and the SDK limits each event of an SSE stream.
-    """
+    """Return whether this module (for HTTP responses) or the SDK (for SSE events) reports too many bytes."""
     prefixes = ("Failed to parse JSON response: ", "SSE stream failed: ")
     return message.startswith(prefixes) and message.endswith((str(MessageTooLarge()), " byte limit."))
 
@@ -115,7 +103,12 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
         if isinstance(message, mcp_types.ToolListChangedNotification):
             session.changed.set()
 
-    is_remote = not isinstance(server, LocalServer)
+    async def watch_tools() -> None:
+        with suppress(ListenNotSupportedError, MCPError, SubscriptionLost):
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    session.changed.set()
+
     streams: AbstractAsyncContextManager[Any] = (
         stdio(server, cwd, session) if isinstance(server, LocalServer) else _http(server, session)
     )
@@ -127,11 +120,10 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
         cache=None,
     )
     async with client, anyio.create_task_group() as tasks:
-        connection = McpConnection(client, session, tool_filter, is_remote=is_remote)
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed:
-            tasks.start_soon(connection.watch_tools)
-        yield connection
+            tasks.start_soon(watch_tools)
+        yield McpConnection(client, session, tool_filter, is_remote=isinstance(server, RemoteServer))
         tasks.cancel_scope.cancel()
 
 

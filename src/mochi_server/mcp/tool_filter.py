@@ -6,6 +6,7 @@ the list.
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -21,16 +22,14 @@ _Streams = tuple[Any, Any]
 """Streams of a transport: first the incoming messages, then the outgoing messages."""
 
 
+@dataclass(frozen=True)
 class ToolFilter:
-    """Filter that removes malformed tools from the messages of one connection.
+    """Filter that removes malformed tools from the messages of one connection."""
 
-    ``version`` is a function that returns the protocol version of the connection.
-    """
-
-    def __init__(self, version: Callable[[], str]) -> None:
-        self._version = version
-        self.problems: list[str] = []
-        """One error message for each removed tool, in the order of removal."""
+    version: Callable[[], str]
+    """Function that returns the protocol version of the connection."""
+    problems: list[str] = field(default_factory=list)
+    """One error message for each removed tool, in the order of removal."""
 
     @asynccontextmanager
     async def wrap(self, transport: AbstractAsyncContextManager[_Streams]) -> AsyncGenerator[_Streams, None]:
@@ -56,12 +55,12 @@ class ToolFilter:
         if isinstance(tools, list) and self._error_of(result) is not None:
             problems = [_problem(tool, self._error_of({**result, "tools": [tool]})) for tool in tools]
             result["tools"] = [tool for tool, problem in zip(tools, problems, strict=True) if problem is None]
-            self.problems += filter(None, problems)
+            self.problems.extend(filter(None, problems))
 
     def _error_of(self, result: dict[str, Any]) -> ValidationError | None:
         """Return the validation error of a result of ``tools/list``, or None if the result is valid."""
         try:
-            parse_server_result(_METHOD, self._version(), result)
+            parse_server_result(_METHOD, self.version(), result)
         except ValidationError as error:
             return error
         return None

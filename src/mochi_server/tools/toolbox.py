@@ -126,29 +126,29 @@ class JoinedToolbox:
         return await next(matching, self._toolboxes[-1]).run(call, publish)
 
 
+@dataclass(frozen=True)
 class SingleToolbox:
     """Toolbox that offers only the tool ``name`` of another toolbox."""
 
-    def __init__(self, toolbox: Toolbox, name: str) -> None:
-        self._toolbox = toolbox
-        self._name = name
+    toolbox: Toolbox
+    name: str
 
     def schemas(self) -> list[dict[str, Any]]:
-        return [schema for schema in self._toolbox.schemas() if schema["function"]["name"] == self._name]
+        return [schema for schema in self.toolbox.schemas() if schema["function"]["name"] == self.name]
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        toolbox = self._toolbox if call.name == self._name else ClosedToolbox()
+        toolbox = self.toolbox if call.name == self.name else ClosedToolbox()
         return await toolbox.run(call, publish)
 
 
+@dataclass(frozen=True)
 class ClientToolbox:
-    """Toolbox of tools that the client runs. Calls are returned to the client. ``schemas`` are in Ollama's format."""
+    """Toolbox of tools that the client runs. Calls are returned to the client. ``tools`` are in Ollama's format."""
 
-    def __init__(self, schemas: Sequence[dict[str, Any]]) -> None:
-        self._schemas = list(schemas)
+    tools: Sequence[dict[str, Any]]
 
     def schemas(self) -> list[dict[str, Any]]:
-        return self._schemas
+        return list(self.tools)
 
     async def run(self, call: ToolInvocation, _: Publish) -> ToolOutcome:
         return ToolOutcome(call, content="", success=True, handed_back=True)
@@ -261,10 +261,7 @@ class ConfirmingToolbox:
     tools: FunctionToolbox
     approver: Approver
     publishes_approved: bool = False
-    """Whether ``run`` publishes ``ToolCalled`` for a call that the user approved.
-
-    For a call that needs no approval, ``run`` always publishes this event.
-    """
+    """Whether ``run`` publishes ``ToolCalled`` also for a call that the user approved."""
 
     def schemas(self) -> list[dict[str, Any]]:
         return self.tools.schemas()
