@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mochi_server.agents.config import AgentDefinition
@@ -87,7 +87,7 @@ class AgentDiscoveryService:
     def refresh(self, agent: AgentDefinition) -> AgentDefinition:
         """Read the ``SKILL.md`` of ``agent`` again and return the updated agent. Raises ``AgentInvalid``."""
         try:
-            return replace(agent, **asdict(read_skill(self._directory / agent.name)))
+            return replace(read_skill(self._directory / agent.name), catalogue=agent.catalogue)
         except SkillError as error:
             raise AgentInvalid(agent.name, str(error)) from error
 

@@ -1,13 +1,9 @@
 """Conversion of the events of an agent's turn to the events that clients receive."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-import orjson
-
 from mochi_server import events
-from mochi_server.sessions.types import Message
 
 Phase = Literal["planning", "execution"]
 
@@ -60,17 +56,3 @@ class AgentEvents:
     def _ids(self) -> dict[str, Any]:
         session_id = self.session_id or ""
         return {"agent_name": self.agent_name, "agent_session_id": session_id, "parent_call_id": self.call_id}
-
-
-def output_text(session_id: str, messages: Sequence[Message]) -> str:
-    """Return the output of an agent as text: its session ID, messages, tool calls and tool results."""
-    parts = [f"Session ID: {session_id}"]
-    for message in messages:
-        if message["role"] == "tool":
-            parts.append(f"Result of {message['tool_name']}: {message['content']}")
-            continue
-        parts.append(message["content"].strip())
-        for call in message.get("tool_calls", ()):
-            function = call["function"]
-            parts.append(f"Calls {function['name']}({orjson.dumps(function['arguments']).decode()})")
-    return "\n\n".join(filter(None, parts))

@@ -1,8 +1,9 @@
 """Parser of ``SKILL.md``: front matter with a description, followed by the system prompt of an agent."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from mochi_server.agents.config import AgentDefinition
 from mochi_server.tools.loader import LEADS_OUT, leads_out
 
 SKILL_FILE = "SKILL.md"
@@ -15,21 +16,8 @@ class SkillError(Exception):
         super().__init__("; ".join(f"{SKILL_FILE}: {reason}" for reason in reasons))
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
-    """Content of a ``SKILL.md``. If ``model`` is None, the agent uses the model of the session."""
-
-    description: str
-    model: str | None
-    system_prompt: str
-    mcp_tools: tuple[str, ...] = ()
-    """Names of MCP tools and of MCP servers."""
-    modified: int = 0
-    """Time of the last change of the file, in seconds since 1970."""
-
-
-def read_skill(directory: Path) -> Skill:
-    """Read the ``SKILL.md`` of an agent's folder. Raises ``SkillError``."""
+def read_skill(directory: Path) -> AgentDefinition:
+    """Read the ``SKILL.md`` of an agent's folder. Return the agent without Python tools. Raises ``SkillError``."""
     path = directory / SKILL_FILE
     if leads_out(path, directory):
         raise SkillError(f"it is {LEADS_OUT}")
@@ -39,11 +27,11 @@ def read_skill(directory: Path) -> Skill:
         raise SkillError(f"it cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:
         raise SkillError(f"it is not UTF-8 ({error.reason} at byte {error.start})") from error
-    return replace(parse_skill(text), modified=modified)
+    return replace(parse_skill(directory.name, text), modified=modified)
 
 
-def parse_skill(text: str) -> Skill:
-    """Parse the content of a ``SKILL.md``. Raises ``SkillError``."""
+def parse_skill(name: str, text: str) -> AgentDefinition:
+    """Return the agent ``name`` that the text of a ``SKILL.md`` defines. Raises ``SkillError``."""
     fields, body = _split(text)
     faults: list[str] = []
     description = _text(fields, "description", faults)
@@ -52,7 +40,7 @@ def parse_skill(text: str) -> Skill:
     model, mcp_tools = _text(fields, "model", faults), _names(fields, "mcp_tools", faults)
     if faults:
         raise SkillError(*faults)
-    return Skill(" ".join(str(description).split()), model, body.strip(), mcp_tools)
+    return AgentDefinition(name, " ".join(str(description).split()), body.strip(), model, mcp_tools)
 
 
 def _split(text: str) -> tuple[dict[str, object], str]:

@@ -1,10 +1,11 @@
 """Tasks for agents, and their results."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import orjson
+
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.event_mapping import output_text
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
@@ -60,12 +61,23 @@ def make_result(
     task: AgentTask, session_id: str | None, messages: Sequence[Message], failure: MochiError | None
 ) -> AgentResult:
     """Return the result of a task. The task added ``messages`` to its session; ``failure`` is None on success."""
-    explanation = _explain(task, failure) if failure is not None else None
+    parts = [] if session_id is None else [f"Session ID: {session_id}", *_texts(messages)]
+    if failure is not None:
+        parts.append(_explain(task, failure))
     code = failure.code if failure is not None else None
-    if session_id is None:
-        return AgentResult(explanation or "", None, code, failure)
-    output = "\n\n".join(filter(None, [output_text(session_id, messages), explanation]))
-    return AgentResult(output, session_id, code, failure, messages)
+    return AgentResult("\n\n".join(filter(None, parts)), session_id, code, failure, messages)
+
+
+def _texts(messages: Sequence[Message]) -> Iterator[str]:
+    """Yield the texts of messages, tool calls and tool results."""
+    for message in messages:
+        if message["role"] == "tool":
+            yield f"Result of {message['tool_name']}: {message['content']}"
+            continue
+        yield message["content"].strip()
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
+            yield f"Calls {function['name']}({orjson.dumps(function['arguments']).decode()})"
 
 
 def _explain(task: AgentTask, failure: MochiError) -> str:

@@ -17,11 +17,10 @@ from pydantic import ValidationError
 
 from mochi_server import __version__
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLarge, RemoteServer, ServerConfig
-from mochi_server.mcp.result_mapping import content_of
 from mochi_server.mcp.server_task import McpSession, invalid_response
 from mochi_server.mcp.stdio import stdio
 from mochi_server.mcp.tool_filter import ToolFilter
-from mochi_server.mcp.tool_mapping import McpTool, map_tools
+from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
 from mochi_server.tools.execution import ToolContent, ToolRaised
 from mochi_server.util.net import is_loopback
 
