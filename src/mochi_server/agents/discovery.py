@@ -105,10 +105,7 @@ def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinit
 
 
 def _tools(directory: Path, *, is_optional: bool) -> tuple[ToolCatalogue, list[str]]:
-    """Import the Python tools of an agent. Return them, and the faults that make the agent invalid.
-
-    If ``is_optional`` is true, the agent may have no Python files.
-    """
+    """Import the Python tools of an agent, which may be absent if ``is_optional``. Return them and the faults."""
     missing = _missing(directory, f"{directory.name}.py", "__init__.py")
     if missing:
         return ToolCatalogue(), [] if is_optional and len(missing) == 2 else missing

@@ -49,10 +49,7 @@ class AgentRegistry:
         return {name: agents[name] for name in dict.fromkeys(names) if name in agents and agents[name].valid}
 
     async def current(self, agent: AgentDefinition) -> AgentDefinition:
-        """Read the ``SKILL.md`` of ``agent`` again. Return the agent with the MCP tools that the file names.
-
-        Raises ``AgentInvalid`` if the file is invalid.
-        """
+        """Read ``SKILL.md`` again and return the agent with the MCP tools that it names. Raises ``AgentInvalid``."""
         imported = (self._agents or {}).get(agent.name, agent)
         updated = await anyio.to_thread.run_sync(self.discovery.refresh, imported)
         return (await self._with_mcp_tools({agent.name: updated}))[agent.name]

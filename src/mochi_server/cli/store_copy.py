@@ -37,10 +37,7 @@ class CopyReport:
     existing: int = 0
     messages: int = 0
     different: list[str] = field(default_factory=list)
-    """IDs of sessions that differ between the stores.
-
-    Either the session is newer in the target and was not copied, or the target has stored the session with changes.
-    """
+    """IDs of sessions that are newer in the target and were not copied, or that the target stored with changes."""
     hashes: list[str] = field(default_factory=list)
 
     @property

@@ -14,10 +14,7 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 Job = Callable[[socket.socket, bool], int]
-"""Picklable function that serves on a socket and returns the exit code.
-
-The second argument is true if the function must also print the startup banner.
-"""
+"""Picklable function that serves on a socket and returns the exit code. The flag tells it to print the banner."""
 
 _EARLY_SECONDS = 5.0
 _MAX_EARLY_DEATHS = 5

@@ -29,10 +29,7 @@ _MAX_TOOLS = 1000
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 """Error codes after which a remote session is unusable. A restarted server rejects requests of the old session."""
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
-"""Prefixes of the SDK's messages for a closed connection.
-
-The error code alone is ambiguous, because servers use the same code for other errors.
-"""
+"""Prefixes of the SDK's messages for a closed connection. Servers use the same error code for other errors."""
 
 for _name in ("mcp", "httpx2", "httpcore2"):  # their logs contain URLs and messages, which may be secret
     logging.getLogger(_name).setLevel(logging.CRITICAL)

@@ -125,10 +125,7 @@ class McpServer:
         self._spawn(self._run(self.session))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
-        """Call a tool and return its result. If the connection has ended, reconnect first.
-
-        Raises ``ToolRaised`` if the server cannot be reached or the call fails.
-        """
+        """Call a tool and return its result. Reconnect first if needed. Raises ``ToolRaised`` if the call fails."""
         self._calls += 1
         try:
             if self.session.ended:

@@ -90,10 +90,7 @@ def python_type(node: Mapping[str, Any]) -> str:
 
 
 def _required_defaults(validator: Validator, inlined: dict[str, Any]) -> dict[str, Any]:
-    """Return the default values of the required arguments by name. Skip defaults that the schema does not allow.
-
-    If the model omits such an argument, the server sends the default value to the MCP server.
-    """
+    """Return the valid default values of required arguments. They are sent if the model omits the arguments."""
     properties, defaults = inlined.get("properties", {}), {}
     for name in inlined.get("required", ()):
         node = properties.get(name, {})

@@ -54,10 +54,7 @@ def _unreadable_folders(directory: Path) -> Iterator[Problem]:
 
 
 def _duplicates(trees: dict[str, ast.Module]) -> Iterator[Problem]:
-    """Yield a problem for each public name that the top-level statements of a file define more than once.
-
-    In ``__init__.py``, imports from different files are definitions too.
-    """
+    """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more than once."""
     for file, tree in trees.items():
         origins: dict[str, dict[str, str]] = defaultdict(dict)
         for node in tree.body:
