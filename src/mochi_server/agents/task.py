@@ -1,6 +1,6 @@
 """Tasks for agents, and their results."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -17,9 +17,10 @@ class DenyAllApprover:
     """Approver for tasks without a user. It denies every call that needs approval under ``policy``."""
 
     policy: ToolExecutionPolicy
+    interactive: bool = False
 
-    async def request(self, _: BoundCall) -> None:
-        """Return None. The call is then denied, because no client can approve the call."""
+    async def decide(self, _: BoundCall, __: Callable[[str], None]) -> None:
+        """Do nothing, because no client can decide."""
 
     async def requires_approval(self, tool: Tool) -> bool:
         return needs_approval(self.policy, tool)

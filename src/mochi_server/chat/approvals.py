@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from uuid import uuid4
@@ -184,42 +185,6 @@ class ApprovalService:
         return None if stored is None or self.broker.knows(stored["confirmation_id"]) else stored
 
 
-@dataclass(frozen=True)
-class RecordedConfirmation:
-    """Confirmation that is stored in the session while it waits, so that it is listed after a restart."""
-
-    confirmation: Confirmation
-    store: SessionStore
-
-    @property
-    def confirmation_id(self) -> str:
-        return self.confirmation.confirmation_id
-
-    @property
-    def bound(self) -> BoundCall:
-        return self.confirmation.bound
-
-    async def decision(self) -> Decision | None:
-        """Wait for the client's decision. Return the decision, or None if the timeout passes first."""
-        decision = await self.confirmation.decision()  # if this is cancelled, the record remains
-        await self._record(None)
-        return decision
-
-    def close(self) -> None:
-        self.confirmation.close()
-
-    async def record(self) -> None:
-        """Store the confirmation in the session. If this fails, log a warning."""
-        await self._record(self.confirmation.to_dict())
-
-    async def _record(self, approval: dict[str, Any] | None) -> None:
-        session_id = self.confirmation.session_id
-        try:
-            await self.store.patch(session_id, {"pending_approval": approval})
-        except MochiError as error:  # the approval itself does not depend on the record
-            logger.warning("Approval request not stored session_id=%s: %s", session_id, error.message)
-
-
 @dataclass
 class SessionApprover:
     """Approver of the tool calls in one turn. If ``interactive`` is false, the turn cannot request approval.
@@ -234,16 +199,17 @@ class SessionApprover:
     retry: StorageRetry
     agent_name: str | None = None
 
-    async def request(self, bound: BoundCall) -> RecordedConfirmation | None:
-        if not self.interactive:
-            return None
-        confirmation = RecordedConfirmation(self.broker.open(self.session_id, bound, self.agent_name), self.store)
+    async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> Decision | None:
+        """Request the user's decision and wait for it. The session stores the request, for the list after a restart."""
+        confirmation = self.broker.open(self.session_id, bound, self.agent_name)
         try:
-            await confirmation.record()
-        except BaseException:
+            await self._record(confirmation.to_dict())
+            announce(confirmation.confirmation_id)
+            decision = await confirmation.decision()  # if this is cancelled, the record remains
+            await self._record(None)
+        finally:
             confirmation.close()
-            raise
-        return confirmation
+        return decision
 
     async def requires_approval(self, tool: Tool) -> bool:
         settings = (await self.retry.run(lambda: self.store.load(self.session_id))).metadata.tool_settings
@@ -251,6 +217,12 @@ class SessionApprover:
 
     async def approve_for_session(self, tool: Tool) -> None:
         await self.retry.run(lambda: self.store.patch(self.session_id, approve_tool(self._key(tool))))
+
+    async def _record(self, approval: dict[str, Any] | None) -> None:
+        try:
+            await self.store.patch(self.session_id, {"pending_approval": approval})
+        except MochiError as error:  # the approval itself does not depend on the record
+            logger.warning("Approval request not stored session_id=%s: %s", self.session_id, error.message)
 
     def _key(self, tool: Tool) -> str:
         return tool.approved_as if self.agent_name is None else f"{self.agent_name}/{tool.approved_as}"

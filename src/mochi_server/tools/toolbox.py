@@ -217,28 +217,18 @@ class Decision:
     remember: Literal["once", "session"] = "once"
 
 
-class PendingApproval(Protocol):
-    """A tool call that waits for a decision."""
-
-    @property
-    def confirmation_id(self) -> str: ...
-
-    @property
-    def bound(self) -> BoundCall:
-        """The call to run, with the arguments that the user may have edited."""
-
-    async def decision(self) -> Decision | None:
-        """Wait for the decision and return it, or None after the timeout."""
-
-    def close(self) -> None:
-        """Stop waiting for the decision."""
-
-
 class Approver(Protocol):
     """Interface that determines which tools need approval and requests decisions from the user."""
 
-    async def request(self, bound: BoundCall) -> PendingApproval | None:
-        """Request approval of a call and return the pending approval, or None if no client can decide."""
+    @property
+    def interactive(self) -> bool:
+        """Whether a client can decide on calls."""
+
+    async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> Decision | None:
+        """Request a decision on a call and return it, or None after the timeout.
+
+        ``announce`` is called with the ID of the request. Edited arguments in the decision are valid.
+        """
 
     async def requires_approval(self, tool: Tool) -> bool:
         """Return whether the current settings require approval for a tool."""
@@ -272,30 +262,29 @@ class ConfirmingToolbox:
             call.progress.is_announced = True
             publish([ToolCalled(call.name, call.arguments, call.index)])
             return await self.tools.execute(bound)
-        pending = await self.approver.request(bound)
-        if pending is None:
+        if not self.approver.interactive:
             return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
-        call.progress.is_announced = True
-        try:
-            publish([ToolConfirmationRequired(call.name, call.arguments, call.index, pending.confirmation_id)])
-            decision = await pending.decision()
-        finally:
-            pending.close()
+
+        def announce(confirmation_id: str) -> None:
+            call.progress.is_announced = True
+            publish([ToolConfirmationRequired(call.name, call.arguments, call.index, confirmation_id)])
+
+        decision = await self.approver.decide(bound, announce)
         if decision is None:
             return failed(call, _TIMED_OUT, ConfirmationTimeout.code, "timeout")
         if not decision.approved:
             reason = f" Reason: {decision.reason}" if decision.reason else ""
             return failed(call, f"The user denied this call.{reason}", ToolExecutionDenied.code, "user")
+        approved = call if decision.arguments is None else replace(call, arguments=decision.arguments)
         if self.publishes_approved:
-            publish([ToolCalled(call.name, pending.bound.call.arguments, call.index)])
-        return await self._run_approved(pending.bound, decision, edited=pending.bound.call != call)
+            publish([ToolCalled(call.name, approved.arguments, call.index)])
+        return await self._run_approved(approved, decision, edited=approved != call)
 
-    async def _run_approved(self, bound: BoundCall, decision: Decision, *, edited: bool) -> ToolOutcome:
-        tool = await self.tools.find(bound.call.name)
+    async def _run_approved(self, call: ToolInvocation, decision: Decision, *, edited: bool) -> ToolOutcome:
+        tool = await self.tools.find(call.name)  # settings or files may have changed while the call was pending
         if decision.remember == "session" and tool is not None:
             await self.approver.approve_for_session(tool)
-        # Settings or files may have changed while the call was pending.
-        outcome = await self.tools.execute(bound if tool is bound.tool else self.tools.bind(bound.call, tool))
+        outcome = await self.tools.execute(self.tools.bind(call, tool))
         notes = []
         if edited:
             notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")
