@@ -41,7 +41,6 @@ class Confirmation:
     """Tool call to run. The client's decision may replace the arguments of the call."""
     timeout: float | None
     """Seconds until the call is denied, or None for no limit."""
-    broker: "ConfirmationBroker"
     agent_name: str | None = None
     confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
     state: State = "waiting"
@@ -60,9 +59,6 @@ class Confirmation:
             return self._decision.result()
         self.state = "timed_out"
         return None
-
-    def close(self) -> None:
-        self.broker.close(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the approval request as a JSON object."""
@@ -104,7 +100,7 @@ class ConfirmationBroker:
 
     def open(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
         """Create a confirmation that waits for the client's decision on a tool call."""
-        confirmation = Confirmation(session_id, bound, self._timeout, self, agent_name)
+        confirmation = Confirmation(session_id, bound, self._timeout, agent_name)
         self._waiting[confirmation.confirmation_id] = confirmation
         return confirmation
 
@@ -208,7 +204,7 @@ class SessionApprover:
             decision = await confirmation.decision()  # if this is cancelled, the record remains
             await self._record(None)
         finally:
-            confirmation.close()
+            self.broker.close(confirmation)
         return decision
 
     async def requires_approval(self, tool: Tool) -> bool:
