@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.config import MochiServerSettings, environment_problems, without_credentials
+from mochi_server.config import CodeDirectory, MochiServerSettings, environment_problems, without_credentials
 from mochi_server.constants import API_PREFIX, DEMO_MODEL
 from mochi_server.container import Services
 from mochi_server.errors import MochiError
@@ -96,14 +96,12 @@ def _directory_rows(
 ) -> Iterator[tuple[str, str]]:
     tools_dir, agents_dir = settings.resolved(settings.tools_dir), settings.resolved(settings.agents_dir)
     tools = "still importing" if catalogue is None else len(catalogue.tools)
-    is_used = settings.code_directory("tools_dir") is not None
-    yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools', is_used)}"
+    yield "Tools", f"{tools} in {tools_dir}{_hint(settings, 'tools_dir')}"
     mcp = services.mcp.config
     if mcp.servers:
         yield "MCP", f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools lists their problems"
     usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
-    is_used = settings.code_directory("agents_dir") is not None
-    yield "Agents", f"{usable} in {agents_dir}{_hint(agents_dir, 'agents', is_used)}"
+    yield "Agents", f"{usable} in {agents_dir}{_hint(settings, 'agents_dir')}"
     for problem in (*(catalogue.problems if catalogue else ()), *mcp.problems):
         yield "Problem", f"{tools_dir / problem.name}: {problem.message}"
     for agent in (agents or {}).values():
@@ -113,18 +111,22 @@ def _directory_rows(
             yield "Problem", f"{agents_dir / agent.name / problem.name}: {problem.message}"
 
 
-def _hint(directory: Path, sample: str, is_used: bool) -> str:
-    """Return a note if the directory is missing, unreadable or not used. `mochi-server init` creates ``sample``."""
+def _hint(settings: MochiServerSettings, name: CodeDirectory) -> str:
+    """Return a note if the directory of the tools or agents is missing, unreadable or not used."""
+    directory = settings.resolved(getattr(settings, name))
     try:
         next(directory.iterdir(), None)
     except OSError as error:
         if not isinstance(error, FileNotFoundError | NotADirectoryError) or directory.exists():
             return f": {error.strerror}"
         argument = "" if directory.parent == Path() else f" {shlex.quote(str(directory.parent))}"
-        advice = f". `mochi-server init{argument}` creates it with samples" if directory.name == sample else ""
+        is_sample = directory.name == name.removesuffix("_dir")
+        advice = f". `mochi-server init{argument}` creates it with samples" if is_sample else ""
         return f", which does not exist{advice}"
+    if settings.code_directory(name) is not None:
+        return ""
     command = f"mochi-server --data-dir {shlex.quote(str(directory.parent))}"
-    return "" if is_used else f", which is not used. To use it, start with `{command}`"
+    return f", which is not used. To use it, start with `{command}`"
 
 
 def _count(number: int, noun: str) -> str:

@@ -6,7 +6,7 @@ stores are skipped.
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -132,12 +132,9 @@ async def _ids(store: SessionStore) -> list[str]:
 
 @asynccontextmanager
 async def _open_stores(place: str) -> AsyncIterator[Stores]:
-    stores = build_stores(_settings(place))
-    try:
+    async with aclosing(build_stores(_settings(place))) as stores:
         await stores.open()
         yield stores
-    finally:
-        await stores.aclose()
 
 
 def _settings(place: str) -> MochiServerSettings:
