@@ -159,7 +159,7 @@ def _init(directory: str, options: dict[str, Any]) -> int:
         return _print_error(f"{_flag(next(iter(options)))} cannot be combined with init")
     from pathlib import Path
 
-    from mochi_server.cli.console import print_text
+    from mochi_server.cli import print_text
     from mochi_server.cli.init import scaffold
 
     try:
@@ -259,7 +259,7 @@ def _openapi() -> int:
     import json
 
     from mochi_server.app import create_app
-    from mochi_server.cli.console import print_text
+    from mochi_server.cli import print_text
     from mochi_server.config import MochiServerSettings
 
     # The document does not depend on settings, so invalid settings must not prevent it.

@@ -17,8 +17,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from mochi_server.app import create_app
+from mochi_server.cli import print_text
 from mochi_server.cli.banner import startup_banner
-from mochi_server.cli.console import print_text
 from mochi_server.cli.supervisor import supervise
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, prepare_store
