@@ -195,7 +195,7 @@ class SessionApprover:
     retry: StorageRetry
     agent_name: str | None = None
 
-    async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> Decision | None:
+    async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
         """Request the user's decision and wait for it. The session stores the request, for the list after a restart."""
         confirmation = self.broker.open(self.session_id, bound, self.agent_name)
         try:
@@ -205,7 +205,7 @@ class SessionApprover:
             await self._record(None)
         finally:
             self.broker.close(confirmation)
-        return decision
+        return None if decision is None else (decision, confirmation.bound)
 
     async def requires_approval(self, tool: Tool) -> bool:
         settings = (await self.retry.run(lambda: self.store.load(self.session_id))).metadata.tool_settings

@@ -224,10 +224,10 @@ class Approver(Protocol):
     def interactive(self) -> bool:
         """Whether a client can decide on calls."""
 
-    async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> Decision | None:
-        """Request a decision on a call and return it, or None after the timeout.
+    async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
+        """Request a decision on a call. Return it and the call with edited arguments, or None after the timeout.
 
-        ``announce`` is called with the ID of the request. Edited arguments in the decision are valid.
+        ``announce`` is called with the ID of the request.
         """
 
     async def requires_approval(self, tool: Tool) -> bool:
@@ -269,22 +269,23 @@ class ConfirmingToolbox:
             call.progress.is_announced = True
             publish([ToolConfirmationRequired(call.name, call.arguments, call.index, confirmation_id)])
 
-        decision = await self.approver.decide(bound, announce)
-        if decision is None:
+        decided = await self.approver.decide(bound, announce)
+        if decided is None:
             return failed(call, _TIMED_OUT, ConfirmationTimeout.code, "timeout")
+        decision, approved = decided
         if not decision.approved:
             reason = f" Reason: {decision.reason}" if decision.reason else ""
             return failed(call, f"The user denied this call.{reason}", ToolExecutionDenied.code, "user")
-        approved = call if decision.arguments is None else replace(call, arguments=decision.arguments)
         if self.publishes_approved:
-            publish([ToolCalled(call.name, approved.arguments, call.index)])
-        return await self._run_approved(approved, decision, edited=approved != call)
+            publish([ToolCalled(call.name, approved.call.arguments, call.index)])
+        return await self._run_approved(approved, decision, edited=approved.call != call)
 
-    async def _run_approved(self, call: ToolInvocation, decision: Decision, *, edited: bool) -> ToolOutcome:
-        tool = await self.tools.find(call.name)  # settings or files may have changed while the call was pending
+    async def _run_approved(self, bound: BoundCall, decision: Decision, *, edited: bool) -> ToolOutcome:
+        tool = await self.tools.find(bound.call.name)
         if decision.remember == "session" and tool is not None:
             await self.approver.approve_for_session(tool)
-        outcome = await self.tools.execute(self.tools.bind(call, tool))
+        # Settings or files may have changed while the call was pending.
+        outcome = await self.tools.execute(bound if tool is bound.tool else self.tools.bind(bound.call, tool))
         notes = []
         if edited:
             notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")
