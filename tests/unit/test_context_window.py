@@ -139,6 +139,15 @@ async def test_undone_step_down_has_no_effect() -> None:
     assert (await decide(registry, info, need=16000)).window == 32768
 
 
+async def test_undone_step_down_restores_the_manual_window() -> None:
+    registry, info = WindowRegistry(), model(40960)
+    registry.override(info, 20000, "a1b2c3d4e5")
+    registry.step_down(info)
+    assert registry.override_of(info.name) is None
+    registry.undo_step_down(info)
+    assert (await decide(registry, info)).window == 20000
+
+
 def test_impossible_token_ratios_are_not_learned() -> None:
     registry, info = WindowRegistry(), model(40960)
     registry.observe(info, 40, 5000)

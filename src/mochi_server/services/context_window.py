@@ -5,7 +5,7 @@ starts while the model is not loaded. Sizes are in tokens.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
@@ -67,8 +67,8 @@ class _ModelWindow:
     released: bool = False
     """Whether the manual window was removed. Manual windows of the model in stored sessions are then ignored."""
     tokens_per_char: float | None = None
-    before_reduction: tuple[int | None, int | None] | None = None
-    """Values of ``window`` and ``ceiling`` before ``step_down`` halved the window."""
+    before_reduction: "_ModelWindow | None" = None
+    """Copy from the time before ``step_down`` halved the window."""
 
 
 async def _unknown() -> None:
@@ -197,7 +197,7 @@ class WindowRegistry:
         window = self.size(model.name)
         if not self.dynamic or window is None or window // _GROWTH_FACTOR < _MIN_WINDOW:
             return False
-        entry.before_reduction = (entry.window, entry.ceiling)
+        entry.before_reduction = replace(entry)
         entry.ceiling = entry.window = window // _GROWTH_FACTOR
         self.release(model.name)
         return True
@@ -206,8 +206,9 @@ class WindowRegistry:
         """Restore the window that ``step_down`` halved. Call this if the model did not load with the halved window."""
         entry = self._entry(model.name)
         if entry.before_reduction is not None:
-            entry.window, entry.ceiling = entry.before_reduction
-            entry.before_reduction = None
+            self._entries[qualified_name(model.name)] = replace(
+                entry.before_reduction, tokens_per_char=entry.tokens_per_char
+            )
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         """Return the model's current window as a decision with the given reason."""
