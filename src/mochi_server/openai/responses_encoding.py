@@ -1,8 +1,9 @@
 """Encoding of a run for OpenAI's Responses API: as events of a stream, or as a complete response."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
+from itertools import chain
 from secrets import token_hex
 from typing import Any
 
@@ -12,13 +13,13 @@ from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.errors import ContextOverflow, MochiError
 from mochi_server.openai.errors import openai_status
-from mochi_server.openai.response_encoding import DeltaReader, Kind, extra_fields, finish_reason, tool_calls, usage
+from mochi_server.openai.response_encoding import Kind, Piece, RunEncoder, finish_reason, tool_calls, usage
 
 Event = tuple[bytes, bytes]
 Item = dict[str, Any]
 
 
-class ResponseEncoder:
+class ResponseEncoder(RunEncoder):
     """Encoder of a run as events of the Responses API.
 
     ``fields`` are the fields of the response that are known before the run: its ID and the repeated fields of the
@@ -26,21 +27,39 @@ class ResponseEncoder:
     """
 
     def __init__(self, run: Run, fields: dict[str, Any], on_items: Callable[[list[Item]], None]) -> None:
+        super().__init__(run)
         self._response = _new_response(fields)
-        self._reader = DeltaReader(agent_answers=run.request.responder is not None)
         self._on_items = on_items
         self._output: list[Item] = self._response["output"]
         self._open: _OpenItem | None = None
         self._sequence_number = -1
 
     def opening(self) -> Iterator[Event]:
-        """Yield the events that start the stream."""
         yield self._event("response.created", response=self._response)
         yield self._event("response.in_progress", response=self._response)
 
     def encode(self, batch: Batch) -> Iterator[Event]:
-        """Yield the events for a batch of the run's events."""
-        for kind, text in self._reader.pieces(batch):
+        return self._encode(self._reader.pieces(batch))
+
+    def closing(self) -> Iterator[Event]:
+        ending = _ending(self._run)
+        status = ending["status"]
+        yield from self._close_item("completed" if status == "completed" else "incomplete")
+        if status != "failed":
+            for call in tool_calls(self._run.result):
+                yield from self._call(call)
+            ending["mochi"] = self._extra_fields()
+            self._on_items(self._output)
+        self._response |= ending
+        yield self._event(f"response.{status}", response=self._response)
+
+    def complete(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        for _ in chain(self._encode(pieces), self.closing()):
+            pass  # the events change `self._response`
+        return self._response
+
+    def _encode(self, pieces: Iterable[Piece]) -> Iterator[Event]:
+        for kind, text in pieces:
             if self._open is None or self._open.kind != kind:
                 yield from self._close_item()
                 self._open = _OpenItem(kind, len(self._output))
@@ -48,33 +67,6 @@ class ResponseEncoder:
                 yield self._part_event("added", "")
             self._open.texts.append(text)
             yield self._text_event("delta", delta=text)
-
-    def closing(self, run: Run) -> Iterator[Event]:
-        """Yield the last events. Call this after the run has ended."""
-        ending = _ending(run)
-        status = ending["status"]
-        yield from self._close_item("completed" if status == "completed" else "incomplete")
-        if status != "failed":
-            for call in tool_calls(run.result):
-                yield from self._call(call)
-            ending["mochi"] = extra_fields(run.result, self._reader)
-            self._on_items(self._output)
-        self._response |= ending
-        yield self._event(f"response.{status}", response=self._response)
-
-    async def collect(self, run: Run) -> bytes:
-        """Wait until the run has ended, and return the response as JSON. If the run failed, raise its error."""
-
-        async def receive(batch: Batch | None) -> None:
-            for _ in self.encode(batch) if batch is not None else ():
-                pass
-
-        await run.forward(receive)
-        if run.failure is not None:
-            raise run.failure
-        for _ in self.closing(run):
-            pass
-        return orjson.dumps(self._response)
 
     def _event(self, event_type: str, **fields: Any) -> Event:
         self._sequence_number += 1

@@ -1,8 +1,5 @@
 """Routes under `/v1`, for clients of OpenAI's API."""
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-
 from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
@@ -15,10 +12,9 @@ from mochi_server.models.openai_text import TEXT_PARAMETERS, TextCompletion, Tex
 from mochi_server.models.responses_api import RESPONSE_PARAMETERS, ModelResponse, ResponseRequest
 from mochi_server.openai.completions import CompletionRun
 from mochi_server.openai.errors import renaming_parameters
-from mochi_server.openai.response_encoding import ChunkEncoder, StreamEncoder, encode_completion
+from mochi_server.openai.response_encoding import ChunkEncoder, RunEncoder, TextChunkEncoder
 from mochi_server.openai.responses_encoding import ResponseEncoder
 from mochi_server.openai.responses_state import response_id
-from mochi_server.openai.text_encoding import TextChunkEncoder, encode_text_completion
 from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
 from mochi_server.web.exception_handlers import (
     MODEL_ERRORS,
@@ -78,10 +74,8 @@ async def create_chat_completion(
 ) -> Response:
     """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
     completion = await until_disconnect(request, completions.start(await body.to_input(headers)))
-    chunks = ChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
-    return await _respond(
-        request, completion, body.stream, chunks, partial(encode_completion, completion.run, body.model)
-    )
+    encoder = ChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
+    return await _respond(request, completion, encoder, stream=body.stream)
 
 
 @router.post(
@@ -94,10 +88,8 @@ async def create_completion(
     completion_input = await body.to_input(headers)
     with renaming_parameters(TEXT_PARAMETERS):
         completion = await until_disconnect(request, completions.start(completion_input))
-    chunks = TextChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
-    return await _respond(
-        request, completion, body.stream, chunks, partial(encode_text_completion, completion.run, body.model)
-    )
+    encoder = TextChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
+    return await _respond(request, completion, encoder, stream=body.stream)
 
 
 @router.post(
@@ -119,7 +111,7 @@ async def create_response(
     fields = body.echo() | {"id": answer_id, "store": session_id is not None}
     refers = session_id is None and body.store is not False
     encoder = ResponseEncoder(completion.run, fields, items.add if refers else lambda _: None)
-    return await _respond(request, completion, body.stream, encoder, partial(encoder.collect, completion.run))
+    return await _respond(request, completion, encoder, stream=body.stream)
 
 
 @router.post(
@@ -138,15 +130,10 @@ def _includes_usage(options: StreamOptions | None) -> bool:
 
 
 async def _respond(
-    request: Request,
-    completion: CompletionRun,
-    stream: bool | None,
-    chunks: StreamEncoder,
-    whole: Callable[[], Awaitable[bytes]],
+    request: Request, completion: CompletionRun, encoder: RunEncoder, *, stream: bool | None
 ) -> Response:
-    """Return the chunks of a run as a stream if ``stream`` is true, else the result of ``whole`` as one response."""
     if stream:
-        return ChunksResponse(completion.runs, completion.run, chunks)
+        return ChunksResponse(completion.runs, completion.run, encoder)
     with completion.runs.subscribed(completion.run):
-        answer = await until_disconnect(request, whole())
+        answer = await until_disconnect(request, encoder.collect())
     return Response(answer, media_type="application/json")
