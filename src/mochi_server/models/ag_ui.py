@@ -10,10 +10,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from mochi_server.errors import ValidationFailed
-from mochi_server.frontends.history import position_error
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
-from mochi_server.models.common import Body
-from mochi_server.models.frontends import FrontendOptions, check_text, images_at
+from mochi_server.models.common import Body, decode_images
+from mochi_server.models.frontends import FrontendOptions, check_text
 from mochi_server.openai.request_mapping import CompletionInput, to_session_turn_request
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
@@ -112,7 +111,7 @@ class _Conversation:
             self._options = _validated(FrontendOptions, run.forwarded_props, "forwardedProps")
         self._positions = [n for n, m in enumerate(run.messages) if m.role not in ("activity", "reasoning")]
         if not self._positions:
-            raise position_error(0, _LAST)
+            raise ValidationFailed.at(("messages", 0), _LAST)
         self._last = self._positions[-1]
 
     async def turn(self) -> CompletionInput:
@@ -129,12 +128,12 @@ class _Conversation:
                 called |= {call.id for call in message.tool_calls or ()}
             elif message.role == "tool" and message.tool_call_id not in called:
                 problem = f"no earlier message has a tool call with the ID {message.tool_call_id!r}"
-                raise position_error(position, problem, "toolCallId")
+                raise ValidationFailed.at(("messages", position, "toolCallId"), problem)
             if position == self._last and message.role == "user" and (urls := _image_urls(message.content, position)):
-                images = await images_at(position, urls)
+                images = await decode_images(urls, ("messages", position))
             messages.append(_stored(message))
         if messages[-1]["role"] not in ("user", "tool"):
-            raise position_error(self._last, _LAST)
+            raise ValidationFailed.at(("messages", self._last), _LAST)
         if messages[-1]["role"] == "user":
             check_text(messages[-1]["content"], self._last)
         messages[:0] = [_message("system", f"{each.description}: {each.value}") for each in self._run.context or ()]
@@ -157,7 +156,7 @@ class _Conversation:
         try:
             turn = to_session_turn_request(session, replace(request, messages=messages, images=images))
         except ValidationFailed as error:
-            raise position_error(self._last, error.message.removeprefix("messages: ")) from error
+            raise ValidationFailed.at(("messages", self._last), error.message.removeprefix("messages: ")) from error
         if messages[-1]["role"] == "user" and sent == stored:
             turn = replace(turn, message=None, images=(), continues=False)
         return TurnPlan(replace(turn, interactive=True, on_disconnect=self._options.on_disconnect))
@@ -219,7 +218,7 @@ def _image_urls(content: "str | list[ContentPart]", position: int) -> list[str]:
         url = source.value if source.type in ("data", "url") else ""
         if part.type != "image" or (source.type == "url" and not url.startswith("data:image/")) or not url:
             problem = "must be an image, as base64 or as a data URL; this server accepts no other files"
-            raise position_error(position, problem, "content", number)
+            raise ValidationFailed.at(("messages", position, "content", number), problem)
         urls.append(url)
     return urls
 

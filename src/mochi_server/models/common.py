@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -10,7 +10,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic.config import JsonDict
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from mochi_server.constants import MAX_MESSAGE_CHARS, RELOADING_OPTIONS
+from mochi_server.chat.images import read_images
+from mochi_server.constants import MAX_IMAGES, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
+from mochi_server.errors import ValidationFailed
+from mochi_server.sessions.images import Image
 from mochi_server.util.nearest import nearest
 
 _NUMBERS = (
@@ -115,6 +118,19 @@ class StrictBody(Body):
         if isinstance(data, dict):
             reject_unknown(data, [field.alias or name for name, field in cls.model_fields.items()], kind="field")
         return data
+
+
+async def decode_images(urls: Sequence[str], location: str | Sequence[str | int]) -> tuple[Image, ...]:
+    """Decode the images of the message or the part of a message at ``location`` in the request.
+
+    Raise ``ValidationFailed`` if an image is invalid or there are too many.
+    """
+    if len(urls) > MAX_IMAGES:
+        raise ValidationFailed.at(location, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
+    try:
+        return await read_images(urls)
+    except ValidationFailed as error:
+        raise ValidationFailed.at(location, error.message) from error
 
 
 def _not_blank(text: str) -> str:

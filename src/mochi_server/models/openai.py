@@ -8,13 +8,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from mochi_server.chat.images import read_images
 from mochi_server.chat.turn import GenerationOptions
-from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
+from mochi_server.constants import KEY_PATTERN
 from mochi_server.errors import SessionNotFound, ValidationFailed
-from mochi_server.models.common import Body, KeepAlive, ThinkLevel
+from mochi_server.models.common import Body, KeepAlive, ThinkLevel, decode_images
 from mochi_server.models.openai_messages import AnyMessage, ImagePart, Items, Unsupported, UserMessage, allow
-from mochi_server.openai.errors import invalid_parameter
 from mochi_server.openai.request_mapping import CompletionInput, ToolChoice
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
@@ -245,17 +243,9 @@ class CompletionRequest(SamplingFields):
     async def _images(self) -> dict[int, tuple[Image, ...]]:
         images = {}
         for index, message in enumerate(self.messages):
-            param = f"messages[{index}].content"
             parts = message.content if isinstance(message, UserMessage) else ()
-            urls = [part.url for part in parts if isinstance(part, ImagePart)]
-            if not urls:
-                continue
-            if len(urls) > MAX_IMAGES:
-                raise invalid_parameter(param, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
-            try:
-                images[index] = await read_images(urls)
-            except ValidationFailed as error:
-                raise invalid_parameter(param, error.message) from error
+            if urls := [part.url for part in parts if isinstance(part, ImagePart)]:
+                images[index] = await decode_images(urls, f"messages[{index}].content")
         return images
 
     def _think(self) -> bool | str | None:
@@ -264,7 +254,7 @@ class CompletionRequest(SamplingFields):
 
     def _logprobs(self) -> int | None:
         if self.top_logprobs and not self.logprobs:
-            raise invalid_parameter("top_logprobs", "requires `logprobs: true`")
+            raise ValidationFailed.at("top_logprobs", "requires `logprobs: true`")
         return (self.top_logprobs or 0) if self.logprobs else None
 
     def _options(self) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import orjson
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
+from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text
-from mochi_server.openai.errors import AS_OBJECT, AS_PARTS, AS_TEXT, invalid_parameter
+from mochi_server.openai.errors import AS_OBJECT, AS_PARTS, AS_TEXT
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall
 from mochi_server.util.clock import new_id, now
@@ -187,8 +188,8 @@ def _call(index: int, call: Call) -> ToolCall:
     except orjson.JSONDecodeError:
         arguments = None
     if not isinstance(arguments, dict):
-        raise invalid_parameter("messages", f"the arguments of call {call.id!r} are not a JSON object")
+        raise ValidationFailed.at("messages", f"the arguments of call {call.id!r} are not a JSON object")
     if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
         reason = f"the arguments of call {call.id!r} are nested deeper than {MAX_ARGUMENT_LEVELS} levels"
-        raise invalid_parameter("messages", reason)
+        raise ValidationFailed.at("messages", reason)
     return {"id": call.id, "function": {"index": index, "name": call.function.name, "arguments": arguments}}

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text
 from mochi_server.models.openai import (
     CompletionRequest,
@@ -16,7 +17,7 @@ from mochi_server.models.openai import (
 from mochi_server.models.openai_messages import Items, allow, union_tag
 from mochi_server.models.openai_responses import Besides
 from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
-from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid_parameter, renaming_parameters
+from mochi_server.openai.errors import AS_PARTS, AS_TEXT, renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput
 from mochi_server.openai.responses_state import ResponseItems
 
@@ -138,7 +139,7 @@ class ResponseRequest(SamplingFields):
         if self.previous_response_id is None:
             return completion
         if completion.session_id is None:
-            raise invalid_parameter("previous_response_id", _NO_SESSION)
+            raise ValidationFailed.at("previous_response_id", _NO_SESSION)
         return replace(completion, previous_response=self.previous_response_id)
 
     def echo(self) -> dict[str, Any]:
@@ -164,7 +165,7 @@ class ResponseRequest(SamplingFields):
         def resolve(index: int, item_id: str) -> dict[str, Any] | None:
             item = items.get(item_id)
             if item is None and not is_session:  # a session has the item
-                raise invalid_parameter(f"input[{index}].id", f"the item {item_id!r} {_UNKNOWN_ITEM}")
+                raise ValidationFailed.at(f"input[{index}].id", f"the item {item_id!r} {_UNKNOWN_ITEM}")
             return item
 
         messages = [{"role": "system", "content": self.instructions}] if self.instructions else []

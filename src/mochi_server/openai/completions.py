@@ -13,11 +13,11 @@ from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.turn import TurnRequest, TurnResult
+from mochi_server.errors import ValidationFailed
 from mochi_server.events import Publish
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.openai.errors import invalid_parameter
 from mochi_server.openai.request_mapping import (
     CompletionInput,
     to_keyed_turn_request,
@@ -131,7 +131,7 @@ class Completions:
 
     async def _in_session(self, request: CompletionInput, session_id: str) -> CompletionRun:
         if request.policy is not None:
-            raise invalid_parameter("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
+            raise ValidationFailed.at("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
         session = await self.stored.store.load(session_id)
         if request.key is not None and (repeated := self._repeated(session, request, request.key)) is not None:
             return repeated
@@ -233,24 +233,24 @@ def _check_position(request: CompletionInput, session: ChatSession) -> None:
 def _check_capabilities(request: CompletionInput, model: ModelInfo, images: Collection[object]) -> None:
     """Raise ``ValidationFailed`` if the request has tools or images that the model does not support."""
     if request.tool_choice.may_call and (request.client_tools or request.tools) and not model.can("tools"):
-        raise invalid_parameter("tools", f"model {model.name!r} does not support tools; use another model")
+        raise ValidationFailed.at("tools", f"model {model.name!r} does not support tools; use another model")
     if images and not model.can("vision"):
-        raise invalid_parameter("messages", f"model {model.name!r} does not support images; use another model")
+        raise ValidationFailed.at("messages", f"model {model.name!r} does not support images; use another model")
 
 
 def _instruction(request: CompletionInput) -> str:
     """Return the text of the last message. Raise ``ValidationFailed`` for requests that agents do not support."""
     if request.client_tools or request.tools is not None:
-        raise invalid_parameter("tools", "agents use their own tools only; leave out this field")
+        raise ValidationFailed.at("tools", "agents use their own tools only; leave out this field")
     if request.tool_choice.must_call:
-        raise invalid_parameter("tool_choice", "agents use their own tools only; leave out this field")
+        raise ValidationFailed.at("tool_choice", "agents use their own tools only; leave out this field")
     if request.generation.logprobs is not None:
-        raise invalid_parameter("logprobs", "agents do not return log probabilities; leave out this field")
+        raise ValidationFailed.at("logprobs", "agents do not return log probabilities; leave out this field")
     if request.images:
-        raise invalid_parameter("messages", "agents do not support images; leave them out")
+        raise ValidationFailed.at("messages", "agents do not support images; leave them out")
     last = request.messages[-1]
     if last["role"] != "user" or not last["content"].strip():
-        raise invalid_parameter("messages", "the last message must be a user message with the task of the agent")
+        raise ValidationFailed.at("messages", "the last message must be a user message with the task of the agent")
     return last["content"]
 
 

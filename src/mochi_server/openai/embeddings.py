@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 import orjson
 
-from mochi_server.errors import ModelNotFound, OllamaError
+from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal
-from mochi_server.openai.errors import invalid_parameter
 from mochi_server.services.context_window import WindowRegistry
 
 EncodingFormat = Literal["float", "base64"]
@@ -79,7 +78,7 @@ class Embeddings:
         except OllamaError as error:
             if is_context_refusal(error):
                 problem = "a text is longer than the context window of the model; split it"
-                raise invalid_parameter("input", problem) from error
+                raise ValidationFailed.at("input", problem) from error
             raise
 
 

@@ -24,11 +24,6 @@ _UNION_MEMBERS = {"system", "developer", "user", "assistant", "tool", "str", "bo
 """Names of union members that pydantic adds to the path of an invalid field."""
 
 
-def invalid_parameter(param: str, message: str) -> ValidationFailed:
-    """Return the error for an invalid value of the request field ``param``."""
-    return ValidationFailed(f"{param}: {message}", errors=[{"loc": ["body", param], "msg": message, "type": "value"}])
-
-
 @contextmanager
 def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
     """Catch a validation error in a ``with`` block, and raise an error that names the field in the client's request.
@@ -44,7 +39,7 @@ def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
         first = problems[0]
         location = [step for step in first["loc"] if step != "body"]
         param = names.get(str(location[0]), str(location[0])) if location else ""
-        raise invalid_parameter(param, str(first["msg"]).removeprefix("Value error, ")) from error
+        raise ValidationFailed.at(param, str(first["msg"]).removeprefix("Value error, ")) from error
 
 
 def openai_status(error: MochiError) -> int:

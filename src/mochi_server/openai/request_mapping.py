@@ -7,7 +7,7 @@ from typing import Any
 
 from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
-from mochi_server.openai.errors import invalid_parameter
+from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
@@ -104,7 +104,7 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
     if position is None:
         if not turn.results and (not session.history or session.history[-1]["role"] != "tool"):
             problem = "the last message must be a user message or the result of a pending tool call"
-            raise invalid_parameter("messages", problem)
+            raise ValidationFailed.at("messages", problem)
         return turn
     if request.key is None and _is_unanswered(session, request.messages_with_images[position]):
         return turn if session.history[-1]["role"] == "tool" else replace(turn, continues=False)
@@ -133,7 +133,7 @@ def _user_message_index(request: CompletionInput) -> int | None:
 def _with_user_message(turn: TurnRequest, request: CompletionInput, position: int) -> TurnRequest:
     content = request.messages[position]["content"]
     if not content.strip():
-        raise invalid_parameter("messages", "the user's message must not be blank")
+        raise ValidationFailed.at("messages", "the user's message must not be blank")
     return replace(turn, message=content, images=request.images.get(position, ()), continues=False)
 
 
@@ -150,7 +150,7 @@ def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], choice: ToolChoic
         toolbox = SingleToolbox(toolbox, choice.name)
     if choice.must_call and not toolbox.schemas():
         missing = f"there is no tool {choice.name!r}" if choice.name is not None else "the request has no tools"
-        raise invalid_parameter("tool_choice", f"{missing}; add one to `tools`")
+        raise ValidationFailed.at("tool_choice", f"{missing}; add one to `tools`")
     return toolbox
 
 
@@ -178,7 +178,7 @@ def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]
             continue
         call_id = message.get("tool_call_id", "")
         if call_id not in names:
-            raise invalid_parameter("messages", f"the session has no tool call with the ID {call_id!r}")
+            raise ValidationFailed.at("messages", f"the session has no tool call with the ID {call_id!r}")
         if call_id in pending:
             pending.discard(call_id)
             name = names[call_id]
