@@ -47,10 +47,10 @@ class AgUiRequest(Body):
     thread_id: str = Field(alias="threadId", description="Conversation of the client. The events repeat it.")
     run_id: str = Field(alias="runId", description="Run of the client. The events repeat it.")
     messages: list[dict[str, Any]] = Field(description="Messages of the conversation, oldest first.")
-    tools: list[dict[str, Any]] | None = Field(default=None, description="Tools that the client runs.")
-    context: list[dict[str, Any]] | None = Field(default=None, description="Texts that are added to the instructions.")
-    resume: list[dict[str, Any]] | None = Field(default=None, description="Decisions about tool calls.")
-    forwarded_props: Any = Field(default=None, alias="forwardedProps", description="Options of the turn.")
+    tools: list[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
+    context: list[dict[str, Any]] | None = Field(None, description="Texts that are added to the instructions.")
+    resume: list[dict[str, Any]] | None = Field(None, description="Decisions about tool calls.")
+    forwarded_props: Any = Field(None, alias="forwardedProps", description="Options of the turn.")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -75,7 +75,7 @@ class _Payload(Body):
     """Payload of a decision about a tool call."""
 
     approved: bool
-    edited_arguments: dict[str, Any] | None = Field(default=None, alias="editedArgs")
+    edited_arguments: dict[str, Any] | None = Field(None, alias="editedArgs")
     reason: str | None = None
     remember: Literal["once", "session"] = "once"
 

@@ -22,7 +22,7 @@ _LAST = "the last message must be a user message, or an assistant message with a
 class UiMessage(Body):
     """A message of the AI SDK. The server uses parts of the types `text` and `file`, and responses to approvals."""
 
-    id: str = Field(default="", description="ID of the message in the client.")
+    id: str = Field("", description="ID of the message in the client.")
     role: Literal["system", "user", "assistant"]
     parts: list[dict[str, Any]]
 
@@ -78,10 +78,10 @@ class AiSdkRequest(FrontendOptions):
 
     messages: list[UiMessage] = Field(min_length=1, description="Messages of the chat, oldest first.")
     trigger: Literal["submit-message", "regenerate-message"] = Field(
-        default="submit-message", description="Whether to answer a new message or the last user message again."
+        "submit-message", description="Whether to answer a new message or the last user message again."
     )
     message_id: str | None = Field(
-        default=None, alias="messageId", description="Message to replace, if it is the last user message."
+        None, alias="messageId", description="Message to replace, if it is the last user message."
     )
 
     async def to_request(self) -> FrontendRequest:

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from mochi_server.chat.images import read_images
 from mochi_server.chat.run import Run
@@ -38,10 +38,8 @@ Images = Annotated[
 ]
 
 
-class ChatRequest(StrictBody):
+class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What is the capital of France?"}]}):
     """A message and its options. If there is no message, the model answers the last user message again."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"message": "What is the capital of France?"}]})
 
     message: NonBlank | None = Field(
         default=None, description="Message of the user. Without it, the last user message is answered again."

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
 from pydantic.config import JsonDict
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
@@ -92,10 +92,8 @@ def _duration(value: str | float) -> str | float:
     return value
 
 
-class Body(BaseModel):
+class Body(BaseModel, strict=True):
     """Base of request bodies with strict types. It rejects values that cannot be stored or sent to Ollama."""
-
-    model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -107,10 +105,8 @@ class Body(BaseModel):
         return data
 
 
-class StrictBody(Body):
+class StrictBody(Body, extra="forbid"):
     """Base of request bodies under `/api/v1`. The error for an unknown field names the nearest known field."""
-
-    model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
@@ -156,10 +152,8 @@ ThinkLevel = bool | Literal["low", "medium", "high", "max"]
 Format = Literal["json"] | Annotated[dict[str, Any], AfterValidator(_sendable)]
 
 
-class WarningOut(BaseModel):
+class WarningOut(BaseModel, from_attributes=True):
     """A problem that did not make the request fail. ``message`` is text for users."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     code: str = Field(examples=["TOOL_NOT_FOUND"])
     message: str

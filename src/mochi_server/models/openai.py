@@ -103,7 +103,7 @@ class JsonSchema(Body):
     """Schema of the answer."""
 
     name: str = "answer"
-    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    json_schema: dict[str, Any] | None = Field(None, alias="schema")
 
 
 class PlainFormat(Body):
@@ -131,10 +131,8 @@ class ReasoningOptions(Body):
     effort: Effort | None = None
 
 
-class Metadata(Body):
+class Metadata(Body, extra="allow"):
     """Metadata of a request. ``session_id`` is the ID of the session for the turn. Other keys have no effect."""
-
-    model_config = ConfigDict(extra="allow")
 
     session_id: str | None = None
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
 from mochi_server.models.common import Body, Text
 from mochi_server.models.openai import OllamaOption
@@ -33,10 +33,8 @@ _Input = Annotated[
 ]
 
 
-class EmbeddingRequest(Body):
+class EmbeddingRequest(Body, json_schema_extra={"examples": [{"model": "nomic-embed-text", "input": "Hello!"}]}):
     """Texts to embed. Unknown fields are ignored."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "nomic-embed-text", "input": "Hello!"}]})
 
     model: str = Field(min_length=1, description="Model of Ollama.")
     input: _Input = Field(description=f"A text, or a list of up to {_MAX_TEXTS} texts.")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text
@@ -77,10 +77,8 @@ class TextOptions(Body):
     format: Annotated[PlainText | SchemaText, Field(discriminator="type")] | None = None
 
 
-class ResponseRequest(SamplingFields):
+class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]}):
     """Input to answer. A null field counts as absent. Unknown fields are ignored."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]})
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
     input: Annotated[
