@@ -13,12 +13,11 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
 from mochi_server.models.common import Body, decode_images
 from mochi_server.models.frontends import FrontendOptions, check_text
-from mochi_server.openai.request_mapping import CompletionInput, to_session_turn_request
+from mochi_server.openai.request_mapping import CompletionInput, new_message, to_session_turn_request, tool_schema
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, Role
 from mochi_server.tools.toolbox import Decision
-from mochi_server.util.clock import new_id, now
 
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
     from ag_ui.core import ContentPart, ResumeEntry, RunAgentInput
@@ -136,13 +135,13 @@ class _Conversation:
             raise ValidationFailed.at(("messages", self._last), _LAST)
         if messages[-1]["role"] == "user":
             check_text(messages[-1]["content"], self._last)
-        messages[:0] = [_message("system", f"{each.description}: {each.value}") for each in self._run.context or ()]
+        messages[:0] = [new_message("system", f"{each.description}: {each.value}") for each in self._run.context or ()]
         return CompletionInput(
             model="",
             messages=messages,
             images={len(messages) - 1: images},
             generation=self._options.generation,
-            client_tools=[_schema(tool) for tool in self._run.tools or ()],
+            client_tools=[tool_schema(t.name, t.description, t.parameters) for t in self._run.tools or ()],
         )
 
     def plan(self, request: CompletionInput, session: ChatSession) -> TurnPlan:
@@ -194,13 +193,9 @@ def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
 
 def _stored(message: Any) -> Message:
     if message.role == "tool":
-        return {**_message("tool", _text(message.content)), "tool_call_id": message.tool_call_id}
-    role = "system" if message.role == "developer" else message.role
-    return _message(role, _text(message.content))
-
-
-def _message(role: Any, content: str) -> Message:
-    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
+        return {**new_message("tool", _text(message.content)), "tool_call_id": message.tool_call_id}
+    role: Role = "system" if message.role == "developer" else message.role
+    return new_message(role, _text(message.content))
 
 
 def _text(content: "str | list[ContentPart] | None") -> str:
@@ -221,9 +216,3 @@ def _image_urls(content: "str | list[ContentPart]", position: int) -> list[str]:
             raise ValidationFailed.at(("messages", position, "content", number), problem)
         urls.append(url)
     return urls
-
-
-def _schema(tool: Any) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": {}} | (tool.parameters if isinstance(tool.parameters, dict) else {})
-    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
-    return {"type": "function", "function": function}

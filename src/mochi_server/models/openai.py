@@ -13,7 +13,7 @@ from mochi_server.constants import KEY_PATTERN
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body, KeepAlive, ThinkLevel, decode_images
 from mochi_server.models.openai_messages import AnyMessage, ImagePart, Items, Unsupported, UserMessage, allow
-from mochi_server.openai.request_mapping import CompletionInput, ToolChoice
+from mochi_server.openai.request_mapping import CompletionInput, ToolChoice, tool_schema
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 
@@ -79,11 +79,6 @@ class ClientTool(Body):
 
     type: Literal["function"]
     function: FunctionTool
-
-    def schema_for_ollama(self) -> dict[str, Any]:
-        parameters = {"type": "object", "properties": {}} | (self.function.parameters or {})
-        function = {"name": self.function.name, "description": self.function.description or ""}
-        return {"type": "function", "function": function | {"parameters": parameters}}
 
 
 class NamedFunction(Body):
@@ -218,6 +213,7 @@ class CompletionRequest(SamplingFields):
             raise SessionNotFound("")
         tools = None if headers.tools is None else [name for part in headers.tools.split(",") if (name := part.strip())]
         names: dict[str, str] = {}
+        functions = [tool.function for tool in self.tools or ()]
         return CompletionInput(
             model=self.model,
             messages=[message.to_stored(names) for message in self.messages],
@@ -230,7 +226,7 @@ class CompletionRequest(SamplingFields):
                 thinks_by_default=True,
                 logprobs=self._logprobs(),
             ),
-            client_tools=[tool.schema_for_ollama() for tool in self.tools or ()],
+            client_tools=[tool_schema(f.name, f.description or "", f.parameters) for f in functions],
             tool_choice=self._tool_choice(),
             tools=tools,
             policy=headers.policy,

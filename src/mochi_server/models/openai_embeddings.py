@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Field, Tag
 
 from mochi_server.models.common import Body, Text
 from mochi_server.models.openai import OllamaOption
-from mochi_server.models.openai_messages import Items, union_tag
+from mochi_server.models.openai_messages import TEXT_OR_LIST, Items
 from mochi_server.openai.embeddings import EncodingFormat
 from mochi_server.openai.errors import AS_PARTS, AS_TEXT
 
@@ -28,7 +28,7 @@ def _check_list(value: Any) -> Any:
 _InputText = Annotated[Text, Field(min_length=1)]
 _Input = Annotated[
     Annotated[_InputText, Tag(AS_TEXT)] | Annotated[Items[_InputText], Field(min_length=1), Tag(AS_PARTS)],
-    Discriminator(union_tag),
+    TEXT_OR_LIST,
     BeforeValidator(_check_list),
 ]
 

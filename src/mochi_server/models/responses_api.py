@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text
@@ -14,10 +14,10 @@ from mochi_server.models.openai import (
     SamplingFields,
     TokenLimit,
 )
-from mochi_server.models.openai_messages import Items, allow, union_tag
+from mochi_server.models.openai_messages import Items, TextOr, Unsupported, allow
 from mochi_server.models.openai_responses import Besides
 from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
-from mochi_server.openai.errors import AS_PARTS, AS_TEXT, renaming_parameters
+from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput
 from mochi_server.openai.responses_state import ResponseItems
 
@@ -37,9 +37,6 @@ def _without_logprobs(include: list[str] | None) -> list[str] | None:
     if include and _LOGPROBS in include:
         raise ValueError(f"`{_LOGPROBS}` is not supported; leave it out")
     return include
-
-
-_Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
 
 
 class ResponseFunction(Body):
@@ -81,10 +78,9 @@ class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": 
     """Input to answer. A null field counts as absent. Unknown fields are ignored."""
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
-    input: Annotated[
-        Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[InputItem], Field(min_length=1), Tag(AS_PARTS)],
-        Discriminator(union_tag),
-    ] = Field(description="A message of the user, or the items of the conversation; in a session, its new items.")
+    input: TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(
+        description="A message of the user, or the items of the conversation; in a session, its new items."
+    )
     instructions: Text | None = Field(None, description="System message of this request.")
     previous_response_id: str | None = Field(None, description="Only in a session: the ID of its latest response.")
     stream: bool | None = Field(None, description="Stream the response as events.")
@@ -111,9 +107,9 @@ class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": 
         None, description="Not supported. Use `text.format`."
     )
     background: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
-    conversation: _Unsupported = Field(None, description="Not supported. Use a session.")
-    prompt: _Unsupported = None
-    max_tool_calls: _Unsupported = None
+    conversation: Unsupported = Field(None, description="Not supported. Use a session.")
+    prompt: Unsupported = None
+    max_tool_calls: Unsupported = None
 
     async def to_input(self, headers: MochiHeaders, items: ResponseItems) -> CompletionInput:
         """Return the input of the turn. ``items`` has the items that the request refers to by ID.

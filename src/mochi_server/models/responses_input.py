@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
 from mochi_server.models.common import Body, Text
-from mochi_server.models.openai_messages import DataUrl, Items, RefusalPart, union_tag
-from mochi_server.openai.errors import AS_PARTS, AS_TEXT
+from mochi_server.models.openai_messages import DataUrl, Items, RefusalPart, TextOr
 
 ChatMessages = list[dict[str, Any]]
 """Messages in the format of chat completions."""
@@ -33,8 +32,7 @@ class InputImage(Body):
         return {"type": "image_url", "image_url": {"url": self.image_url}}
 
 
-_Part = Annotated[InputText | RefusalPart | InputImage, Field(discriminator="type")]
-_Content = Annotated[Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[_Part], Tag(AS_PARTS)], Discriminator(union_tag)]
+_Content = TextOr[Items[Annotated[InputText | RefusalPart | InputImage, Field(discriminator="type")]]]
 
 
 def _to_chat(content: "str | list[InputText | RefusalPart | InputImage]") -> Any:

@@ -10,7 +10,7 @@ from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, ToolExecutionPolicy
+from mochi_server.sessions.types import Message, Role, ToolExecutionPolicy
 from mochi_server.tools.toolbox import ClientToolbox, ClosedToolbox, JoinedToolbox, SingleToolbox, Toolbox
 from mochi_server.util.clock import new_id, now
 
@@ -68,6 +68,16 @@ class CompletionInput:
         """Messages after the last assistant message of the request. Only these messages can be new to the session."""
         last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
         return self.messages[last + 1 :]
+
+
+def new_message(role: Role, content: str) -> Message:
+    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
+
+
+def tool_schema(name: str, description: str, parameters: object) -> dict[str, Any]:
+    """Return the schema of a client's tool in Ollama's format."""
+    schema = {"type": "object", "properties": {}} | (parameters if isinstance(parameters, dict) else {})
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
 def to_turn_request(request: CompletionInput) -> TurnRequest:
@@ -181,8 +191,7 @@ def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]
             raise ValidationFailed.at("messages", f"the session has no tool call with the ID {call_id!r}")
         if call_id in pending:
             pending.discard(call_id)
-            name = names[call_id]
-            results.append({**message, "tool_name": name, "message_id": new_id(), "timestamp": now(), "success": True})
+            results.append({**message, "tool_name": names[call_id], "success": True})
     return results
 
 
