@@ -21,10 +21,7 @@ from mochi_server.tools.toolbox import Decision
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """Turn to start. If ``edit`` is not None, the server replaces the text of a stored user message first.
-
-    ``edit`` contains the index of that message and the new text.
-    """
+    """Turn to start. ``edit`` is the index and the new text of a stored user message that the server edits first."""
 
     turn: TurnRequest
     edit: tuple[int, str] | None = None
@@ -35,17 +32,11 @@ class FrontendRequest:
     """Request of a frontend: decisions about tool calls, or a turn to start."""
 
     plan: Callable[[ChatSession], TurnPlan] | None = None
-    """Function that returns the turn for a session, or None if the request contains decisions.
-
-    The function raises ``ValidationFailed`` if the messages of the request do not fit the session.
-    """
+    """Function that returns the turn for a session, or raises ``ValidationFailed`` if the messages do not fit it."""
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     """Decisions by confirmation ID."""
     withdraws: bool = False
-    """Whether a new message stops the running turn if that turn waits for a decision about a tool call.
-
-    If this field is false, the request fails in that case, because the session is busy.
-    """
+    """Whether a new message stops a running turn that waits for a decision. Otherwise the session is then busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +88,9 @@ class FrontendRuns:
         return any(call.confirmation_id == confirmation_id for call in pending)
 
     async def _decide(self, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
-        """Apply decisions about tool calls, and return the session's latest run.
+        """Apply decisions about tool calls. The stream begins after the event that requested the last of them.
 
-        The stream begins after the event that requested approval for the last of these calls.
-
-        If a call already has a decision or its approval timeout has passed, the new decision is ignored, and the stream
-        contains the result of the call. A client can therefore repeat the request.
+        Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
         """
         run = await self.runs.find(session_id)
         positions = {} if run is None else _confirmations(run)

@@ -66,13 +66,10 @@ class AgUiRequest(Body):
         """Return the request as AG-UI's ``RunAgentInput``. Raise ``RequestValidationError`` if a field is invalid."""
         from ag_ui.core import RunAgentInput  # noqa: PLC0415 - see above
 
-        body = self.model_dump(by_alias=True, exclude_unset=True)
-        return _validated(RunAgentInput, body)
+        return _validated(RunAgentInput, self.model_dump(by_alias=True, exclude_unset=True))
 
 
-class _Payload(Body):
-    """Payload of a decision about a tool call."""
-
+class _DecisionPayload(Body):
     approved: bool
     edited_arguments: dict[str, Any] | None = Field(None, alias="editedArgs")
     reason: str | None = None
@@ -80,10 +77,7 @@ class _Payload(Body):
 
 
 async def to_request(run: "RunAgentInput") -> FrontendRequest:
-    """Convert a request to decisions about tool calls, or to a turn if the request contains no decisions.
-
-    If a message is invalid, raise ``ValidationFailed`` with the position of that message.
-    """
+    """Convert a request to decisions about tool calls, or to a turn. Raise ``ValidationFailed`` if it is invalid."""
     if run.resume:
         return FrontendRequest(decisions=dict(_decision(number, entry) for number, entry in enumerate(run.resume)))
     conversation = _Conversation(run)
@@ -94,7 +88,7 @@ def _decision(number: int, entry: "ResumeEntry") -> tuple[str, Decision]:
     if entry.status == "cancelled":
         return entry.interrupt_id, Decision(approved=False)
     payload = {"approved": entry.payload} if isinstance(entry.payload, bool) else entry.payload
-    decision = _validated(_Payload, payload if isinstance(payload, dict) else {}, "resume", number, "payload")
+    decision = _validated(_DecisionPayload, payload if isinstance(payload, dict) else {}, "resume", number, "payload")
     return entry.interrupt_id, Decision(
         decision.approved, decision.edited_arguments, decision.reason, decision.remember
     )
@@ -114,10 +108,7 @@ class _Conversation:
         self._last = self._positions[-1]
 
     async def turn(self) -> CompletionInput:
-        """Convert the messages to a completion request, which ``plan`` later converts to a turn of a session.
-
-        Raises ``ValidationFailed`` if a message is invalid, or if the messages are not in a valid order.
-        """
+        """Convert the messages to a completion request, which ``plan`` later converts to a turn of a session."""
         messages: list[Message] = []
         images: tuple[Image, ...] = ()
         called: set[str] = set()
@@ -162,10 +153,7 @@ class _Conversation:
 
 
 def _validated(model: type[_Model], value: Any, *location: str | int) -> _Model:
-    """Validate ``value``, the part of the request body at ``location``, as a ``model``.
-
-    If ``value`` is invalid, raise ``RequestValidationError`` with the path of each problem in the body.
-    """
+    """Validate the part of the request body at ``location``. Raise ``RequestValidationError`` if it is invalid."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

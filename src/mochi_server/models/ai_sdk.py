@@ -27,7 +27,6 @@ class UiMessage(Body):
     parts: list[dict[str, Any]]
 
     def text(self, position: int) -> str:
-        """Return the text of the message. Raise ``ValidationFailed`` if a part of type ``text`` has no text."""
         texts = []
         for number, part in self._parts("text"):
             if not isinstance(part.get("text"), str):
@@ -36,7 +35,7 @@ class UiMessage(Body):
         return "\n".join(texts)
 
     def image_urls(self, position: int) -> list[str]:
-        """Return the data URLs of the images. Raise ``ValidationFailed`` if a file is not a data URL of an image."""
+        """Return the data URLs of the images."""
         urls = []
         for number, part in self._parts("file"):
             url = part.get("url")
@@ -47,7 +46,7 @@ class UiMessage(Body):
         return urls
 
     def decisions(self, position: int) -> dict[str, Decision]:
-        """Return the responses to approval requests. Raise ``ValidationFailed`` for an invalid response."""
+        """Return the responses to approval requests."""
         found = {}
         for number, part in enumerate(self.parts):
             if part.get("state") != "approval-responded":
@@ -85,10 +84,7 @@ class AiSdkRequest(FrontendOptions):
     )
 
     async def to_request(self) -> FrontendRequest:
-        """Convert the request to decisions about tool calls, or to a turn if the last message contains no decisions.
-
-        If a message is invalid, raise ``ValidationFailed`` with the position of that message.
-        """
+        """Convert the request to decisions about tool calls, or to a turn. Raises ``ValidationFailed``."""
         position, last = len(self.messages) - 1, self.messages[-1]
         decisions = last.decisions(position) if last.role == "assistant" else {}
         if last.role != "user" and not (decisions and self.trigger == "submit-message"):
@@ -110,10 +106,6 @@ class AiSdkRequest(FrontendOptions):
 
         A request to edit or regenerate must also contain all earlier user messages of the session. Only a request to
         answer the session's last user message again may omit the earlier messages.
-
-        Raises:
-            ValidationFailed: The session does not have the same user messages, or the images of the message to
-                answer have changed. The error contains the position of the first user message that differs.
         """
         last, regenerates = len(self.messages) - 1, self.trigger == "regenerate-message"
         if not regenerates and not (self.message_id and self.message_id == self.messages[last].id):

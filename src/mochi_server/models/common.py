@@ -29,10 +29,7 @@ _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
 _MAX_REPORTED = 20
 _MAX_NAME_CHARS = 100
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
-"""JSON schema pattern for text that is not blank, used only in the OpenAPI document.
-
-The pattern also excludes control characters that count as white space in Python but not in JSON schema.
-"""
+"""Pattern for text that is not blank, for the OpenAPI document. It also excludes white space that only Python has."""
 _OPTIONS_SCHEMA: JsonDict = {
     "additionalProperties": False,
     "properties": {
@@ -43,11 +40,7 @@ _OPTIONS_SCHEMA: JsonDict = {
 
 
 def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
-    """Raise a `ValidationError` that names each unknown field or option and the nearest known one.
-
-    If ``known`` contains ``options`` and an unknown field has the name of an Ollama option, the error advises the
-    client to send the option in ``options``.
-    """
+    """Raise a `ValidationError` that names each unknown field or option and the nearest known one."""
     if unknown := [name for name in names if name not in known][:_MAX_REPORTED]:
         raise ValidationError.from_exception_data(kind, [_problem(name, known, kind) for name in unknown])
 

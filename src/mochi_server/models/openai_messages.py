@@ -24,10 +24,7 @@ _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
 
 
 def allow(*values: Any, reason: str = "this server supports no other value") -> AfterValidator:
-    """Return a validator that accepts only ``values`` and null.
-
-    ``reason`` is the last part of the error message for other values.
-    """
+    """Return a validator that accepts only ``values`` and null. ``reason`` is part of its error message."""
     allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
 
     def check(value: Any) -> Any:

@@ -134,8 +134,8 @@ def to_chat_messages(
 ) -> ChatMessages:
     """Convert input items to chat messages. Consecutive items from the model become one assistant message.
 
-    ``resolve`` receives the index of an item reference and the ID of the referenced item, and returns that item. If
-    ``resolve`` returns None, the reference counts as a message from the model without content.
+    ``resolve`` receives the index and the ID of an item reference, and returns the item, or None for an unknown
+    message from the model.
     """
     messages: ChatMessages = []
     for index, item in enumerate(items):
@@ -149,11 +149,8 @@ def to_chat_messages(
 
 
 def _assistant_message(messages: ChatMessages, *unset: str) -> dict[str, Any]:
-    """Return the last message if it is an assistant message in which the fields ``unset`` have no value.
-
-    Otherwise, append an empty assistant message to ``messages``, and return the new message.
-    """
+    """Return the last message if it is from the model and has no values in the fields ``unset``, else append one."""
     last = messages[-1] if messages else None
-    if last is None or last["role"] != "assistant" or any(last.get(name) for name in (*unset,)):
+    if last is None or last["role"] != "assistant" or any(last.get(name) for name in unset):
         messages.append({"role": "assistant"})
     return messages[-1]

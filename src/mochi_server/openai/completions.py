@@ -135,7 +135,7 @@ class Completions:
         session = await self.stored.store.load(session_id)
         if request.key is not None and (repeated := self._repeated(session, request, request.key)) is not None:
             return repeated
-        _check_position(request, session)
+        check_previous_response(session, request.previous_response)
         run = await self.stored.runs.find(session_id)
         if run is not None and run.running:
             raise errors.SessionBusy(session_id, run.run_id)
@@ -149,10 +149,9 @@ class Completions:
         return CompletionRun(self.stored.runs, run, len(session.history))
 
     def _repeated(self, session: ChatSession, request: CompletionInput, key: str) -> CompletionRun | None:
-        """Return the run that an earlier request with the same idempotency key started.
+        """Return the run of an earlier request with the same idempotency key, unless that run failed or was cancelled.
 
-        If there is no such run, or the run has failed or was cancelled, return None. Raise ``IdempotencyKeyReused`` if
-        the earlier request differs from ``request``.
+        Raise ``IdempotencyKeyReused`` if the earlier request differs from ``request``.
         """
         run = self.stored.runs.with_key(session.session_id, key)
         if run is None or run.state in ("failed", "cancelled"):
@@ -173,7 +172,7 @@ class Completions:
             chat = await backend.agent_chats.load(request.session_id)
             if chat.metadata.extra.get(OWNER) != agent.name:
                 raise errors.SessionNotFound(request.session_id)
-            _check_position(request, chat)
+            check_previous_response(chat, request.previous_response)
             position = len(chat.history)
             async with backend.agent_chats.hold(request.session_id, run_id=new_id()):
                 pass  # raises errors.SessionBusy
@@ -190,7 +189,6 @@ class Completions:
     async def _start_unstored(
         self, session: ChatSession, turn: TurnRequest, messages: Sequence[Message] = (), images: Sequence[Image] = ()
     ) -> CompletionRun:
-        """Create an unstored conversation and start a turn in it."""
         backend = self.ephemeral
         created = await backend.store.create(session)
         try:
@@ -201,10 +199,7 @@ class Completions:
             raise
 
     async def _agent(self, name: str) -> AgentDefinition | None:
-        """Return the agent that ``name`` selects. If ``name`` is a model name, return None.
-
-        Raise ``AgentNotFound`` or ``AgentInvalid`` if ``name`` selects an unknown or invalid agent.
-        """
+        """Return the agent that ``name`` selects, or None if ``name`` is a model name."""
         if not name.startswith(PREFIX):
             return None
         agent = name.removeprefix(PREFIX)
@@ -217,17 +212,11 @@ class Completions:
         return None
 
     async def _fallback_model(self, agent: AgentDefinition) -> str:
-        """Return the first model that can call tools, for an agent whose own model is not installed."""
+        """Return a model for an agent whose own model is not installed: the first model that can call tools."""
         models = await self.client.list_models()
         if not models:
             raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)
         return next((model.name for model in models if model.can("tools")), models[0].name)
-
-
-def _check_position(request: CompletionInput, session: ChatSession) -> None:
-    """Raise ``ValidationFailed`` if the request continues a response that is not the session's latest response."""
-    if request.previous_response is not None:
-        check_previous_response(session, request.previous_response)
 
 
 def _check_capabilities(request: CompletionInput, model: ModelInfo, images: Collection[object]) -> None:

@@ -44,7 +44,9 @@ class Embeddings:
         encode = _to_base64 if encoding_format == "base64" else list
         for start in range(0, len(texts), _BATCH_SIZE):
             batch = texts[start : start + _BATCH_SIZE]
-            body = await self._embed({"model": model, "input": batch, "dimensions": dimensions, "options": options})
+            # `truncate: false` makes Ollama reject a text that is too long.
+            payload = {"model": model, "input": batch, "dimensions": dimensions, "options": options, "truncate": False}
+            body = await self._embed(payload)
             vectors = body.get("embeddings")
             if not isinstance(vectors, list) or len(vectors) != len(batch):
                 raise OllamaError(f"Ollama did not send one embedding for each of the {len(batch)} texts.")
@@ -57,22 +59,19 @@ class Embeddings:
         return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
 
     async def _options(self, model: str, texts: Sequence[str]) -> dict[str, Any] | None:
-        """Return Ollama's options with the context window for a chat model, or None if the server sends no window.
+        """Return Ollama's options with the context window of a chat model, or None for an embedding model.
 
-        If Ollama has loaded the model with a window that is large enough for the texts, the options contain this
-        window. Ollama then does not reload the model. For models that only compute embeddings, the server sends no
-        window.
+        If the window with which Ollama has loaded the model is large enough, Ollama does not reload the model.
         """
         try:
             info = await self.client.find_model(model)
-        except ModelNotFound:  # Ollama also has models that only compute embeddings
+        except ModelNotFound:  # the model is not a chat model
             return None
         window = await self.windows.borrow(info, self.windows.estimate(info, max(map(len, texts))))
         return {"num_ctx": window} if window else None
 
     async def _embed(self, payload: dict[str, Any]) -> Any:
-        """Request embeddings. ``truncate: false`` makes Ollama reject a text that is too long."""
-        payload = {name: value for name, value in payload.items() if value is not None} | {"truncate": False}
+        payload = {name: value for name, value in payload.items() if value is not None}
         try:
             return await self.client.embed(payload)
         except OllamaError as error:

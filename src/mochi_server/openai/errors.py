@@ -18,7 +18,6 @@ _CODES = {
 }
 """Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case."""
 
-_KINDS = {"missing": "missing_required_parameter"}
 AS_TEXT, AS_PARTS, AS_OBJECT = "as text", "as parts", "as an object"
 _UNION_MEMBERS = {"system", "developer", "user", "assistant", "tool", "str", "bool"}
 """Names of union members that pydantic adds to the path of an invalid field."""
@@ -26,10 +25,7 @@ _UNION_MEMBERS = {"system", "developer", "user", "assistant", "tool", "str", "bo
 
 @contextmanager
 def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
-    """Catch a validation error in a ``with`` block, and raise an error that names the field in the client's request.
-
-    ``names`` maps the field in the caught error to the field in the client's request. Other field names do not change.
-    """
+    """Rename the fields in validation errors of a ``with`` block. ``names`` maps old names to new names."""
     try:
         yield
     except (ValidationFailed, ValidationError) as error:
@@ -43,11 +39,7 @@ def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def openai_status(error: MochiError) -> int:
-    """Return the HTTP status for an error in OpenAI's API.
-
-    This API uses status 400 in place of this server's 422. If Ollama is busy, return the status that Ollama sent: 429
-    or 503.
-    """
+    """Return the HTTP status for an error in OpenAI's API: 400 for 422, and for a busy Ollama the status it sent."""
     if isinstance(error, OllamaBusy):
         return int(error.details["upstream_status"])
     return 400 if error.status == 422 else error.status
@@ -74,7 +66,6 @@ def openai_body(error: MochiError) -> bytes:
 
 
 def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:
-    """Return the message, the code and the field of the first invalid value in the request."""
     problems = error.details.get("errors")
     if not problems:
         return error.message, "invalid_request", None
@@ -84,7 +75,8 @@ def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:
     path = _path(first["loc"][1:])
     # A field with a union type has one problem per member of the union.
     text = "; ".join(dict.fromkeys(problem["msg"] for problem in problems if _path(problem["loc"][1:]) == path))
-    return f"{path}: {text}" if path else text, _KINDS.get(first["type"], "invalid_value"), path or None
+    code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
+    return f"{path}: {text}" if path else text, code, path or None
 
 
 def _path(location: Sequence[str | int]) -> str:

@@ -42,10 +42,7 @@ class DeltaReader:
     """Warnings and compactions. The server sends them at the end of the response."""
     _logprobs: list[dict[str, Any]] = field(default_factory=list)
     _emitted_characters: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
-    """Number of characters of the model's content and of its reasoning that ``pieces`` has yielded so far.
-
-    A snapshot event repeats the whole text of the model, so ``pieces`` skips this number of characters in the event.
-    """
+    """Numbers of characters yielded so far. A snapshot event repeats the whole text, so ``pieces`` skips as many."""
     _sources: dict[Kind, str] = field(default_factory=dict)
     """Type of the event with the latest text of each kind, or ``_NO_SOURCE`` if the round of that text has ended."""
 
@@ -74,10 +71,7 @@ class DeltaReader:
                 self.notices.append({"type": event, **orjson.loads(payload)})
 
     def take_logprobs(self) -> dict[str, Any] | None:
-        """Return the log probabilities of the tokens received since the last call, or None if there are none.
-
-        The result is in OpenAI's format.
-        """
+        """Return the log probabilities of the tokens since the last call, in OpenAI's format, or None."""
         tokens, self._logprobs = self._logprobs, []
         return {"content": [_logprob(token) for token in tokens], "refusal": None} if tokens else None
 
@@ -231,16 +225,12 @@ def _delta(kind: Kind, text: str) -> dict[str, str]:
 
 
 def _logprob(token: dict[str, Any]) -> dict[str, Any]:
-    """Convert the log probability of a token from Ollama's format to OpenAI's format.
-
-    If Ollama omitted ``bytes`` or ``top_logprobs``, add ``bytes`` as null and ``top_logprobs`` as an empty list.
-    """
+    """Convert the log probability of a token to OpenAI's format, which requires ``bytes`` and ``top_logprobs``."""
     alternatives = token.get("top_logprobs") or []
     return {"bytes": None} | token | {"top_logprobs": [{"bytes": None} | alternative for alternative in alternatives]}
 
 
 def finish_reason(turn: TurnResult) -> str:
-    """Return OpenAI's ``finish_reason`` for a turn."""
     if turn.handed_back:
         return "tool_calls"
     answer = turn.answer

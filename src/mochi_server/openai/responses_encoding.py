@@ -178,9 +178,6 @@ def _ending(run: Run) -> dict[str, Any]:
 
 
 def _error(error: MochiError) -> dict[str, str]:
-    """Convert an error to the ``error`` object of a response.
-
-    OpenAI's API defines only a few error codes for responses, so most errors get the code ``server_error``.
-    """
+    """Convert an error to the ``error`` object of a response. OpenAI's API defines only a few codes for it."""
     code = "rate_limit_exceeded" if openai_status(error) == HTTPStatus.TOO_MANY_REQUESTS else "server_error"
     return {"code": "invalid_prompt" if isinstance(error, ContextOverflow) else code, "message": error.message}

@@ -22,8 +22,10 @@ def response_id(session_id: str | None, position: int, run_id: str) -> str:
     return f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{position}_{run_id}"
 
 
-def check_previous_response(session: ChatSession, previous: str) -> None:
-    """Raise ``ValidationFailed`` unless ``previous`` is the ID of the session's latest response."""
+def check_previous_response(session: ChatSession, previous: str | None) -> None:
+    """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest response."""
+    if previous is None:
+        return
     problem = f"{previous!r} is not the latest response of the session {session.session_id!r}"
     kind, session_id, position, *_ = [*previous.split("_"), "", "", ""]
     if (kind, session_id) != ("resp", session.session_id) or not position.isdecimal():
