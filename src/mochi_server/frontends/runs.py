@@ -67,8 +67,10 @@ class FrontendRuns:
         """
         if request.plan is None:
             return await self._decide(session_id, request.decisions)
-        if request.withdraws:
-            await self._withdraw(session_id)
+        if request.withdraws and self.approvals.broker.pending(session_id):
+            run = await self.runs.find(session_id)
+            if run is not None and run.suspended:
+                await self.runs.stop(session_id)
         plan = request.plan(await self.sessions.store.load(session_id))
         if plan.edit is not None:
             await self.sessions.edit_message(session_id, *plan.edit)
@@ -100,11 +102,6 @@ class FrontendRuns:
         if run is None:
             raise errors.ConfirmationNotFound(next(iter(decisions)))
         return FrontendRun(run, max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions))
-
-    async def _withdraw(self, session_id: str) -> None:
-        run = await self.runs.find(session_id)
-        if run is not None and run.suspended and self.approvals.broker.pending(session_id):
-            await self.runs.stop(session_id)
 
 
 def _confirmations(run: Run) -> dict[str, int]:

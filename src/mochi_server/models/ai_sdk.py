@@ -91,12 +91,13 @@ class AiSdkRequest(FrontendOptions):
             raise ValidationFailed.at(("messages", position), _LAST)
         if decisions:
             return FrontendRequest(decisions=decisions)
+        system = (message.text(number) for number, message in enumerate(self.messages) if message.role == "system")
         turn = TurnRequest(
             message=check_text(last.text(position), position),
             images=await decode_images(last.image_urls(position), ("messages", position)),
             generation=self.generation,
             on_disconnect=self.on_disconnect,
-            instructions=self._instructions(),
+            instructions="\n\n".join(filter(None, system)) or None,
         )
         texts = {number: m.text(number) for number, m in enumerate(self.messages) if m.role == "user"}
         return FrontendRequest(partial(self._plan, turn, texts), withdraws=True)
@@ -124,7 +125,3 @@ class AiSdkRequest(FrontendOptions):
         if turn.images and [image.sha256 for image in turn.images] != images_of(message):
             raise ValidationFailed.at(("messages", last), "the images of a stored message cannot be changed")
         return TurnPlan(again, (index, texts[last]))
-
-    def _instructions(self) -> str | None:
-        system = (message.text(number) for number, message in enumerate(self.messages) if message.role == "system")
-        return "\n\n".join(filter(None, system)) or None

@@ -158,6 +158,9 @@ class SamplingFields(Body):
         """Return the fields that ``SamplingFields`` defines, without fields that are null."""
         return self.model_dump(include=set(SamplingFields.model_fields), exclude_none=True)
 
+    def session_id(self, headers: MochiHeaders) -> str | None:
+        return self.metadata.session_id if headers.session is None and self.metadata else headers.session
+
 
 class CompletionRequest(SamplingFields):
     """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
@@ -208,8 +211,7 @@ class CompletionRequest(SamplingFields):
             ValidationFailed: The images or ``top_logprobs`` are invalid.
             SessionNotFound: The session ID is empty.
         """
-        session_id = self.metadata.session_id if headers.session is None and self.metadata else headers.session
-        if session_id == "":
+        if (session_id := self.session_id(headers)) == "":
             raise SessionNotFound("")
         tools = None if headers.tools is None else [name for part in headers.tools.split(",") if (name := part.strip())]
         names: dict[str, str] = {}

@@ -7,13 +7,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text
-from mochi_server.models.openai import (
-    CompletionRequest,
-    MochiHeaders,
-    NamedFunction,
-    SamplingFields,
-    TokenLimit,
-)
+from mochi_server.models.openai import CompletionRequest, MochiHeaders, NamedFunction, SamplingFields, TokenLimit
 from mochi_server.models.openai_messages import Items, TextOr, Unsupported, allow
 from mochi_server.models.openai_responses import Besides
 from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
@@ -120,7 +114,7 @@ class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": 
         """
         fields = {
             "model": self.model,
-            "messages": self._messages(items, is_session=self._names_session(headers)),
+            "messages": self._messages(items, is_session=self.session_id(headers) is not None),
             "tools": [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in self.tools or ()],
             "tool_choice": self._tool_choice(),
             "response_format": self._response_format(),
@@ -151,9 +145,6 @@ class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": 
             "text": {"format": text_format.model_dump(by_alias=True) if text_format else {"type": "text"}},
             "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
         }
-
-    def _names_session(self, headers: MochiHeaders) -> bool:
-        return headers.session is not None or bool(self.metadata and self.metadata.session_id is not None)
 
     def _messages(self, items: ResponseItems, *, is_session: bool) -> ChatMessages:
         def resolve(index: int, item_id: str) -> dict[str, Any] | None:

@@ -50,7 +50,7 @@ class AgentSettingsRequest(AgentSettings, StrictBody, strict=False):
 
 
 _STORED: dict[str, type[BaseModel]] = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}
-"""Classes that parse stored settings, by field name. These classes accept unknown keys; request classes do not."""
+"""Classes of stored settings, by field name. They accept unknown keys; request classes do not."""
 
 
 class SessionDefaults(StrictBody):
@@ -90,9 +90,8 @@ class SessionCreate(SessionDefaults, json_schema_extra={"examples": [{"model": "
     system_prompt_source_file: str | None = Field(None, description="Prompt file to load, or label of `system_prompt`.")
 
     def creation_options(self) -> SessionCreationOptions:
-        return SessionCreationOptions(
-            **{name: value for name, value in self.sent_values().items() if value is not None}
-        )
+        values = {name: value for name, value in self.sent_values().items() if value is not None}
+        return SessionCreationOptions(**values)
 
 
 class WindowOverride(StrictBody):

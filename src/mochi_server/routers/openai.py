@@ -96,11 +96,7 @@ async def create_completion(
     "/responses", response_model=ModelResponse, responses=_RESPONSE | responses(*_ERRORS, prefix=OPENAI_PREFIX)
 )
 async def create_response(
-    request: Request,
-    body: ResponseRequest,
-    completions: CompletionsDep,
-    items: ResponseItemsDep,
-    headers: HeadersParam,
+    request: Request, body: ResponseRequest, completions: CompletionsDep, items: ResponseItemsDep, headers: HeadersParam
 ) -> Response:
     """Answer the items of a conversation with one JSON response or a stream of events."""
     completion_input = await body.to_input(headers, items)
