@@ -8,7 +8,6 @@ from mochi_server.models.common import Body, Text
 from mochi_server.models.openai import OllamaOption
 from mochi_server.models.openai_messages import TEXT_OR_LIST, Items
 from mochi_server.openai.embeddings import EncodingFormat
-from mochi_server.openai.errors import AS_PARTS, AS_TEXT
 
 _TOKENS = "token IDs are not supported; send text instead (LangChain: `check_embedding_ctx_length=False`)"
 
@@ -27,7 +26,7 @@ def _check_list(value: Any) -> Any:
 
 _InputText = Annotated[Text, Field(min_length=1)]
 _Input = Annotated[
-    Annotated[_InputText, Tag(AS_TEXT)] | Annotated[Items[_InputText], Field(min_length=1), Tag(AS_PARTS)],
+    Annotated[_InputText, Tag("text")] | Annotated[Items[_InputText], Field(min_length=1), Tag("list")],
     TEXT_OR_LIST,
     BeforeValidator(_check_list),
 ]

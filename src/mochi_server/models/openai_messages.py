@@ -10,15 +10,14 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text
-from mochi_server.openai.errors import AS_OBJECT, AS_PARTS, AS_TEXT
 from mochi_server.openai.request_mapping import new_message
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall
 
 _Item = TypeVar("_Item")
 Items = Annotated[list[_Item], Field(fail_fast=True)]
-TEXT_OR_LIST = Discriminator(lambda value: AS_PARTS if isinstance(value, list) else AS_TEXT)
-TextOr = Annotated[Annotated[Text, Tag(AS_TEXT)] | Annotated[_Item, Tag(AS_PARTS)], TEXT_OR_LIST]
+TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) else "text")
+TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")], TEXT_OR_LIST]
 """A text or a list. The tags prevent that the error for an invalid item also contains the error for a text."""
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
 
@@ -63,8 +62,8 @@ class ImagePart(Body):
 
     type: Literal["image_url"]
     image_url: Annotated[
-        Annotated[DataUrl, Tag(AS_TEXT)] | Annotated[ImageUrl, Tag(AS_OBJECT)],
-        Discriminator(lambda image: AS_TEXT if isinstance(image, str) else AS_OBJECT),
+        Annotated[DataUrl, Tag("text")] | Annotated[ImageUrl, Tag("object")],
+        Discriminator(lambda image: "text" if isinstance(image, str) else "object"),
     ]
 
     @property

@@ -1,7 +1,6 @@
 """Errors in the format of OpenAI's API."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -17,10 +16,6 @@ _CODES = {
     AgentNotFound.code: "model_not_found",
 }
 """Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case."""
-
-AS_TEXT, AS_PARTS, AS_OBJECT = "as text", "as parts", "as an object"
-_UNION_MEMBERS = {"system", "developer", "user", "assistant", "tool", "str", "bool"}
-"""Names of union members that pydantic adds to the path of an invalid field."""
 
 
 @contextmanager
@@ -81,9 +76,4 @@ def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:
 
 def _path(location: Sequence[str | int]) -> str:
     """Return the path of a field in OpenAI's notation, such as ``messages[0].content``."""
-    steps = [*location[:1]]
-    for step in location[1:]:
-        if isinstance(step, int) or (step not in _UNION_MEMBERS and re.fullmatch("[a-z_]+", step)):
-            steps.append(step)
-    steps = [step for step, before in zip(steps, ["", *steps], strict=False) if step != before]  # omit repeated tags
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
