@@ -71,7 +71,7 @@ class AgUiRequest(Body):
 
 class _DecisionPayload(Body):
     approved: bool
-    edited_arguments: dict[str, Any] | None = Field(None, alias="editedArgs")
+    arguments: dict[str, Any] | None = Field(None, alias="editedArgs")
     reason: str | None = None
     remember: Literal["once", "session"] = "once"
 
@@ -89,9 +89,7 @@ def _decision(number: int, entry: "ResumeEntry") -> tuple[str, Decision]:
         return entry.interrupt_id, Decision(approved=False)
     payload = {"approved": entry.payload} if isinstance(entry.payload, bool) else entry.payload
     decision = _validated(_DecisionPayload, payload if isinstance(payload, dict) else {}, "resume", number, "payload")
-    return entry.interrupt_id, Decision(
-        decision.approved, decision.edited_arguments, decision.reason, decision.remember
-    )
+    return entry.interrupt_id, Decision(**dict(decision))
 
 
 class _Conversation:

@@ -136,12 +136,21 @@ def integral(value: object) -> object:
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
 NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=NOT_BLANK)]
 Options = Annotated[dict[str, Any], AfterValidator(_checked_options), Field(json_schema_extra=_OPTIONS_SCHEMA)]
-KeepAlive = Annotated[
+_Duration = Annotated[
     Annotated[str, Field(json_schema_extra={"pattern": f"^({_DURATION})$"})]
     | Annotated[float, Field(allow_inf_nan=False)],
     AfterValidator(_duration),
 ]
+KeepAlive = Annotated[
+    _Duration | None,
+    Field(description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."),
+]
 ThinkLevel = bool | Literal["low", "medium", "high", "max"]
+Think = Annotated[ThinkLevel | None, Field(description="Reasoning of models that can think: on, off or a level.")]
+OnDisconnect = Annotated[
+    Literal["cancel", "continue"],
+    Field(description="`cancel` ends the turn when its last client disconnects. `continue` does not."),
+]
 Format = Literal["json"] | Annotated[dict[str, Any], AfterValidator(_sendable)]
 
 

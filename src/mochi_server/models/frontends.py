@@ -1,27 +1,21 @@
 """Parts of requests that the AI SDK and AG-UI share."""
 
-from typing import Literal
-
 from pydantic import Field
 
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import MAX_MESSAGE_CHARS
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, Format, KeepAlive, Options, ThinkLevel
+from mochi_server.models.common import Body, Format, KeepAlive, OnDisconnect, Options, Think
 
 
 class FrontendOptions(Body):
     """Options of a turn. Unknown fields are ignored."""
 
-    think: ThinkLevel | None = Field(
-        default=None, description="Reasoning of models that can think: on, off or a level."
-    )
+    think: Think = None
     options: Options | None = Field(default=None, description="Ollama's options. They override the session's options.")
     format: Format | None = Field(default=None, description="Format of the answer: `json` or a JSON schema.")
-    keep_alive: KeepAlive | None = Field(default=None, description="How long Ollama keeps the model loaded.")
-    on_disconnect: Literal["cancel", "continue"] = Field(
-        default="cancel", description="`cancel` ends the turn when its last client disconnects. `continue` does not."
-    )
+    keep_alive: KeepAlive = Field(default=None, description="How long Ollama keeps the model loaded.")
+    on_disconnect: OnDisconnect = "cancel"
 
     @property
     def generation(self) -> GenerationOptions:

@@ -148,9 +148,7 @@ class SamplingFields(Body):
     reasoning_effort: Effort | None = Field(None, description="Level of reasoning of a model that can think.")
     reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
     think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")
-    keep_alive: KeepAlive | None = Field(
-        None, description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."
-    )
+    keep_alive: KeepAlive = None
     options: OllamaOption = Field(None, description="Not supported. Use the fields of this request.")
     num_ctx: OllamaOption = Field(None, description="Not supported. The server sets the context window.")
 

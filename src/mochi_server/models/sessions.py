@@ -60,10 +60,8 @@ class SessionDefaults(StrictBody):
     options: common.Options | None = Field(
         None, description="Ollama's options, such as `temperature`, `seed` or `num_predict`."
     )
-    keep_alive: common.KeepAlive | None = Field(
-        None, description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."
-    )
-    think: common.ThinkLevel | None = Field(None, description="Reasoning of models that can think: on, off or a level.")
+    keep_alive: common.KeepAlive = None
+    think: common.Think = None
     format: common.Format | None = Field(None, description="Format of answers: `json` or a JSON schema.")
     tool_settings: ToolSettingsRequest | None = Field(
         None, description="Tools that the model may call, and the calls that need approval."
