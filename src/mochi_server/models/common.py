@@ -23,7 +23,6 @@ _NUMBERS = (
 """Ollama's options with a number or null as value. The only other supported option is `stop`."""
 
 _OPTIONS = (*_NUMBERS, "stop")
-
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
 _MAX_REPORTED = 20

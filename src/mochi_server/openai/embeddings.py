@@ -1,7 +1,6 @@
 """Embeddings of OpenAI's API, computed by Ollama."""
 
-import sys
-from array import array
+import struct
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,7 +82,4 @@ class Embeddings:
 
 def _to_base64(vector: Sequence[float]) -> str:
     """Return a vector as base64 of 32-bit floats, in the byte order of OpenAI's API (little-endian)."""
-    numbers = array("f", vector)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return b64encode(numbers).decode()
+    return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

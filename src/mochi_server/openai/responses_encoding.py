@@ -28,7 +28,19 @@ class ResponseEncoder(RunEncoder):
 
     def __init__(self, run: Run, fields: dict[str, Any], on_items: Callable[[list[Item]], None]) -> None:
         super().__init__(run)
-        self._response = _new_response(fields)
+        self._response: dict[str, Any] = {
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "output": [],
+            "usage": None,
+            "background": False,
+            "service_tier": "default",
+            "truncation": "disabled",
+            **fields,
+        }
         self._on_items = on_items
         self._output: list[Item] = self._response["output"]
         self._open: _OpenItem | None = None
@@ -64,9 +76,9 @@ class ResponseEncoder(RunEncoder):
                 yield from self._close_item()
                 self._open = _OpenItem(kind, len(self._output))
                 yield self._item_event("added", self._open.item)
-                yield self._part_event("added", "")
+                yield self._part_event("added", self._open, "")
             self._open.texts.append(text)
-            yield self._text_event("delta", delta=text)
+            yield self._text_event("delta", self._open, delta=text)
 
     def _event(self, event_type: str, **fields: Any) -> Event:
         self._sequence_number += 1
@@ -78,8 +90,8 @@ class ResponseEncoder(RunEncoder):
         if self._open is None:
             return
         text = "".join(self._open.texts)
-        yield self._text_event("done", text=text)
-        yield self._part_event("done", text)
+        yield self._text_event("done", self._open, text=text)
+        yield self._part_event("done", self._open, text)
         item = self._open.complete(text, status)
         yield self._item_event("done", item)
         self._output.append(item)
@@ -98,22 +110,19 @@ class ResponseEncoder(RunEncoder):
         target = {"item_id": item["id"], "output_index": len(self._output)}
         yield self._item_event("added", item | {"status": "in_progress", "arguments": ""})
         yield self._event("response.function_call_arguments.delta", **target, delta=item["arguments"])
-        done = {"name": item["name"], "arguments": item["arguments"]}
-        yield self._event("response.function_call_arguments.done", **target, **done)
+        yield self._event("response.function_call_arguments.done", **target, **function)
         yield self._item_event("done", item)
         self._output.append(item)
 
     def _item_event(self, name: str, item: Item) -> Event:
         return self._event(f"response.output_item.{name}", output_index=len(self._output), item=item)
 
-    def _part_event(self, name: str, text: str) -> Event:
-        assert self._open is not None  # noqa: S101 - called for an open item only
-        return self._event(f"response.{self._open.part_name}.{name}", **self._open.target, part=self._open.part(text))
+    def _part_event(self, name: str, item: "_OpenItem", text: str) -> Event:
+        return self._event(f"response.{item.part_name}.{name}", **item.target, part=item.part(text))
 
-    def _text_event(self, name: str, **fields: str) -> Event:
-        assert self._open is not None  # noqa: S101 - called for an open item only
-        more: dict[str, Any] = {"logprobs": []} if self._open.kind == "content" else {}
-        return self._event(f"response.{self._open.text_name}.{name}", **self._open.target, **fields, **more)
+    def _text_event(self, name: str, item: "_OpenItem", **fields: str) -> Event:
+        more: dict[str, Any] = {"logprobs": []} if item.kind == "content" else {}
+        return self._event(f"response.{item.text_name}.{name}", **item.target, **fields, **more)
 
 
 class _OpenItem:
@@ -141,22 +150,6 @@ class _OpenItem:
         if self.kind == "reasoning":
             return self.item | {"summary": [self.part(text)]}
         return self.item | {"status": status, "content": [self.part(text)]}
-
-
-def _new_response(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "object": "response",
-        "created_at": int(time.time()),
-        "status": "in_progress",
-        "error": None,
-        "incomplete_details": None,
-        "output": [],
-        "usage": None,
-        "background": False,
-        "service_tier": "default",
-        "truncation": "disabled",
-        **fields,
-    }
 
 
 def _ending(run: Run) -> dict[str, Any]:

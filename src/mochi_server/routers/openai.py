@@ -26,20 +26,6 @@ from mochi_server.web.exception_handlers import (
 )
 from mochi_server.web.sse import ChunksResponse
 
-_CHUNKS = {
-    "type": "string",
-    "description": "Server-sent events. `data` is a chunk of the completion, an error or, at the end, `[DONE]`.",
-}
-_COMPLETION: Responses = {
-    200: {"description": "The completion, as JSON or in chunks.", "content": {"text/event-stream": {"schema": _CHUNKS}}}
-}
-_EVENTS = {
-    "type": "string",
-    "description": "Server-sent events. `event` is the type of the event, and `data` is the event as JSON.",
-}
-_RESPONSE: Responses = {
-    200: {"description": "The response, as JSON or as events.", "content": {"text/event-stream": {"schema": _EVENTS}}}
-}
 _ERRORS = (
     *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS),
     *(errors.SessionNotFound, errors.ToolNotFound, errors.SessionBusy, errors.SessionConflict),
@@ -50,6 +36,17 @@ _ERRORS = (
 router = APIRouter(
     prefix=OPENAI_PREFIX, tags=["OpenAI"], route_class=BodyReleasingRoute, responses=any_error(OPENAI_PREFIX)
 )
+
+
+def _responses(description: str, events: str) -> Responses:
+    schema = {"type": "string", "description": f"Server-sent events. {events}"}
+    succeeded = {"description": description, "content": {"text/event-stream": {"schema": schema}}}
+    return {200: succeeded, **responses(*_ERRORS, prefix=OPENAI_PREFIX)}
+
+
+_CHUNKS = "`data` is a chunk of the completion, an error or, at the end, `[DONE]`."
+_COMPLETION = _responses("The completion, as JSON or in chunks.", _CHUNKS)
+_EVENTS = "`event` is the type of the event, and `data` is the event as JSON."
 
 
 @router.get("/models/", include_in_schema=False)
@@ -66,9 +63,7 @@ async def get_openai_model(model_name: str, completions: CompletionsDep) -> Open
     return OpenAIModel(id=model_name, created=await completions.modified(model_name))
 
 
-@router.post(
-    "/chat/completions", response_model=Completion, responses=_COMPLETION | responses(*_ERRORS, prefix=OPENAI_PREFIX)
-)
+@router.post("/chat/completions", response_model=Completion, responses=_COMPLETION)
 async def create_chat_completion(
     request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
@@ -78,9 +73,7 @@ async def create_chat_completion(
     return await _respond(request, completion, encoder, stream=body.stream)
 
 
-@router.post(
-    "/completions", response_model=TextCompletion, responses=_COMPLETION | responses(*_ERRORS, prefix=OPENAI_PREFIX)
-)
+@router.post("/completions", response_model=TextCompletion, responses=_COMPLETION)
 async def create_completion(
     request: Request, body: TextCompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
@@ -93,7 +86,7 @@ async def create_completion(
 
 
 @router.post(
-    "/responses", response_model=ModelResponse, responses=_RESPONSE | responses(*_ERRORS, prefix=OPENAI_PREFIX)
+    "/responses", response_model=ModelResponse, responses=_responses("The response, as JSON or as events.", _EVENTS)
 )
 async def create_response(
     request: Request, body: ResponseRequest, completions: CompletionsDep, items: ResponseItemsDep, headers: HeadersParam
