@@ -1,7 +1,4 @@
-"""Runs for clients of the AI SDK and of AG-UI.
-
-A request starts a turn, or continues a run that waits for the client's decisions about tool calls.
-"""
+"""Runs for clients of the AI SDK and of AG-UI, which start turns and send decisions with the same route."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -60,10 +57,7 @@ class FrontendRuns:
     async def start(self, session_id: str, request: FrontendRequest) -> FrontendRun:
         """Apply the decisions of a request, or start its turn. Return the run whose events answer the request.
 
-        Raises:
-            ConfirmationNotFound: The latest run of the session does not have the tool call of a decision.
-            ConfirmationInterrupted: The server stopped while the tool call waited.
-            MochiError: The turn cannot start, or edited arguments are invalid.
+        Raises ``MochiError`` if a decision cannot be applied or the turn cannot start.
         """
         if request.plan is None:
             return await self._decide(session_id, request.decisions)
@@ -77,15 +71,11 @@ class FrontendRuns:
         return FrontendRun(await self.runs.start(session_id, plan.turn))
 
     async def running(self, session_id: str) -> FrontendRun | None:
-        """Return the run of the turn that is running in a session, or None. The stream begins with the first event.
-
-        Raises ``SessionNotFound`` if the session does not exist.
-        """
+        """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
         run = await self.runs.find(session_id)
         return FrontendRun(run) if run is not None and run.running else None
 
     def is_pending(self, session_id: str, confirmation_id: str) -> bool:
-        """Return whether a tool call still waits for a decision."""
         pending = self.approvals.broker.pending(session_id)
         return any(call.confirmation_id == confirmation_id for call in pending)
 

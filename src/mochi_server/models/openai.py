@@ -205,9 +205,7 @@ class CompletionRequest(SamplingFields):
     async def to_input(self, headers: MochiHeaders) -> CompletionInput:
         """Return the input of the completion.
 
-        Raises:
-            ValidationFailed: The images or ``top_logprobs`` are invalid.
-            SessionNotFound: The session ID is empty.
+        Raises ``ValidationFailed`` for an invalid message, or ``SessionNotFound`` for an empty session ID.
         """
         if (session_id := self.session_id(headers)) == "":
             raise SessionNotFound("")

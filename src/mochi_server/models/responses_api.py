@@ -108,9 +108,7 @@ class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": 
     async def to_input(self, headers: MochiHeaders, items: ResponseItems) -> CompletionInput:
         """Return the input of the turn. ``items`` has the items that the request refers to by ID.
 
-        Raises:
-            ValidationFailed: The request is invalid, or refers to an unknown item or response.
-            SessionNotFound: The session ID is empty.
+        Raises the errors of ``CompletionRequest.to_input``.
         """
         fields = {
             "model": self.model,

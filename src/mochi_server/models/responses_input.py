@@ -113,7 +113,6 @@ def _item_type(item: Any) -> Any:
 
 
 _ITEM_TYPES = "message", "function_call", "function_call_output", "reasoning", "item_reference"
-FullItem = InputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
 InputItem = Annotated[
     Annotated[InputMessage, Tag("message")]
     | Annotated[FunctionCall, Tag("function_call")]
@@ -129,9 +128,7 @@ InputItem = Annotated[
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(InputItem)
 
 
-def to_chat_messages(
-    items: "list[FullItem | ItemReference]", resolve: Callable[[int, str], dict[str, Any] | None]
-) -> ChatMessages:
+def to_chat_messages(items: list[InputItem], resolve: Callable[[int, str], dict[str, Any] | None]) -> ChatMessages:
     """Convert input items to chat messages. Consecutive items from the model become one assistant message.
 
     ``resolve`` receives the index and the ID of an item reference, and returns the item, or None for an unknown

@@ -94,10 +94,9 @@ class Completions:
     """Function that receives the ID of an unstored conversation whose turn did not start."""
 
     async def models(self) -> dict[str, int]:
-        """Return a mapping of the name of each model and each valid agent to the time of its last change.
+        """Return the time of the last change of each model and each valid agent, in seconds since 1970.
 
-        Chat models come first, because some clients select the first model of the list. Agents come last. Times are in
-        seconds since 1970.
+        Chat models come first, because some clients select the first model of the list. Agents come last.
         """
         found = await self.agents.directory_agents()
         agents = {f"{PREFIX}{name}": agent.modified for name, agent in found.items() if agent.valid}
@@ -105,11 +104,7 @@ class Completions:
         return {model.name: model.modified for model in models} | agents
 
     async def modified(self, name: str) -> int:
-        """Return the time of the last change of a model or an agent, in seconds since 1970.
-
-        Raises:
-            ModelNotFound, AgentNotFound, AgentInvalid: ``name`` is not the name of a valid model or agent.
-        """
+        """Return the time of the last change of a model or an agent. Raises ``MochiError`` for an unknown name."""
         return (await self._agent(name) or await self.client.find_installed(name)).modified
 
     async def start(self, request: CompletionInput) -> CompletionRun:

@@ -31,11 +31,7 @@ class Embeddings:
     ) -> bytes:
         """Return the embeddings of ``texts`` as a JSON response in OpenAI's format.
 
-        Raises:
-            ValidationFailed: A text does not fit into the context window of the model.
-            ModelNotFound: Ollama does not have the model.
-            OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request.
+        Raises ``ValidationFailed`` if a text does not fit into the context window, and the errors of Ollama.
         """
         data: list[orjson.Fragment] = []
         tokens = 0
