@@ -11,8 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import KEY_PATTERN
 from mochi_server.errors import SessionNotFound, ValidationFailed
-from mochi_server.models.common import Body, KeepAlive, ThinkLevel, decode_images
+from mochi_server.models.common import Body, KeepAlive, Text, ThinkLevel, decode_images
 from mochi_server.models.openai_messages import AnyMessage, ImagePart, Items, Unsupported, UserMessage, allow
+from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput, ToolChoice, tool_schema
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
@@ -24,6 +25,8 @@ _UNCHANGED_OPTIONS = {
 }
 """Fields that have the same name in OpenAI's API and in Ollama's options."""
 _MAX_TOP_LOGPROBS = 20
+TEXT_PARAMETERS = {"messages": "prompt"}
+"""Mapping of field names in chat completion requests to the names of the same fields in text completion requests."""
 
 
 def _token_limit(value: int) -> int:
@@ -270,3 +273,35 @@ class CompletionRequest(SamplingFields):
             name=name,
             is_single=self.parallel_tool_calls is False,
         )
+
+
+class TextCompletionRequest(SamplingFields):
+    """A prompt to complete. The model receives it as a user message. Unknown fields are ignored."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b", "prompt": "Once upon a time"}]})
+
+    model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
+    prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(
+        description="The prompt, or a list of one prompt."
+    )
+    stream: bool | None = Field(None, description="Stream the answer in chunks.")
+    stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
+    max_tokens: TokenLimit | None = Field(
+        None, description="Maximum tokens of the answer, with reasoning. -1 sets no limit."
+    )
+    n: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
+    best_of: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
+    echo: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
+    suffix: Annotated[str | None, allow("")] = Field(None, description="Only an empty text is supported.")
+    logprobs: Annotated[Any, allow()] = Field(None, description="Not supported.")
+    response_format: Unsupported = None
+    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
+
+    async def to_input(self, headers: MochiHeaders) -> CompletionInput:
+        """Return the input of the completion. Raises the errors of ``CompletionRequest.to_input``."""
+        prompt = self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+        with renaming_parameters(TEXT_PARAMETERS):
+            fields = {"model": self.model, "max_tokens": self.max_tokens}
+            messages = [{"role": "user", "content": prompt}]
+            request = CompletionRequest.model_validate({**self.shared_fields(), **fields, "messages": messages})
+            return await request.to_input(headers)

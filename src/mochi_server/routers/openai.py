@@ -5,10 +5,15 @@ from fastapi import APIRouter, Request, Response
 from mochi_server import errors
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import CompletionsDep, EmbeddingsDep, ResponseItemsDep
-from mochi_server.models.openai import CompletionRequest, HeadersParam, StreamOptions
+from mochi_server.models.openai import (
+    TEXT_PARAMETERS,
+    CompletionRequest,
+    HeadersParam,
+    StreamOptions,
+    TextCompletionRequest,
+)
 from mochi_server.models.openai_embeddings import EmbeddingList, EmbeddingRequest
-from mochi_server.models.openai_responses import Completion, OpenAIModel, OpenAIModelList
-from mochi_server.models.openai_text import TEXT_PARAMETERS, TextCompletion, TextCompletionRequest
+from mochi_server.models.openai_responses import Completion, OpenAIModel, OpenAIModelList, TextCompletion
 from mochi_server.models.responses_api import RESPONSE_PARAMETERS, ModelResponse, ResponseRequest
 from mochi_server.openai.completions import CompletionRun
 from mochi_server.openai.errors import renaming_parameters
