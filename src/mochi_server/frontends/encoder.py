@@ -89,28 +89,23 @@ class FrontendEncoder(ABC):
         """Return the messages that end the stream. Call this after the run has ended or the stream is suspended."""
 
     @abstractmethod
-    def start(self, kind: Kind, part_id: str) -> Messages:
-        """Return the messages that start a text part or a reasoning part."""
+    def start(self, kind: Kind, part_id: str) -> Messages: ...
 
     @abstractmethod
-    def delta(self, kind: Kind, part_id: str, text: str) -> Messages:
-        """Return the messages for a piece of text or reasoning."""
+    def delta(self, kind: Kind, part_id: str, text: str) -> Messages: ...
 
     @abstractmethod
-    def end(self, kind: Kind, part_id: str) -> Messages:
-        """Return the messages that end a text part or a reasoning part."""
+    def end(self, kind: Kind, part_id: str) -> Messages: ...
 
     @abstractmethod
-    def call(self, call_id: str, name: str, arguments: Payload) -> Messages:
-        """Return the messages for a tool call."""
+    def call(self, call_id: str, name: str, arguments: Payload) -> Messages: ...
 
     @abstractmethod
     def approval(self, call_id: str, confirmation: Payload) -> Messages:
         """Return the messages that request approval of a tool call."""
 
     @abstractmethod
-    def result(self, call_id: str, result: CallResult) -> Messages:
-        """Return the messages for the end of a tool call."""
+    def result(self, call_id: str, result: CallResult) -> Messages: ...
 
     @abstractmethod
     def next_step(self) -> Messages:

@@ -275,11 +275,7 @@ class PromptEvaluation(BaseModel):
         answer = last_answer(state.session.history)
         if answer is None or state.evaluated_tokens is None:
             return None
-        return cls(
-            prompt_eval_count=answer["prompt_eval_count"],
-            prompt_eval_duration=answer["prompt_eval_duration"],
-            evaluated_tokens=state.evaluated_tokens,
-        )
+        return cls.model_validate({**answer, "evaluated_tokens": state.evaluated_tokens})
 
 
 class SessionStatus(BaseModel):
