@@ -245,6 +245,14 @@ def test_failing_own_client_is_an_error_of_ollama(tmp_path: Path) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (502, "OLLAMA_ERROR")
 
 
+def test_own_client_computes_no_embeddings(tmp_path: Path) -> None:
+    app = create_app(data_dir=str(tmp_path), ollama_client=OwnClient(is_asynchronous=False))
+    with TestClient(app) as http:
+        response = http.post("/v1/embeddings", json={"model": "test-model", "input": "Hello!"})
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "ollama_error")
+    assert "injected client" in response.json()["error"]["message"]
+
+
 def test_app_on_open_address_logs_its_generated_key(
     tmp_path: Path, stub: StubServer, caplog: pytest.LogCaptureFixture
 ) -> None:

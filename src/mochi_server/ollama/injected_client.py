@@ -84,6 +84,9 @@ class InjectedOllamaClient(AsyncOllamaClient):
             raise OllamaError("The injected client's answer ended before it was done.")
         return number
 
+    async def embed(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise OllamaError("The injected client cannot compute embeddings.")
+
 
 def _as_dict(value: Any) -> dict[str, Any]:
     """Return an object of the ollama library or a dictionary as a dictionary."""
