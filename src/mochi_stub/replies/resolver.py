@@ -17,7 +17,7 @@ import orjson
 from mochi_stub.config.loader import Config, ConfiguredModel
 from mochi_stub.config.response_types import ErrorResponse, Response, VectorResponse, reply_to, with_pace, with_settings
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.replies.default_reply import default_reply, is_summary_request
+from mochi_stub.replies.default_reply import default_reply, requests_summary
 from mochi_stub.replies.lorem import lorem
 from mochi_stub.replies.requested_parts import as_requested
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Scripted, Text, ToolCalls, as_reply
@@ -68,7 +68,7 @@ def resolver(
 def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     if prompt.operation == "embed":
         return None
-    if is_summary_request(prompt):
+    if requests_summary(prompt, by_user=False):
         passed_over.append("instruction block: ignored in a request for a summary")
         return None
     rounds = _rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -80,30 +80,18 @@ def functions(tools: Any) -> list[Function]:
     return found
 
 
-def named_functions(offered: Iterable[Function], text: str) -> list[Function]:
-    """Return the functions whose names are in a text."""
-    return [function for function in offered if function.is_named_in(text)]
-
-
-def best_function(offered: Iterable[Function], text: str) -> Function | None:
-    """Return the function that has the most words in common with a text.
-
-    The names of the functions are compared first. The descriptions and parameters are compared only if names are
-    equally similar to the text. Return None if the text has no word in common with any function.
-    """
-    ranked = [(function.relevance(text), -index, function) for index, function in enumerate(offered)]
-    best = max(ranked, key=lambda entry: entry[:2], default=None)
-    return best[2] if best and any(best[0]) else None
-
-
-def functions_to_call(offered: Sequence[Function], text: str) -> list[Function]:
+def functions_to_call(offered: list[Function], text: str, *, by_description: bool = False) -> list[Function]:
     """Return the functions whose names are in a text.
 
-    If there are none, return the result of `best_function`, if the text contains a word of that function's name.
+    If there are none, return the first function with the most words of its name in the text, if there are any. If names
+    are equally similar, the words of the descriptions and parameters count, and with `by_description` they suffice.
     """
-    best = best_function(offered, text)
-    related = [best] if best and best.relevance(text)[0] else []
-    return named_functions(offered, text) or related
+    named = [function for function in offered if function.is_named_in(text)]
+    if named or not offered:
+        return named
+    best = max(offered, key=lambda function: function.relevance(text))
+    in_name, in_description = best.relevance(text)
+    return [best] if in_name or (by_description and in_description) else []
 
 
 def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
