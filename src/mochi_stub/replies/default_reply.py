@@ -70,11 +70,8 @@ def requests_summary(prompt: Prompt, *, by_user: bool = True) -> bool:
     The format of the reply, a system message or, if `by_user` is true, the latest user message can request a summary.
     """
     instructions = _system(prompt) + ([prompt.user_text] if by_user else [])
-    requested = _has_summary(prompt.format) or any(
-        "ummar" in text.lower() and _SUMMARIZE.search(text)
-        for text in instructions  # avoid a slow search
-    )
-    return requested and bool(_turns(prompt))
+    candidates = [text for text in instructions if "ummar" in text.lower()]  # because the regular expression is slow
+    return bool((_has_summary(prompt.format) or any(map(_SUMMARIZE.search, candidates))) and _turns(prompt))
 
 
 def _lorem_and_echo(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:

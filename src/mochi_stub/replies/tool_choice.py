@@ -116,7 +116,7 @@ class _Arguments:
     complete: bool
 
     def __post_init__(self) -> None:
-        rest = self.function.without_name(self.text)
+        self.rest = rest = self.function.without_name(self.text)
         self.numbers = _NUMBER.findall(rest)
         self.quoted = ["".join(groups) for groups in _QUOTED.findall(rest)]
         words = _WORD_AFTER_PREPOSITION.findall(rest)
@@ -147,7 +147,7 @@ class _Arguments:
         if assigned := re.search(pattern, self.text):
             value = next(group for group in assigned.groups() if group is not None)
             self._use(value)
-            return _converted(value, declared, _MISSING)
+            return _converted(value, declared)
         options = declared.get("enum")
         for option in options if isinstance(options, list) else ():
             if isinstance(option, str) and _contains(self.text, option):
@@ -159,17 +159,16 @@ class _Arguments:
         if "enum" in declared or "const" in declared or isinstance(sample, bool):
             return _MISSING
         if isinstance(sample, (int, float)):
-            return _converted(self.numbers.pop(0), declared, _MISSING) if self.numbers else _MISSING
+            return _converted(self.numbers.pop(0), declared) if self.numbers else _MISSING
         return self._guessed_text(name.lower()) or _MISSING if isinstance(sample, str) else _MISSING
 
     def _guessed_text(self, name: str) -> str:
-        rest = self.function.without_name(self.text)
         if name in _TASKS:
             task = _TASK.search(self.text)
             return self.quoted.pop(0) if self.quoted else task[1].strip() if task else self.text
-        listed = (option for option in _LISTED.findall(self.function.description) if _contains(rest, option))
-        if option := next(listed, ""):
-            return str(option)
+        for option in _LISTED.findall(self.function.description):
+            if _contains(self.rest, option):
+                return str(option)
         if any(name.endswith(ending) for ending in _PATHS) and self.paths:
             path = next((quoted for quoted in self.quoted if self.paths[0] in quoted), self.paths[0])
             self.paths.pop(0)
@@ -216,8 +215,8 @@ def _permits(schema: Mapping[str, Any], value: Any) -> bool:
     return bool(lowest <= value <= highest and below < value < above)
 
 
-def _converted(value: str, declared: Mapping[str, Any], otherwise: Any) -> Any:
-    """Return the value in the declared type, or `otherwise` if the value does not have this type."""
+def _converted(value: str, declared: Mapping[str, Any]) -> Any:
+    """Return the value in the declared type, or `_MISSING` if the value does not have this type."""
     kind = declared.get("type")
     try:
         if kind == "integer":
@@ -225,7 +224,7 @@ def _converted(value: str, declared: Mapping[str, Any], otherwise: Any) -> Any:
         if kind == "number":
             return float(value) if "." in value else int(value)
     except ValueError:
-        return otherwise
+        return _MISSING
     if kind == "boolean":
-        return {"true": True, "false": False}.get(value.lower(), otherwise)
-    return value if kind in (None, "string") or isinstance(kind, list) else otherwise
+        return {"true": True, "false": False}.get(value.lower(), _MISSING)
+    return value if kind in (None, "string") or isinstance(kind, list) else _MISSING
