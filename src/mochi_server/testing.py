@@ -13,6 +13,8 @@ from mochi_server.cli.server import listen, uvicorn_config
 from mochi_server.client import MochiClient
 from mochi_server.config import MochiServerSettings
 
+__all__ = ["ThreadedServer"]
+
 _DEFAULTS: dict[str, Any] = {"port": 0, "summarization_enabled": False}
 
 
