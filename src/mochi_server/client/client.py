@@ -289,10 +289,7 @@ class AsyncMochiClient:
         )
 
     async def _decide(self, session_id: str, event: ToolConfirmationRequired, on_confirm: OnConfirm) -> None:
-        """Call ``on_confirm`` with a tool call and send the returned decision to the server.
-
-        If another client has already decided, ignore the decision of ``on_confirm``.
-        """
+        """Call ``on_confirm`` and send its decision to the server, unless another client has already decided."""
         if inspect.iscoroutinefunction(on_confirm):
             decision = await on_confirm(event)
         else:
@@ -305,10 +302,7 @@ class AsyncMochiClient:
                 raise
 
     async def _decide_pending(self, session_id: str, on_confirm: OnConfirm) -> None:
-        """Poll the session's approval requests and pass each request to ``on_confirm``, until the task is cancelled.
-
-        ``chat`` uses this method, because ``chat`` does not receive the events of the turn.
-        """
+        """Poll the session's approval requests and pass each one to ``on_confirm``. ``chat`` receives no events."""
         decided: set[str] = set()
         while True:
             for call in await self.list_confirmations(session_id):

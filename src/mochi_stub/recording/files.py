@@ -101,10 +101,7 @@ class Recording:
 
     @cached_property
     def reply(self) -> Reply:
-        """Recorded response as a reply that any API can send.
-
-        Its `frames` are the recorded bytes, which are only valid for the recorded API.
-        """
+        """Recorded response as a reply that any API can send. Its `frames` are only valid for the recorded API."""
         if self.status >= 400:
             wait: list[Part] = [Pause(self.at[-1] / 1e9)] if self.at and self.at[-1] else []
             reply = Reply([*wait, self._failure()])
@@ -116,10 +113,7 @@ class Recording:
 
     @cached_property
     def frames(self) -> Frames:
-        """Recorded response as bytes. Only white space between JSON values can differ from the original.
-
-        Choices of OpenAI's APIs get the field `index` if it is missing, because clients require it.
-        """
+        """Recorded response as bytes. Only white space between JSON values can differ from the original."""
         wire = wire_of(self.path) or self.request_path or self.path
         complete = _with_index if wire in _WITH_CHOICES else lambda value: value
         if self.stream:
@@ -156,10 +150,7 @@ def recorded(path: Path) -> Recording:
 
 
 def recordings_below(folder: Path, excluded: Path) -> tuple[list[Recording], list[str]]:
-    """Return all recordings below a folder, and an error message for each invalid file.
-
-    Files that have the same name as `excluded` are skipped.
-    """
+    """Return all recordings below a folder, except files named like `excluded`, and the errors of invalid files."""
     found: list[Recording] = []
     problems: list[str] = []
     for place, folders, names in os.walk(folder):
@@ -239,7 +230,7 @@ def _body(wire: str, body: Any) -> bytes:
 
 
 def _with_index(value: Any) -> Any:
-    """Return a recorded object in which each choice has an index. Choices without an index get their position."""
+    """Add the position of each choice of OpenAI's APIs as its index if it has none, because clients require it."""
     choices = get(value, "choices")
     if not isinstance(choices, list) or all("index" in choice for choice in choices if isinstance(choice, dict)):
         return value

@@ -95,10 +95,7 @@ def _leaves(value: Any, path: str = "") -> dict[str, str]:
 
 
 def recorded_playback(generation: Generation, request: Request) -> Generation:
-    """Return a generation that sends the recorded bytes of the reply.
-
-    If these bytes do not fit the API and the streaming mode of the request, return `generation` unchanged.
-    """
+    """Return a generation that sends the recorded bytes, or `generation` if they do not fit the API and mode."""
     frames = generation.reply.frames
     if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(request.path):
         return generation

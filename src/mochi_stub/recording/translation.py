@@ -47,10 +47,7 @@ def translate(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply
 
 
 def wire_of(path: str) -> str | None:
-    """Return the name of the API that a path belongs to, such as "ollama.chat".
-
-    Return None if the responses for this path are not replies of a model.
-    """
+    """Return the API of a path, such as "ollama.chat", or None if its responses are not replies of a model."""
     return next((wire for end, (wire, _) in _READERS.items() if path.rstrip("/").endswith(end)), None)
 
 

@@ -46,10 +46,7 @@ def _with_required_call(prompt: Prompt, reply: Reply) -> Reply:
 
 
 def _next_tool(prompt: Prompt) -> Function:
-    """Return the first required tool that the model has not called since the last user message.
-
-    If the model has called all required tools, return the last required tool.
-    """
+    """Return the first required tool without a call since the last user message, or else the last required tool."""
     called = {call.name for message in prompt.messages[prompt.last_user + 1 :] for call in message.tool_calls}
     tools = functions(prompt.required_tools)
     return next((tool for tool in tools if tool.name not in called), tools[-1])

@@ -203,10 +203,7 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
 
 
 def _is_answered(reply: Reply, prompt: Prompt) -> bool:
-    """Return whether the prompt already contains the results of the tool calls in `reply`.
-
-    Reminders (user messages that an agent program adds) can follow the results.
-    """
+    """Return whether the prompt contains the results of the reply's tool calls. User messages can follow them."""
     if not reply.tool_calls or not prompt.results:
         return False
     called = next((message.tool_calls for message in reversed(prompt.messages) if message.role == "assistant"), ())

@@ -231,11 +231,7 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
 
 
 def _least(minimum: Any, above: Any, sign: int, whole: bool) -> float:
-    """Return the lowest number that the limits allow, or -inf if both limits are None.
-
-    `minimum` is an inclusive limit, `above` an exclusive limit. If `sign` is -1, both are upper limits: return the
-    highest allowed number, multiplied by -1.
-    """
+    """Return the lowest number that an inclusive and an exclusive limit allow. If `sign` is -1, negate both limits."""
     least: list[float] = [-math.inf]
     if _finite(minimum):
         least.append(math.ceil(minimum * sign) if whole else minimum * sign)

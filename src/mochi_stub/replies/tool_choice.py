@@ -139,10 +139,7 @@ class _Arguments:
             yield name, found if name in properties and _permits(declared, found) else value
 
     def _assigned(self, name: str, declared: Mapping[str, Any]) -> Any:
-        """Return the value that the text gives for the argument `name`, or `_MISSING` if the text gives none.
-
-        The text gives a value as `name=value` or `name: value`, or contains a value that the schema lists in `enum`.
-        """
+        """Return the value that the text gives as `name=value`, `name: value` or a value of `enum`, or `_MISSING`."""
         pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}}]+))"
         if assigned := re.search(pattern, self.text):
             value = next(group for group in assigned.groups() if group is not None)
@@ -189,10 +186,7 @@ def _contains(text: str, word: str) -> bool:
 
 
 def _alternative(schema: Any) -> Mapping[str, Any]:
-    """Return the first alternative in `anyOf` that is not null, or the schema itself if it has no such alternative.
-
-    The schemas of optional parameters have an `anyOf` with null and another type.
-    """
+    """Return the first alternative in `anyOf` that is not null (as in optional parameters), or the schema itself."""
     schema = schema if isinstance(schema, Mapping) else {}
     options = schema.get("anyOf")
     options = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
