@@ -7,7 +7,7 @@ import uuid
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, TypeVar, cast
 from urllib.parse import quote, urlsplit
@@ -120,7 +120,7 @@ class AsyncMochiClient:
 
     async def set_title(self, session_id: str, title: str | None) -> types.ChangedSession:
         """Set the title of a session; None restores the generated title."""
-        return await self._send(types.ChangedSession, "PATCH", _session_path(session_id), json={"title": title})
+        return await self.update_session(session_id, title=title)
 
     async def fork_session(
         self, session_id: str, message_index: int | None = None, *, message_id: str | None = None
@@ -271,24 +271,12 @@ class AsyncMochiClient:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _open_stream(
-        self,
-        session_id: str,
-        on_confirm: OnConfirm | None,
-        *,
-        first_request: dict[str, Any] | None = None,
-        after: str | None = None,
-    ) -> AsyncStream:
-        async def decide(event: ToolConfirmationRequired) -> None:
-            if on_confirm is not None:
-                await self._decide(session_id, event, on_confirm)
-
+    def _open_stream(self, session_id: str, on_confirm: OnConfirm | None, **start: Any) -> AsyncStream:
+        decide = partial(self._decide, session_id, on_confirm) if on_confirm else None
         url = f"{_chat_path(session_id)}/stream"
-        return AsyncStream(
-            self._http, url, self._delays, first_request=first_request, after=after, on_confirmation=decide
-        )
+        return AsyncStream(self._http, url, self._delays, on_confirmation=decide, **start)
 
-    async def _decide(self, session_id: str, event: ToolConfirmationRequired, on_confirm: OnConfirm) -> None:
+    async def _decide(self, session_id: str, on_confirm: OnConfirm, event: ToolConfirmationRequired) -> None:
         """Call ``on_confirm`` and send its decision to the server, unless another client has already decided."""
         if inspect.iscoroutinefunction(on_confirm):
             decision = await on_confirm(event)
@@ -309,7 +297,7 @@ class AsyncMochiClient:
                 if call["state"] == "waiting" and call["confirmation_id"] not in decided:
                     decided.add(call["confirmation_id"])
                     event = ToolConfirmationRequired(**{name: call[name] for name in _CONFIRMATION_FIELDS})  # type: ignore[literal-required]  # a TypedDict by names
-                    await self._decide(session_id, event, on_confirm)
+                    await self._decide(session_id, on_confirm, event)
             await anyio.sleep(_POLL_SECONDS)
 
     async def _send(
