@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from mochi_stub.config.yaml_source import ConfigError, Item
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.recording.files import reply_of
+from mochi_stub.recording.files import recorded
 from mochi_stub.replies.chunks import chunked
 from mochi_stub.replies.default_reply import default_reply, ui_task_reply
 from mochi_stub.replies.demo_reply import demo_reply
@@ -139,7 +139,7 @@ def reply_to(prompt: Prompt, response: Response, model: Model) -> Reply:
     if isinstance(response, MessageResponse):
         return _message_reply(prompt, response)
     try:
-        return reply_of(response.path)
+        return recorded(response.path).reply
     except ConfigError as error:
         return Reply([Failure(str(error))])
 

@@ -116,14 +116,12 @@ class Recording:
         """Recorded response as bytes. Only white space between JSON values can differ from the original."""
         wire = wire_of(self.path) or self.request_path or self.path
         complete = _with_index if wire in _WITH_CHOICES else lambda value: value
-        if self.stream:
-            frames = [_frame(wire, complete(value)) for value in self.body]
-        else:
-            frames = [_body(wire, complete(self.body))]
+        values, encode = (self.body, _frame) if self.stream else ([self.body], _body)
+        frames = tuple(encode(wire, complete(value)) for value in values)
         kind = self.headers.get("content-type") or self._content_type(wire)
         encoded = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
         headers = tuple(header for header in encoded if header[0] not in _NOT_REPLAYED)
-        return Frames(wire, self.stream, tuple(frames), self.at, self.status, kind.encode("latin-1"), headers)
+        return Frames(wire, self.stream, frames, self.at, self.status, kind.encode("latin-1"), headers)
 
     def _failure(self) -> Failure:
         error = get(self.body, "error")
@@ -137,11 +135,6 @@ class Recording:
         if self.body is None:
             return ""
         return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
-
-
-def reply_of(path: Path) -> Reply:
-    """Return the reply in a recorded file. Raises ConfigError if the file is invalid."""
-    return recorded(path).reply
 
 
 def recorded(path: Path) -> Recording:
