@@ -28,12 +28,9 @@ def as_requested(prompt: Prompt, reply: Reply) -> Reply:
         parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
         reply = replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
     elif prompt.thinks and prompt.think and not reply.reasoning and not reply.text.startswith("<think>"):
-        reply = replace(reply, parts=[Reasoning(_thinking(prompt.user_text)), *reply.parts])
+        words = MIN_THINKING_WORDS + stable_hash(prompt.user_text) % (MAX_THINKING_WORDS - MIN_THINKING_WORDS + 1)
+        reply = replace(reply, parts=[Reasoning(lorem(words)), *reply.parts])
     return _with_required_call(prompt, reply) if prompt.required_tools else reply
-
-
-def _thinking(text: str) -> str:
-    return lorem(MIN_THINKING_WORDS + stable_hash(text) % (MAX_THINKING_WORDS - MIN_THINKING_WORDS + 1))
 
 
 def _with_required_call(prompt: Prompt, reply: Reply) -> Reply:
