@@ -111,9 +111,8 @@ class AsyncMochiClient:
     async def edit_message(self, session_id: str, index: int, content: str) -> types.SessionDetail:
         """Replace the text of a user message and remove all later messages.
 
-        To let the model answer the changed message, call ``chat`` without a message.
-
-        The error is ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the user.
+        To let the model answer the changed message, call ``chat`` without a message. The error is
+        ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the user.
         """
         path = f"{_session_path(session_id)}/messages/{index}"
         return await self._send(types.SessionDetail, "PUT", path, json={"content": content})

@@ -81,11 +81,8 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
 
 
 def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
-    """Return the index of the latest user message with a valid block, and the rounds of the block (None: no block).
-
-    If the API allows several choices, only the latest user message is read.
-    """
-    indices = range(prompt.last_user, -1, -1)
+    """Return the index and the rounds of the latest user message with a valid block, or -1 and None."""
+    indices = range(prompt.last_user, -1, -1)  # the latest user message first; with choices, it is the only one
     for index in indices[:1] if prompt.choices else indices:
         message = prompt.messages[index]
         if message.role == "user" and (rounds := _rounds(message.content, prompt)) is not None:
@@ -94,16 +91,11 @@ def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
 
 
 def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt) -> bool:
-    """Return whether the `later` user messages are reminders, so that the block of an earlier message continues.
-
-    Agent programs add reminders as user messages. The later user messages are reminders in three cases:
-    - The model has not replied since the message with the block.
-    - The last reply of the model has tool calls.
-    - No round is complete, the first round calls tools, and the request offers all of these tools.
-    """
+    """Return whether the `later` user messages are reminders of an agent program, so that the block continues."""
     answers = [message for message in later if message.role == "assistant"]
     if not answers or answers[-1].tool_calls:
         return True
+    # After a text, such as a plan, the block begins if the request offers all tools of its first round.
     called = {call.name for part in first_round if isinstance(part, ToolCalls) for call in part.calls}
     offered = {function.name for function in functions(prompt.tools)}
     return bool(called) and called <= offered and not any(message.tool_calls for message in later)
@@ -226,11 +218,7 @@ def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) 
 
 
 def _trigger_texts(prompt: Prompt) -> list[str]:
-    """Return the user messages to compare with the triggers, latest first.
-
-    Usually, this is only the latest user message. If that message follows tool results, it is a reminder that an agent
-    program added, and the user message before it is also returned.
-    """
+    """Return the latest user message, and the one before it if the latest is a reminder that follows tool results."""
     texts = [message.content for message in prompt.messages if message.role == "user"]
     return texts[:-3:-1] if prompt.results and not prompt.after_tools else [prompt.user_text]
 
