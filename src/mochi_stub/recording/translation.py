@@ -116,7 +116,7 @@ class _ReplyBuilder:
         call, name = self.calls.setdefault(index, _Call()), get(function, "name")
         call.id = id if isinstance(id, str) and id else call.id
         call.name = name if isinstance(name, str) and name else call.name
-        for arguments in (get(function, key) for key in ("arguments", "args", "input")):
+        for arguments in (get(function, key) for key in ("arguments", "args", "input", "partial_json")):
             if isinstance(arguments, Mapping):
                 call.arguments = arguments
             elif isinstance(arguments, str):
@@ -204,16 +204,13 @@ def _response_call(item: Any, builder: _ReplyBuilder) -> None:
 
 
 def _anthropic(body: Any, builder: _ReplyBuilder) -> None:
-    for index, block in [(get(body, "index"), get(body, "content_block")), *enumerate(_listed(body, "content"))]:
+    delta, streamed = get(body, "delta"), get(body, "index")
+    blocks = [(streamed, get(body, "content_block")), *enumerate(_listed(body, "content")), (streamed, delta)]
+    for index, block in blocks:
         builder.add(Text, get(block, "text"))
         builder.add(Reasoning, get(block, "thinking"))
-        if get(block, "type") == "tool_use":
+        if get(block, "type") in ("tool_use", "input_json_delta"):
             builder.call(index, block, get(block, "id"))
-    delta = get(body, "delta")
-    builder.add(Text, get(delta, "text"))
-    builder.add(Reasoning, get(delta, "thinking"))
-    if get(delta, "type") == "input_json_delta":
-        builder.call(get(body, "index"), {"arguments": get(delta, "partial_json")})
     usage = get(body, "usage") or get(body, "message", "usage")
     builder.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
 

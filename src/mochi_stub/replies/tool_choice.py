@@ -50,16 +50,10 @@ class Function:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
+    def pattern(self) -> re.Pattern[str]:
         """Regular expression that finds the name in a text. Spaces or hyphens may replace the underscores."""
         words = [re.escape(word) for word in re.split(r"[_\W]+", self.name) if word]
         return re.compile(r"(?<!\w)" + r"[\s_.:/-]+".join(words) + r"(?!\w)", re.IGNORECASE)
-
-    def is_named_in(self, text: str) -> bool:
-        return bool(self.name) and self._pattern.search(text) is not None
-
-    def without_name(self, text: str) -> str:
-        return self._pattern.sub(" ", text)
 
     def relevance(self, text: str) -> tuple[int, int]:
         """Return how many words of the name, and how many of the description and the parameters, are in a text."""
@@ -86,7 +80,7 @@ def functions_to_call(offered: list[Function], text: str, *, by_description: boo
     If there are none, return the first function with the most words of its name in the text, if there are any. If names
     are equally similar, the words of the descriptions and parameters count, and with `by_description` they suffice.
     """
-    named = [function for function in offered if function.is_named_in(text)]
+    named = [function for function in offered if function.name and function.pattern.search(text)]
     if named or not offered:
         return named
     best = max(offered, key=lambda function: function.relevance(text))
@@ -116,7 +110,7 @@ class _Arguments:
     complete: bool
 
     def __post_init__(self) -> None:
-        self.rest = rest = self.function.without_name(self.text)
+        self.rest = rest = self.function.pattern.sub(" ", self.text)
         self.numbers = _NUMBER.findall(rest)
         self.quoted = ["".join(groups) for groups in _QUOTED.findall(rest)]
         words = _WORD_AFTER_PREPOSITION.findall(rest)
