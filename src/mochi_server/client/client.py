@@ -371,8 +371,7 @@ def _result(kind: type[T], response: httpx.Response) -> T:
 def _compared_answers(content: bytes) -> list[types.ComparedAnswer]:
     """Return the answers in the event stream of a comparison."""
     answers: list[types.ComparedAnswer] = []
-    for frame in Parser().feed(content):
-        event = frame.event
+    for _, event in Parser().feed(content):
         if isinstance(event, UnknownEvent) and event.type in ("done", "error"):
             values = {name: event.data.get(key) for name, key in _COMPARED_FIELDS.items()}
             answers.append(cast("types.ComparedAnswer", values))

@@ -9,7 +9,7 @@ import anyio
 import httpx
 
 from mochi_server.client.errors import ConnectionFailed, Unavailable, parse_error
-from mochi_server.client.sse_parser import Frame, Parser, StreamEvent
+from mochi_server.client.sse_parser import Parser, StreamEvent
 from mochi_server.events import ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
 from mochi_server.util.blocking import run
 
@@ -128,10 +128,10 @@ class AsyncStream(AsyncIterator[StreamEvent]):
                         self._ended = True
                     parser = Parser()
                     async for data in response.aiter_bytes():
-                        for frame in parser.feed(data):
-                            if self._is_new(frame):
-                                self._record(frame)
-                                yield frame.event
+                        for event_id, event in parser.feed(data):
+                            if self._is_new(event_id):
+                                self._record(event_id, event)
+                                yield event
             except RETRYABLE_ERRORS as error:
                 failure = error
             if not self._ended:
@@ -142,18 +142,17 @@ class AsyncStream(AsyncIterator[StreamEvent]):
             return self._first_request
         return {"method": "GET", "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {}}
 
-    def _is_new(self, frame: Frame) -> bool:
+    def _is_new(self, event_id: str) -> bool:
         if self.last_event_id is None:
             return True
-        (last_run, _, last), (run_id, _, number) = self.last_event_id.rpartition(":"), frame.id.rpartition(":")
+        (last_run, _, last), (run_id, _, number) = self.last_event_id.rpartition(":"), event_id.rpartition(":")
         if self._started and run_id != last_run:
             raise ConnectionFailed(_UNKNOWN_TURN)
         return run_id != last_run or int(number) > int(last)
 
-    def _record(self, frame: Frame) -> None:
+    def _record(self, event_id: str, event: StreamEvent) -> None:
         self._backoff.reset()
-        self._started, self.last_event_id = True, frame.id
-        event = frame.event
+        self._started, self.last_event_id = True, event_id
         if isinstance(event, ContentDelta):
             self._content.append(event.content)
         elif isinstance(event, ThinkingDelta):
