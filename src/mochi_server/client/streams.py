@@ -1,6 +1,5 @@
 """Streams of the events of a turn. After a lost connection, a stream reconnects and continues with the next event."""
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import httpx
 from mochi_server.client.errors import ConnectionFailed, Unavailable, parse_error
 from mochi_server.client.sse_parser import Parser, StreamEvent
 from mochi_server.events import ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
-from mochi_server.util.blocking import run
+from mochi_server.util.blocking import BlockingClient, run
 
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""
@@ -162,36 +161,23 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         self._ended = isinstance(event, Done)
 
 
-class Stream(Iterator[StreamEvent]):
+class Stream(BlockingClient[AsyncStream], Iterator[StreamEvent]):
     """Synchronous version of ``AsyncStream``."""
-
-    def __init__(self, stream: AsyncStream, loop: asyncio.AbstractEventLoop) -> None:
-        self._stream = stream
-        self._loop = loop
 
     @property
     def last_event_id(self) -> str | None:
-        return self._stream.last_event_id
+        return self._client.last_event_id
 
     @property
     def text(self) -> str:
-        return self._stream.text
+        return self._client.text
 
     @property
     def thinking(self) -> str:
-        return self._stream.thinking
-
-    def close(self) -> None:
-        run(self._stream.aclose(), self._loop)
+        return self._client.thinking
 
     def __next__(self) -> StreamEvent:
         try:
-            return run(self._stream.__anext__(), self._loop)
+            return run(self._client.__anext__(), self._loop)
         except StopAsyncIteration:
             raise StopIteration from None
-
-    def __enter__(self) -> "Stream":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
