@@ -24,6 +24,7 @@ from mochi_server.constants import API_PREFIX
 from mochi_server.errors import ConfirmationResolved
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, blocking
+from mochi_server.util.shielding import cancel_and_wait
 
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaitable[bool | types.Decision]"]
 """Callback that decides about a tool call."""
@@ -174,9 +175,7 @@ class AsyncMochiClient:
                 await deciding  # the callback has failed
             return await answering
         finally:
-            for task in (answering, deciding):
-                task.cancel()
-            await asyncio.wait([answering, deciding])
+            await cancel_and_wait([answering, deciding])
 
     def stream(
         self,
