@@ -115,10 +115,10 @@ class AsyncOllamaClient:
             catalogue = await self._fetch_catalogue()
             if (found := catalogue.find(name)) is None:
                 raise await self._not_found(name)
-        listed, digest = found
-        if digest not in self._details and not listed.remote_host:
-            self._details[digest] = await self.show_model_details(listed.name)
-        model, _ = catalogue.find(name) or found
+        model, digest = found
+        if digest not in self._details and not model.remote_host:
+            self._details[digest] = await self.show_model_details(model.name)
+            model, _ = catalogue.find(name) or found
         return model
 
     async def _not_found(self, name: str, *, can_embed: bool = False) -> ModelNotFound:
@@ -171,7 +171,8 @@ class AsyncOllamaClient:
         except ModelNotFound as error:  # the model was removed after it was listed
             raise await self._not_found(payload["model"]) from error
         finally:
-            self._windows = None  # from now on, another program may reload the model
+            if self.tracker.parallel_answers(qualified_name(payload["model"])) < 2:  # no answer besides this one
+                self._windows = None  # from now on, another program may reload the model
         return number
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,7 +20,8 @@ class ModelCatalogue:
         entries = _mapping(tags).get("models")
         if not isinstance(entries, list):
             raise OllamaError("Ollama returned a model list that is not a JSON array.")
-        self._entries: list[Mapping[str, Any]] = [entry for entry in entries if isinstance(entry, Mapping)]
+        self._listed = [(_read_tag(entry), _digest(entry)) for entry in entries if isinstance(entry, Mapping)]
+        self._by_name = {qualified_name(info.name): (info, digest) for info, digest in reversed(self._listed)}
         self._known = known
 
     def without_details(self) -> list[tuple[str, str]]:
@@ -28,30 +29,28 @@ class ModelCatalogue:
 
         ``/api/tags`` lists incomplete capabilities for some models, and no capabilities in older versions of Ollama.
         """
-        listed = [(_read_tag(entry), _digest(entry)) for entry in self._entries]
         return [
             (info.name, digest)
-            for info, digest in listed
+            for info, digest in self._listed
             if digest not in self._known and not (set(info.capabilities) > {"completion"} and info.context_length)
         ]
 
     def models(self) -> list[ModelInfo]:
         """Return all models."""
-        return [self._info(entry) for entry in self._entries]
+        return [self._with_details(info, digest) for info, digest in self._listed]
 
     def find(self, name: str) -> tuple[ModelInfo, str] | None:
         """Return the model ``name`` and its digest, or None if the model is not installed.
 
         If ``name`` has no tag, the tag ``latest`` is used.
         """
-        for entry in self._entries:
-            if qualified_name(_name(entry)) == qualified_name(name):
-                return self._info(entry), _digest(entry)
-        return None
+        if (listed := self._by_name.get(qualified_name(name))) is None:
+            return None
+        info, digest = listed
+        return self._with_details(info, digest), digest
 
-    def _info(self, entry: Mapping[str, Any]) -> ModelInfo:
-        info, details = _read_tag(entry), self._known.get(_digest(entry))
-        if details is None:
+    def _with_details(self, info: ModelInfo, digest: str) -> ModelInfo:
+        if (details := self._known.get(digest)) is None:
             return info
         return replace(
             info,
