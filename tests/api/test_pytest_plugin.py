@@ -71,7 +71,7 @@ def test_environment_does_not_change_settings(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.slow
 def test_fixture_works_in_another_project(tmp_path: Path) -> None:
     (tmp_path / "test_other_project.py").write_text(OTHER_PROJECT)
-    plugins = ["-p", "mochi_stub.pytest_plugin", "-p", "mochi_server.testing.pytest_plugin"]
+    plugins = ["-p", "mochi_stub.pytest_plugin", "-p", "mochi_server.pytest_plugin"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-W", "error", "-p", "no:cacheprovider"]
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "MOCHI_API_KEYS": "from-the-environment"}
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
@@ -80,8 +80,8 @@ def test_fixture_works_in_another_project(tmp_path: Path) -> None:
 
 def test_plugin_imports_no_server_until_the_fixture_is_used() -> None:
     program = (
-        "import sys, mochi_server.testing.pytest_plugin; "
+        "import sys, mochi_server.pytest_plugin; "
         "print(sorted(n for n in sys.modules if n.split('.')[0] in ('uvicorn', 'fastapi', 'mochi_server')))"
     )
     printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert printed == "['mochi_server', 'mochi_server.testing', 'mochi_server.testing.pytest_plugin']\n"
+    assert printed == "['mochi_server', 'mochi_server.pytest_plugin']\n"

@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from mochi_server.client import AsyncMochiClient, MochiClient, UnknownEvent, types
-from mochi_server.client.sse_parser import Frame, Parser
+from mochi_server.client.sse_parser import Parser
 from mochi_server.events import ContentDelta, Done
 from tests.support.server import RunningServer
 
@@ -16,10 +16,10 @@ SENT = (
     b'id: a1:3\nevent: applause\ndata: {"hands": 2}\n\nid: a1:4\nevent: done\ndata: {}\n\nevent: done\n'
 )
 READ = [
-    Frame("a1:1", ContentDelta("über")),
-    Frame("a1:2", ContentDelta("b")),
-    Frame("a1:3", UnknownEvent("applause", {"hands": 2})),
-    Frame("a1:4", UnknownEvent("done", {})),
+    ("a1:1", ContentDelta("über")),
+    ("a1:2", ContentDelta("b")),
+    ("a1:3", UnknownEvent("applause", {"hands": 2})),
+    ("a1:4", UnknownEvent("done", {})),
 ]
 
 
@@ -36,11 +36,11 @@ def schemas(shared_server: RunningServer) -> dict[str, Any]:
 def test_parser_reads_events_from_chunks_of_any_size(size: int) -> None:
     parser = Parser()
     pieces = [SENT[start : start + size] for start in range(0, len(SENT), size)]
-    assert [frame for piece in pieces for frame in parser.feed(piece)] == READ
+    assert [event for piece in pieces for event in parser.feed(piece)] == READ
 
 
 def test_last_event_is_typed() -> None:
-    assert list(Parser().feed(b'id: a:1\nevent: done\ndata: {"session_id":"x"}\n\n')) == [Frame("a:1", Done("x"))]
+    assert list(Parser().feed(b'id: a:1\nevent: done\ndata: {"session_id":"x"}\n\n')) == [("a:1", Done("x"))]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from mochi_stub.config.loader import load
-from mochi_stub.recording.files import reply_of
+from mochi_stub.recording.files import recorded
 
 _INSTRUCTIONS = (
     *("ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "RUN", "USER", "VOLUME"),
@@ -36,7 +36,7 @@ def read_yaml(text: str) -> None:
         if isinstance(top, dict) and {*top} <= {"models", "include", "recordings"}:
             load(file)
         elif isinstance(top, dict) and {"request", "response"} <= {*top}:
-            reply_of(file)
+            assert recorded(file).reply
 
 
 def read_toml(text: str) -> None:

@@ -11,12 +11,16 @@ import pytest
 import yaml
 
 from mochi_stub import Failure, Pause, Reasoning, Reply, StubServer, Text, ToolCall, Usage
-from mochi_stub.recording.files import reply_of
+from mochi_stub.recording.files import recorded
 from mochi_stub.replies.chunks import planned_end
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"
 EXAMPLE = DATA / "fixtures" / "example.yaml"
+
+
+def reply_of(path: Path) -> Reply:
+    return recorded(path).reply
 
 
 def write_recording(folder: Path, url: str, body: Any, name: str = "recorded.json", **response: Any) -> Path:

@@ -10,7 +10,7 @@ MODULES = sorted(SERVER.rglob("*.py"))
 STUB_MODULES = sorted((SRC / "mochi_stub").rglob("*.py"))
 ORDER = [
     {"__init__", "__main__"},
-    {"testing"},
+    {"pytest_plugin", "testing"},
     {"cli"},
     {"app"},
     {"routers", "cluster"},

@@ -7,7 +7,7 @@ import uuid
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, TypeVar, cast
 from urllib.parse import quote, urlsplit
@@ -24,6 +24,7 @@ from mochi_server.constants import API_PREFIX
 from mochi_server.errors import ConfirmationResolved
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, blocking
+from mochi_server.util.shielding import cancel_and_wait
 
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaitable[bool | types.Decision]"]
 """Callback that decides about a tool call."""
@@ -111,16 +112,15 @@ class AsyncMochiClient:
     async def edit_message(self, session_id: str, index: int, content: str) -> types.SessionDetail:
         """Replace the text of a user message and remove all later messages.
 
-        To let the model answer the changed message, call ``chat`` without a message.
-
-        The error is ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the user.
+        To let the model answer the changed message, call ``chat`` without a message. The error is
+        ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the user.
         """
         path = f"{_session_path(session_id)}/messages/{index}"
         return await self._send(types.SessionDetail, "PUT", path, json={"content": content})
 
     async def set_title(self, session_id: str, title: str | None) -> types.ChangedSession:
         """Set the title of a session; None restores the generated title."""
-        return await self._send(types.ChangedSession, "PATCH", _session_path(session_id), json={"title": title})
+        return await self.update_session(session_id, title=title)
 
     async def fork_session(
         self, session_id: str, message_index: int | None = None, *, message_id: str | None = None
@@ -175,9 +175,7 @@ class AsyncMochiClient:
                 await deciding  # the callback has failed
             return await answering
         finally:
-            for task in (answering, deciding):
-                task.cancel()
-            await asyncio.wait([answering, deciding])
+            await cancel_and_wait([answering, deciding])
 
     def stream(
         self,
@@ -271,28 +269,13 @@ class AsyncMochiClient:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _open_stream(
-        self,
-        session_id: str,
-        on_confirm: OnConfirm | None,
-        *,
-        first_request: dict[str, Any] | None = None,
-        after: str | None = None,
-    ) -> AsyncStream:
-        async def decide(event: ToolConfirmationRequired) -> None:
-            if on_confirm is not None:
-                await self._decide(session_id, event, on_confirm)
-
+    def _open_stream(self, session_id: str, on_confirm: OnConfirm | None, **start: Any) -> AsyncStream:
+        decide = partial(self._decide, session_id, on_confirm) if on_confirm else None
         url = f"{_chat_path(session_id)}/stream"
-        return AsyncStream(
-            self._http, url, self._delays, first_request=first_request, after=after, on_confirmation=decide
-        )
+        return AsyncStream(self._http, url, self._delays, on_confirmation=decide, **start)
 
-    async def _decide(self, session_id: str, event: ToolConfirmationRequired, on_confirm: OnConfirm) -> None:
-        """Call ``on_confirm`` with a tool call and send the returned decision to the server.
-
-        If another client has already decided, ignore the decision of ``on_confirm``.
-        """
+    async def _decide(self, session_id: str, on_confirm: OnConfirm, event: ToolConfirmationRequired) -> None:
+        """Call ``on_confirm`` and send its decision to the server, unless another client has already decided."""
         if inspect.iscoroutinefunction(on_confirm):
             decision = await on_confirm(event)
         else:
@@ -305,17 +288,14 @@ class AsyncMochiClient:
                 raise
 
     async def _decide_pending(self, session_id: str, on_confirm: OnConfirm) -> None:
-        """Poll the session's approval requests and pass each request to ``on_confirm``, until the task is cancelled.
-
-        ``chat`` uses this method, because ``chat`` does not receive the events of the turn.
-        """
+        """Poll the session's approval requests and pass each one to ``on_confirm``. ``chat`` receives no events."""
         decided: set[str] = set()
         while True:
             for call in await self.list_confirmations(session_id):
                 if call["state"] == "waiting" and call["confirmation_id"] not in decided:
                     decided.add(call["confirmation_id"])
                     event = ToolConfirmationRequired(**{name: call[name] for name in _CONFIRMATION_FIELDS})  # type: ignore[literal-required]  # a TypedDict by names
-                    await self._decide(session_id, event, on_confirm)
+                    await self._decide(session_id, on_confirm, event)
             await anyio.sleep(_POLL_SECONDS)
 
     async def _send(
@@ -337,7 +317,7 @@ def _blocking_stream(
 ) -> Callable[Concatenate["MochiClient", P], Stream]:
     @wraps(method)
     def stream(self: "MochiClient", /, *args: P.args, **kwargs: P.kwargs) -> Stream:
-        return Stream(method(self._client, *args, **kwargs), self._loop)
+        return Stream(method(self._client, *args, **kwargs))
 
     return stream
 
@@ -390,8 +370,7 @@ def _result(kind: type[T], response: httpx.Response) -> T:
 def _compared_answers(content: bytes) -> list[types.ComparedAnswer]:
     """Return the answers in the event stream of a comparison."""
     answers: list[types.ComparedAnswer] = []
-    for frame in Parser().feed(content):
-        event = frame.event
+    for _, event in Parser().feed(content):
         if isinstance(event, UnknownEvent) and event.type in ("done", "error"):
             values = {name: event.data.get(key) for name, key in _COMPARED_FIELDS.items()}
             answers.append(cast("types.ComparedAnswer", values))

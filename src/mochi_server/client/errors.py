@@ -28,10 +28,7 @@ class Unavailable(ConnectionFailed):
 
 
 class ApiError(ClientError):
-    """An error response of the server. ``status`` is the HTTP status.
-
-    ``code`` is an error code of the server, such as ``SESSION_BUSY``.
-    """
+    """An error response with its HTTP ``status`` and the server's error ``code``, such as ``SESSION_BUSY``."""
 
     def __init__(self, status: int, code: str, message: str, details: dict[str, Any]) -> None:
         super().__init__(message)
@@ -45,10 +42,7 @@ class ApiError(ClientError):
 
 
 def parse_error(status: int, body: bytes) -> ClientError:
-    """Return the exception for an error response.
-
-    Return ``Unavailable`` if a proxy cannot reach the server, and ``ApiError`` for any other response.
-    """
+    """Return the exception for an error response: ``Unavailable`` if it is from a proxy, otherwise ``ApiError``."""
     try:
         error = json.loads(body)["error"]
         return ApiError(status, error["code"], error["message"], error.get("details") or {})

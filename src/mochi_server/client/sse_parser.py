@@ -20,14 +20,6 @@ StreamEvent = ChatEvent | UnknownEvent
 _CLASSES: dict[str, Any] = {cls.type: cls for cls in get_args(ChatEvent)}
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A server-sent event with its ID."""
-
-    id: str
-    event: StreamEvent
-
-
 class Parser:
     """Incremental parser of server-sent events. Each connection needs its own parser."""
 
@@ -35,8 +27,8 @@ class Parser:
         self._buffer = b""
         self._fields: dict[str, list[str]] = {}
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the events that ``data`` completes, with their IDs."""
+    def feed(self, data: bytes) -> Iterator[tuple[str, StreamEvent]]:
+        """Yield the ID and the event of each server-sent event that ``data`` completes."""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             if text := line.removesuffix(b"\r").decode():
@@ -46,7 +38,7 @@ class Parser:
             values, self._fields = self._fields, {}
             if "data" in values:
                 name = values.get("event", ["message"])[-1]
-                yield Frame(values.get("id", [""])[-1], _make_event(name, json.loads("\n".join(values["data"]))))
+                yield values.get("id", [""])[-1], _make_event(name, json.loads("\n".join(values["data"])))
 
 
 def _make_event(name: str, data: Any) -> StreamEvent:

@@ -1,6 +1,5 @@
 """Streams of the events of a turn. After a lost connection, a stream reconnects and continues with the next event."""
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +8,9 @@ import anyio
 import httpx
 
 from mochi_server.client.errors import ConnectionFailed, Unavailable, parse_error
-from mochi_server.client.sse_parser import Frame, Parser, StreamEvent
+from mochi_server.client.sse_parser import Parser, StreamEvent
 from mochi_server.events import ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
-from mochi_server.util.blocking import run
+from mochi_server.util.blocking import BlockingClient, run
 
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""
@@ -128,10 +127,10 @@ class AsyncStream(AsyncIterator[StreamEvent]):
                         self._ended = True
                     parser = Parser()
                     async for data in response.aiter_bytes():
-                        for frame in parser.feed(data):
-                            if self._is_new(frame):
-                                self._record(frame)
-                                yield frame.event
+                        for event_id, event in parser.feed(data):
+                            if self._is_new(event_id):
+                                self._record(event_id, event)
+                                yield event
             except RETRYABLE_ERRORS as error:
                 failure = error
             if not self._ended:
@@ -142,18 +141,17 @@ class AsyncStream(AsyncIterator[StreamEvent]):
             return self._first_request
         return {"method": "GET", "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {}}
 
-    def _is_new(self, frame: Frame) -> bool:
+    def _is_new(self, event_id: str) -> bool:
         if self.last_event_id is None:
             return True
-        (last_run, _, last), (run_id, _, number) = self.last_event_id.rpartition(":"), frame.id.rpartition(":")
+        (last_run, _, last), (run_id, _, number) = self.last_event_id.rpartition(":"), event_id.rpartition(":")
         if self._started and run_id != last_run:
             raise ConnectionFailed(_UNKNOWN_TURN)
         return run_id != last_run or int(number) > int(last)
 
-    def _record(self, frame: Frame) -> None:
+    def _record(self, event_id: str, event: StreamEvent) -> None:
         self._backoff.reset()
-        self._started, self.last_event_id = True, frame.id
-        event = frame.event
+        self._started, self.last_event_id = True, event_id
         if isinstance(event, ContentDelta):
             self._content.append(event.content)
         elif isinstance(event, ThinkingDelta):
@@ -163,36 +161,23 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         self._ended = isinstance(event, Done)
 
 
-class Stream(Iterator[StreamEvent]):
+class Stream(BlockingClient[AsyncStream], Iterator[StreamEvent]):
     """Synchronous version of ``AsyncStream``."""
-
-    def __init__(self, stream: AsyncStream, loop: asyncio.AbstractEventLoop) -> None:
-        self._stream = stream
-        self._loop = loop
 
     @property
     def last_event_id(self) -> str | None:
-        return self._stream.last_event_id
+        return self._client.last_event_id
 
     @property
     def text(self) -> str:
-        return self._stream.text
+        return self._client.text
 
     @property
     def thinking(self) -> str:
-        return self._stream.thinking
-
-    def close(self) -> None:
-        run(self._stream.aclose(), self._loop)
+        return self._client.thinking
 
     def __next__(self) -> StreamEvent:
         try:
-            return run(self._stream.__anext__(), self._loop)
+            return run(self._client.__anext__(), self._loop)
         except StopAsyncIteration:
             raise StopIteration from None
-
-    def __enter__(self) -> "Stream":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -44,22 +44,19 @@ async def stdio(server: LocalServer, cwd: str | None, session: "McpSession") -> 
     """
     process = await _start(server, cwd)
     assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - all three are pipes
-    guard = platform.start_group_guard(process.pid)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    try:
-        async with anyio.create_task_group() as tasks, incoming, read, write, outgoing:
-            tasks.start_soon(_read, process.stdout, incoming, session)
-            tasks.start_soon(_write, process.stdin, outgoing)
-            tasks.start_soon(_log, process.stderr, session.log)
-            yield read, write
-            tasks.cancel_scope.cancel()
-    finally:
+    with platform.group_guard(process.pid):
         try:
+            async with anyio.create_task_group() as tasks, incoming, read, write, outgoing:
+                tasks.start_soon(_read, process.stdout, incoming, session)
+                tasks.start_soon(_write, process.stdin, outgoing)
+                tasks.start_soon(_log, process.stderr, session.log)
+                yield read, write
+                tasks.cancel_scope.cancel()
+        finally:
             with anyio.CancelScope(shield=True):
                 await _stop(process)
-        finally:
-            platform.stop_group_guard(guard)
 
 
 async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Process:

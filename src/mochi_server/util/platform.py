@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 if sys.platform == "win32":
@@ -55,25 +55,22 @@ def try_lock_file(path: Path) -> int | None:
 
     ``release_file`` or the end of this process unlocks the file. A forked child does not hold the lock.
     """
-    # Open for reading, so that the file system can be remounted read-only while the file is locked.
-    return None if sys.platform == "win32" else _lock(path, os.O_RDONLY)
+    if sys.platform != "win32":
+        return _lock(path, os.O_RDONLY)  # for reading, so that the file system can be remounted read-only meanwhile
+    return None
 
 
 def is_locked(path: Path) -> bool:
     """Return whether a process has locked a file. Return False for unreadable files and on Windows."""
     if sys.platform != "win32":
-        try:
+        with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two checks do not conflict
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two checks do not conflict
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
     return False
 
 
@@ -94,11 +91,15 @@ def exclusive_lock(path: Path, timeout: float) -> Iterator[None]:
         with FileLock(path, mode=0o600).acquire(timeout=timeout, poll_interval=_POLL_SECONDS):
             yield
     else:
-        deadline = time.monotonic() + timeout
-        while (descriptor := _try_lock(path)) is None:
-            if time.monotonic() >= deadline:
-                raise TimeoutError(errno.ETIMEDOUT, "the file is locked by another process", str(path))
-            time.sleep(_POLL_SECONDS)
+        deadline, descriptor = time.monotonic() + timeout, None
+        while descriptor is None:
+            try:
+                descriptor = _lock(path, os.O_RDWR)  # network file systems require write access for exclusive locks
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    message = "the file is locked by another process"
+                    raise TimeoutError(errno.ETIMEDOUT, message, str(path)) from None
+                time.sleep(_POLL_SECONDS)
         try:
             yield
         finally:
@@ -114,29 +115,26 @@ def terminate_group(leader: int, *, kill: bool = False) -> None:
             os.killpg(leader, signal.SIGKILL if kill else signal.SIGTERM)
 
 
-def start_group_guard(leader: int) -> "subprocess.Popen[bytes] | None":
-    """Start a shell that kills a process group when this process ends. Return the shell, or None if it cannot start.
+@contextmanager
+def group_guard(leader: int) -> Iterator[None]:
+    """Start a shell that kills a process group if this process ends within the ``with`` block.
 
-    The shell reads from a pipe that closes when this process ends, even after a crash.
+    The shell reads from a pipe that closes when this process ends, even after a crash. If the shell cannot start, and
+    on Windows, the group is not killed.
     """
-    if sys.platform == "win32":
-        return None
-    with suppress(OSError):
-        return subprocess.Popen(  # noqa: S603 - the arguments are constants and a number
-            ["/bin/sh", "-c", 'read -r line || kill -s KILL -- "-$1"', "sh", str(leader)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    return None
-
-
-def stop_group_guard(guard: "subprocess.Popen[bytes] | None") -> None:
-    """Stop the shell that ``start_group_guard`` has started, without killing the process group."""
-    if guard is not None:
-        with guard:  # waits, and closes the pipe
-            guard.kill()
+    with ExitStack() as stack:
+        if sys.platform != "win32":
+            with suppress(OSError):
+                shell = subprocess.Popen(  # noqa: S603 - the arguments are constants and a number
+                    ["/bin/sh", "-c", 'read -r line || kill -s KILL -- "-$1"', "sh", str(leader)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                stack.enter_context(shell)  # on exit, waits and closes the pipe
+                stack.callback(shell.kill)
+        yield
 
 
 if sys.platform != "win32":
@@ -145,25 +143,13 @@ if sys.platform != "win32":
         descriptor = os.open(path, access | os.O_CREAT | OPEN_SAFELY, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_nlink == 0:
+                raise BlockingIOError(errno.EAGAIN, "the file was deleted, and other processes would lock a new one")
         except OSError:
             os.close(descriptor)
             raise
         _locked_descriptors.add(descriptor)
         return descriptor
-
-    def _try_lock(path: Path) -> int | None:
-        try:
-            descriptor = _lock(path, os.O_RDWR)  # network file systems require write access for exclusive locks
-        except BlockingIOError:
-            return None
-        try:
-            exists = os.fstat(descriptor).st_nlink > 0
-        except OSError:
-            release_file(descriptor)
-            raise
-        if not exists:  # the file was deleted, and other processes would lock a new one
-            release_file(descriptor)
-        return descriptor if exists else None
 
     def _close_locked() -> None:
         for descriptor in _locked_descriptors:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -26,7 +26,7 @@ async def run_shielded(work: Awaitable[_Result]) -> _Result:
         raise
 
 
-async def cancel_and_wait(tasks: Sequence["asyncio.Future[None]"]) -> None:
+async def cancel_and_wait(tasks: Sequence["asyncio.Future[Any]"]) -> None:
     """Cancel tasks and wait until they have ended. Cancel them again if a library has swallowed the cancellation."""
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:

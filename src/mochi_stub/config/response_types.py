@@ -10,7 +10,7 @@ from typing import Literal
 from mochi_stub.config.yaml_source import ConfigError, Item
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.recording.files import reply_of
+from mochi_stub.recording.files import recorded
 from mochi_stub.replies.chunks import chunked
 from mochi_stub.replies.default_reply import default_reply, ui_task_reply
 from mochi_stub.replies.demo_reply import demo_reply
@@ -75,7 +75,7 @@ class Response:
             return Reply([self.failure])
         if self.path is not None:
             try:
-                return reply_of(self.path)
+                return recorded(self.path).reply
             except ConfigError as error:
                 return Reply([Failure(str(error))])
         if self.kind in ("lorem", "demo"):

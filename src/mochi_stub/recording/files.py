@@ -101,10 +101,7 @@ class Recording:
 
     @cached_property
     def reply(self) -> Reply:
-        """Recorded response as a reply that any API can send.
-
-        Its `frames` are the recorded bytes, which are only valid for the recorded API.
-        """
+        """Recorded response as a reply that any API can send. Its `frames` are only valid for the recorded API."""
         if self.status >= 400:
             wait: list[Part] = [Pause(self.at[-1] / 1e9)] if self.at and self.at[-1] else []
             reply = Reply([*wait, self._failure()])
@@ -116,20 +113,15 @@ class Recording:
 
     @cached_property
     def frames(self) -> Frames:
-        """Recorded response as bytes. Only white space between JSON values can differ from the original.
-
-        Choices of OpenAI's APIs get the field `index` if it is missing, because clients require it.
-        """
+        """Recorded response as bytes. Only white space between JSON values can differ from the original."""
         wire = wire_of(self.path) or self.request_path or self.path
         complete = _with_index if wire in _WITH_CHOICES else lambda value: value
-        if self.stream:
-            frames = [_frame(wire, complete(value)) for value in self.body]
-        else:
-            frames = [_body(wire, complete(self.body))]
+        values, encode = (self.body, _frame) if self.stream else ([self.body], _body)
+        frames = tuple(encode(wire, complete(value)) for value in values)
         kind = self.headers.get("content-type") or self._content_type(wire)
         encoded = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
         headers = tuple(header for header in encoded if header[0] not in _NOT_REPLAYED)
-        return Frames(wire, self.stream, tuple(frames), self.at, self.status, kind.encode("latin-1"), headers)
+        return Frames(wire, self.stream, frames, self.at, self.status, kind.encode("latin-1"), headers)
 
     def _failure(self) -> Failure:
         error = get(self.body, "error")
@@ -145,21 +137,13 @@ class Recording:
         return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
 
 
-def reply_of(path: Path) -> Reply:
-    """Return the reply in a recorded file. Raises ConfigError if the file is invalid."""
-    return recorded(path).reply
-
-
 def recorded(path: Path) -> Recording:
     """Return the recording in a file. The file is read again only after a change. Raises ConfigError."""
     return _watched(path).current()
 
 
 def recordings_below(folder: Path, excluded: Path) -> tuple[list[Recording], list[str]]:
-    """Return all recordings below a folder, and an error message for each invalid file.
-
-    Files that have the same name as `excluded` are skipped.
-    """
+    """Return all recordings below a folder, except files named like `excluded`, and the errors of invalid files."""
     found: list[Recording] = []
     problems: list[str] = []
     for place, folders, names in os.walk(folder):
@@ -239,7 +223,7 @@ def _body(wire: str, body: Any) -> bytes:
 
 
 def _with_index(value: Any) -> Any:
-    """Return a recorded object in which each choice has an index. Choices without an index get their position."""
+    """Add the position of each choice of OpenAI's APIs as its index if it has none, because clients require it."""
     choices = get(value, "choices")
     if not isinstance(choices, list) or all("index" in choice for choice in choices if isinstance(choice, dict)):
         return value

@@ -64,10 +64,7 @@ class Recorder:
         return str(httpx.URL(self.upstream).copy_with(userinfo=b"")).rstrip("/")
 
     def app(self, app: App) -> Application:
-        """Return an application that records requests.
-
-        Refused requests and requests to routes of the stub itself go to `app`.
-        """
+        """Return an application that records requests. Refused requests and the stub's own routes go to `app`."""
 
         async def recording(writer: ResponseWriter) -> None:
             request = writer.request
@@ -189,10 +186,7 @@ class ResponseCapture:
         return len(self._objects) - before
 
     def finished(self, seconds: float) -> tuple[Any, list[float]]:
-        """Return the body, and the times of its objects in milliseconds.
-
-        `seconds` is the time between the request and the end of the body.
-        """
+        """Return the body, which ended `seconds` after the request, and the times of its objects in milliseconds."""
         if not self.is_stream:
             return _read(self._rest), [round(seconds * 1000, 3)]
         self.add(b"\n\n", seconds)

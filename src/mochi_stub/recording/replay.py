@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -80,25 +80,23 @@ def _differences(recorded: RequestKey, requested: RequestKey) -> list[str]:
 
 def _values(request: RequestKey) -> dict[str, str]:
     query = {f"query {name}": repr(value) for name, value in request.query}
-    return {"path": repr(request.path), **query, **_leaves(request.body), "stream": repr(request.stream)}
+    return {"path": repr(request.path), **query, **dict(_leaves(request.body)), "stream": repr(request.stream)}
 
 
-def _leaves(value: Any, path: str = "") -> dict[str, str]:
-    """Return a dictionary from paths such as `messages[0].content` to the scalars of a JSON value, as text."""
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the scalars of a JSON value as text, with their paths, such as `messages[0].content`."""
     if isinstance(value, Mapping) and value:
-        items = [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and value:
-        items = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{index}]")
     else:
-        return {path or "body": repr(value)}
-    return {leaf_path: leaf for name, item in items for leaf_path, leaf in _leaves(item, name).items()}
+        yield path or "body", repr(value)
 
 
 def recorded_playback(generation: Generation, request: Request) -> Generation:
-    """Return a generation that sends the recorded bytes of the reply.
-
-    If these bytes do not fit the API and the streaming mode of the request, return `generation` unchanged.
-    """
+    """Return a generation that sends the recorded bytes, or `generation` if they do not fit the API and mode."""
     frames = generation.reply.frames
     if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(request.path):
         return generation
@@ -136,8 +134,7 @@ class FrameEncoder:
     def error(self, failure: Failure) -> bytes:
         return failure.message.encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
-        del stream
+    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
         return HttpResponse(failure.status, failure.message.encode())
 
     def whole(self) -> HttpResponse:

@@ -10,20 +10,7 @@ from typing import Any
 
 from mochi_stub.prompt import ToolCall
 from mochi_stub.replies.chunks import planned_end
-from mochi_stub.reply import (
-    Durations,
-    Failure,
-    Finish,
-    Pace,
-    Part,
-    Pause,
-    Reasoning,
-    Reply,
-    Text,
-    ToolCalls,
-    Usage,
-    joined,
-)
+from mochi_stub.reply import Durations, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls, Usage
 
 _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "length"),
@@ -47,7 +34,7 @@ _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
 def translate(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply:
     """Convert a response body to a reply. `at` has the times of the streamed objects in nanoseconds."""
     _, read = next(reader for end, reader in _READERS.items() if path.endswith(end))
-    builder = _ReplyBuilder()
+    builder = _ReplyBuilder(stream)
     objects = body if isinstance(body, list) else [body]  # without alt=sse, Gemini sends a list
     for time, item in zip(at if stream else [0] * len(objects), objects, strict=True):
         builder.at = time
@@ -60,10 +47,7 @@ def translate(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply
 
 
 def wire_of(path: str) -> str | None:
-    """Return the name of the API that a path belongs to, such as "ollama.chat".
-
-    Return None if the responses for this path are not replies of a model.
-    """
+    """Return the API of a path, such as "ollama.chat", or None if its responses are not replies of a model."""
     return next((wire for end, (wire, _) in _READERS.items() if path.rstrip("/").endswith(end)), None)
 
 
@@ -79,16 +63,12 @@ def get(value: Any, *path: str | int) -> Any:
 
 def _spread(reply: Reply, duration: int) -> Reply:
     """Set the pace of the reply so that sending it takes `duration` nanoseconds."""
-    parts: list[Part] = [
-        replace(part, content=joined(part.content)) if isinstance(part, (Reasoning, Text)) else part
-        for part in reply.parts
-    ]
     if not duration:
-        return replace(reply, parts=parts, pace=None)
-    length = planned_end(replace(reply, parts=parts, pace=Pace(characters_per_second=1)))
+        return replace(reply, pace=None)
+    length = planned_end(replace(reply, pace=Pace(characters_per_second=1)))
     if not length:
-        return replace(reply, parts=[*parts, Pause(duration / 1e9)])
-    return replace(reply, parts=parts, pace=Pace(characters_per_second=length / duration))
+        return replace(reply, parts=[*reply.parts, Pause(duration / 1e9)])
+    return replace(reply, pace=Pace(characters_per_second=length / duration))
 
 
 @dataclass
@@ -113,6 +93,7 @@ class _Call:
 class _ReplyBuilder:
     """Builder of a reply from response objects. `at` is the time of the current object in nanoseconds."""
 
+    stream: bool
     at: int = 0
     last: int = 0
     parts: list[Part] = field(default_factory=list)
@@ -124,20 +105,22 @@ class _ReplyBuilder:
     def add(self, kind: type[Reasoning] | type[Text], text: Any) -> None:
         if isinstance(text, str) and text:
             self._wait()
-            self.parts.append(kind((text,)))
+            self.parts.append(kind((text,) if self.stream else text))
 
     def fail(self, message: Any) -> None:
         self._wait()
         self.parts.append(Failure(message if isinstance(message, str) else json.dumps(message)))
 
-    def call(self, index: Any, *, name: Any = None, id: Any = None, arguments: Any = None) -> None:
-        call = self.calls.setdefault(index, _Call())
+    def call(self, index: Any, function: Any, id: Any = None) -> None:
+        """Add an object with the name or the arguments of a tool call. The arguments can be a fragment of JSON text."""
+        call, name = self.calls.setdefault(index, _Call()), get(function, "name")
         call.id = id if isinstance(id, str) and id else call.id
         call.name = name if isinstance(name, str) and name else call.name
-        if isinstance(arguments, Mapping):
-            call.arguments = arguments
-        elif isinstance(arguments, str):
-            call.fragments += arguments
+        for arguments in (get(function, key) for key in ("arguments", "args", "input", "partial_json")):
+            if isinstance(arguments, Mapping):
+                call.arguments = arguments
+            elif isinstance(arguments, str):
+                call.fragments += arguments
 
     def end(self, reason: Any, usage: Any = None) -> None:
         """Store the finish reason and the token counts that a response contains."""
@@ -166,11 +149,10 @@ def _listed(value: Any, *path: str | int) -> list[Any]:
 def _ollama(line: Any, builder: _ReplyBuilder) -> None:
     message = get(line, "message") or line
     builder.add(Reasoning, get(message, "thinking"))
-    builder.add(Text, get(message, "content") if get(line, "message") is not None else get(message, "response"))
+    builder.add(Text, get(message, "content"))
+    builder.add(Text, get(line, "response"))
     for call in _listed(message, "tool_calls"):
-        function = get(call, "function")
-        name, arguments = get(function, "name"), get(function, "arguments")
-        builder.call(len(builder.calls), name=name, id=get(call, "id"), arguments=arguments)
+        builder.call(len(builder.calls), get(call, "function"), get(call, "id"))
     if get(line, "done"):
         builder.end(get(line, "done_reason"), line)
         durations = {name: get(line, f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
@@ -187,9 +169,8 @@ def _openai(body: Any, builder: _ReplyBuilder) -> None:
         builder.add(Text, get(message, "content"))
         builder.add(Text, get(choice, "text"))
         for at, call in enumerate(_listed(message, "tool_calls")):
-            function, index = get(call, "function"), get(call, "index")
-            name, arguments = get(function, "name"), get(function, "arguments")
-            builder.call(at if index is None else index, name=name, id=get(call, "id"), arguments=arguments)
+            index = get(call, "index")
+            builder.call(at if index is None else index, get(call, "function"), get(call, "id"))
         builder.end(get(choice, "finish_reason"))
 
 
@@ -206,7 +187,7 @@ def _response(body: Any, builder: _ReplyBuilder) -> None:
             _response_call(item, builder)
         builder.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
     elif kind == "response.function_call_arguments.delta":
-        builder.call(get(body, "item_id"), arguments=get(body, "delta"))
+        builder.call(get(body, "item_id"), {"arguments": get(body, "delta")})
     elif kind == "response.output_item.added":
         _response_call(get(body, "item"), builder)
     elif kind in ("response.completed", "response.incomplete"):
@@ -219,21 +200,17 @@ def _response(body: Any, builder: _ReplyBuilder) -> None:
 
 def _response_call(item: Any, builder: _ReplyBuilder) -> None:
     if get(item, "type") == "function_call":
-        name, arguments = get(item, "name"), get(item, "arguments")
-        builder.call(get(item, "id"), name=name, id=get(item, "call_id"), arguments=arguments)
+        builder.call(get(item, "id"), item, get(item, "call_id"))
 
 
 def _anthropic(body: Any, builder: _ReplyBuilder) -> None:
-    for index, block in [(get(body, "index"), get(body, "content_block")), *enumerate(_listed(body, "content"))]:
+    delta, streamed = get(body, "delta"), get(body, "index")
+    blocks = [(streamed, get(body, "content_block")), *enumerate(_listed(body, "content")), (streamed, delta)]
+    for index, block in blocks:
         builder.add(Text, get(block, "text"))
         builder.add(Reasoning, get(block, "thinking"))
-        if get(block, "type") == "tool_use":
-            builder.call(index, name=get(block, "name"), id=get(block, "id"), arguments=get(block, "input"))
-    delta = get(body, "delta")
-    builder.add(Text, get(delta, "text"))
-    builder.add(Reasoning, get(delta, "thinking"))
-    if get(delta, "type") == "input_json_delta":
-        builder.call(get(body, "index"), arguments=get(delta, "partial_json"))
+        if get(block, "type") in ("tool_use", "input_json_delta"):
+            builder.call(index, block, get(block, "id"))
     usage = get(body, "usage") or get(body, "message", "usage")
     builder.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
 
@@ -244,7 +221,7 @@ def _gemini(body: Any, builder: _ReplyBuilder) -> None:
         builder.add(Reasoning if get(part, "thought") else Text, get(part, "text"))
         call = get(part, "functionCall")
         if call is not None:
-            builder.call(len(builder.calls), name=get(call, "name"), id=get(call, "id"), arguments=get(call, "args"))
+            builder.call(len(builder.calls), call, get(call, "id"))
     usage = get(body, "usageMetadata")
     builder.end(get(candidate, "finishReason"), usage)
     if isinstance(reasoning := get(usage, "thoughtsTokenCount"), int) and "candidatesTokenCount" in usage:

@@ -25,11 +25,7 @@ _CHUNK = re.compile(r"(?:\s*\S+){1,5}(?:\s+\Z)?|\s+")
 
 
 class Piece(NamedTuple):
-    """Piece of a reply.
-
-    `kind` is the class that describes `value`, such as `Text` or `ToolCall`. `due` is the send time in nanoseconds
-    after the start of the reply.
-    """
+    """Piece of a reply. `kind` is a class such as `Text` or `ToolCall`. `due` is in nanoseconds after the start."""
 
     kind: type
     value: Any

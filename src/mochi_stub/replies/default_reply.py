@@ -10,7 +10,7 @@ from typing import Any
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.lorem import hash_sized, lorem, stable_hash
 from mochi_stub.replies.schema_sample import schema_sample
-from mochi_stub.replies.tool_choice import best_function, call_of, functions, named_functions
+from mochi_stub.replies.tool_choice import call_of, functions, functions_to_call
 from mochi_stub.reply import Part, Reasoning, Reply, Text
 
 MAX_SENTENCE = 200
@@ -64,17 +64,14 @@ def _default_parts(prompt: Prompt) -> tuple[str, list[Part]]:
     return "lorem and echo", _lorem_and_echo(Text, prompt.user_text)
 
 
-def is_summary_request(prompt: Prompt) -> bool:
+def requests_summary(prompt: Prompt, *, by_user: bool = True) -> bool:
     """Return whether the prompt contains a conversation and requests a summary of it.
 
-    A summary can be requested by a system message or by the format of the reply.
+    The format of the reply, a system message or, if `by_user` is true, the latest user message can request a summary.
     """
-    return _requests_summary(prompt, _system(prompt)) and bool(_turns(prompt))
-
-
-def requests_summary(prompt: Prompt) -> bool:
-    """Return whether the built-in reply to the prompt is a summary of a conversation."""
-    return _summary(prompt) is not None
+    instructions = _system(prompt) + ([prompt.user_text] if by_user else [])
+    candidates = [text for text in instructions if "ummar" in text.lower()]  # because the regular expression is slow
+    return bool((_has_summary(prompt.format) or any(map(_SUMMARIZE.search, candidates))) and _turns(prompt))
 
 
 def _lorem_and_echo(kind: type[Text] | type[Reasoning], message: str) -> list[Part]:
@@ -94,18 +91,12 @@ def _format_sample(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any
 
 
 def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
-    turns = _turns(prompt) if _requests_summary(prompt, _instructions(prompt)) else []
-    if not turns:
+    if not requests_summary(prompt):
         return None
+    turns = _turns(prompt)
     words = [word for _, text in turns for word in _WORD.findall(text.lower()) if word not in _COMMON]
     topics = [word for word, _ in Counter(words).most_common(MAX_TOPICS)]
     return " ".join(f"{speaker.capitalize()}: {_first_sentence(text)}" for speaker, text in turns), topics
-
-
-def _requests_summary(prompt: Prompt, instructions: list[str]) -> bool:
-    if _has_summary(prompt.format):
-        return True
-    return any("ummar" in text.lower() and _SUMMARIZE.search(text) for text in instructions)  # avoid a slow search
 
 
 def _has_summary(schema: Any) -> bool:
@@ -118,16 +109,9 @@ def _system(prompt: Prompt) -> list[str]:
     return [message.content for message in prompt.messages if message.role == "system"]
 
 
-def _instructions(prompt: Prompt) -> list[str]:
-    return [*_system(prompt), prompt.user_text]
-
-
 def _turns(prompt: Prompt) -> list[tuple[str, str]]:
-    """Return the (speaker, text) pairs of the conversation that a system message or the latest user message quotes.
-
-    If no conversation is quoted, return the pairs of the messages before the latest user message.
-    """
-    for instruction in reversed(_instructions(prompt)):
+    """Return the (speaker, text) pairs of a quoted conversation, or of the messages before the latest user message."""
+    for instruction in reversed([*_system(prompt), prompt.user_text]):
         quoted = [(speaker, text.strip()) for speaker, text in _TURN.findall(instruction) if text.strip()]
         if quoted:
             return quoted
@@ -205,12 +189,7 @@ def _topic(text: str) -> str:
 
 
 def _calls(tools: Any, query: str) -> list[dict[str, Any]]:
-    """Return calls of the tools whose names are in `query`, the user message that Open WebUI quotes.
-
-    If no name is in `query`, return a call of the tool that has the most words in common with it.
-    """
-    offered = functions(tools)
-    best = best_function(offered, query)
-    chosen = named_functions(offered, query) or ([best] if best else [])
+    """Return calls of the tools that match `query`, the user message that Open WebUI quotes."""
+    chosen = functions_to_call(functions(tools), query, by_description=True)
     calls = [call_of(function, query) for function in chosen]
     return [{"name": call.name, "parameters": call.arguments} for call in calls]

@@ -92,9 +92,6 @@ def _sample(branches: _Branches, pick: Pick, longer: int = 0) -> str:
 
 @lru_cache(maxsize=1024)
 def _characters(expression: str) -> str:
-    """Return all readable ASCII characters that match the expression.
-
-    If there are none, return the Unicode character with the lowest code point that matches.
-    """
+    """Return all readable ASCII characters that match, or the first other Unicode character that matches."""
     matches = re.compile(expression, re.DOTALL).fullmatch
     return "".join(filter(matches, _READABLE)) or next(filter(matches, map(chr, range(0x10000))), "")

@@ -28,12 +28,9 @@ def as_requested(prompt: Prompt, reply: Reply) -> Reply:
         parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
         reply = replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
     elif prompt.thinks and prompt.think and not reply.reasoning and not reply.text.startswith("<think>"):
-        reply = replace(reply, parts=[Reasoning(_thinking(prompt.user_text)), *reply.parts])
+        words = MIN_THINKING_WORDS + stable_hash(prompt.user_text) % (MAX_THINKING_WORDS - MIN_THINKING_WORDS + 1)
+        reply = replace(reply, parts=[Reasoning(lorem(words)), *reply.parts])
     return _with_required_call(prompt, reply) if prompt.required_tools else reply
-
-
-def _thinking(text: str) -> str:
-    return lorem(MIN_THINKING_WORDS + stable_hash(text) % (MAX_THINKING_WORDS - MIN_THINKING_WORDS + 1))
 
 
 def _with_required_call(prompt: Prompt, reply: Reply) -> Reply:
@@ -46,10 +43,7 @@ def _with_required_call(prompt: Prompt, reply: Reply) -> Reply:
 
 
 def _next_tool(prompt: Prompt) -> Function:
-    """Return the first required tool that the model has not called since the last user message.
-
-    If the model has called all required tools, return the last required tool.
-    """
+    """Return the first required tool without a call since the last user message, or else the last required tool."""
     called = {call.name for message in prompt.messages[prompt.last_user + 1 :] for call in message.tool_calls}
     tools = functions(prompt.required_tools)
     return next((tool for tool in tools if tool.name not in called), tools[-1])

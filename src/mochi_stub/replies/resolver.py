@@ -8,7 +8,7 @@ which each entry is a choice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +16,11 @@ import orjson
 
 from mochi_stub.config.loader import Config, ConfiguredModel
 from mochi_stub.config.response_types import Response, with_pace, with_settings
-from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.replies.default_reply import default_reply, is_summary_request
+from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.replies.default_reply import default_reply, requests_summary
 from mochi_stub.replies.lorem import lorem
 from mochi_stub.replies.requested_parts import as_requested
+from mochi_stub.replies.tool_choice import functions
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Scripted, Text, ToolCalls, as_reply
 
 logger = logging.getLogger("mochi_stub")
@@ -35,13 +36,10 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     """Return the reply to a prompt: from its instruction block, from `config`, or the built-in reply."""
     passed_over: list[str] = []
     model = config.find(prompt.model) if config else None
-    reply = _block_reply(prompt, passed_over)
-    if reply is None:
-        configured = _configured_reply(prompt, model, passed_over)
-        if configured is not None:
-            return as_requested(prompt, configured)
-        reply = as_requested(prompt, default_reply(prompt))
-    if model is not None:
+    block = _block_reply(prompt, passed_over)
+    configured = None if block else _configured_reply(prompt, model, passed_over)
+    reply = block or as_requested(prompt, configured or default_reply(prompt))
+    if model is not None and configured is None:
         reply = with_pace(reply, model.settings, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
 
@@ -68,64 +66,51 @@ def resolver(
 def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     if prompt.operation == "embed":
         return None
-    if is_summary_request(prompt):
+    if requests_summary(prompt, by_user=False):
         passed_over.append("instruction block: ignored in a request for a summary")
         return None
-    rounds = _rounds(prompt.user_text, thinks=prompt.thinks, choices=prompt.choices)
-    if rounds is not None and (ended := _ended_rounds(prompt, prompt.last_user)) < len(rounds):
-        return Reply(rounds[ended], rule="instruction block", unasked=True)
-    if rounds is None and not prompt.choices and (parts := _reminder_round(prompt)) is not None:
-        return Reply(parts, rule="instruction block of an earlier message", unasked=True)
-    passed_over.append(f"instruction block: {'no valid block' if rounds is None else 'all rounds have ended'}")
+    index, rounds = _latest_block(prompt)
+    is_latest, later = index == prompt.last_user, prompt.messages[index + 1 :]
+    ended = sum(bool(message.tool_calls) for message in later)  # each message with tool calls completes a round
+    if rounds is not None and ended < len(rounds) and (is_latest or _continues(rounds[0], later, prompt)):
+        rule = "instruction block" if is_latest else "instruction block of an earlier message"
+        return Reply(rounds[ended], rule=rule, unasked=True)
+    problem = "no valid block" if rounds is None or not is_latest else "all rounds have ended"
+    passed_over.append(f"instruction block: {problem}")
     return None
 
 
-def _ended_rounds(prompt: Prompt, index: int) -> int:
-    """Return how many rounds of the instruction block in message `index` are complete.
-
-    Each later message with tool calls completes a round.
-    """
-    return sum(bool(message.tool_calls) for message in prompt.messages[index + 1 :])
-
-
-def _reminder_round(prompt: Prompt) -> list[Part] | None:
-    """Return the next round of an earlier instruction block if the latest user message is a reminder, or else None.
-
-    Agent programs add reminders as user messages. The latest user message is a reminder in three cases:
-    - The model has not replied since the message with the block.
-    - The last reply of the model has tool calls.
-    - No round is complete, the first round calls tools, and the request offers all of these tools.
-    """
-    for index in range(prompt.last_user - 1, -1, -1):
+def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
+    """Return the index and the rounds of the latest user message with a valid block, or -1 and None."""
+    indices = range(prompt.last_user, -1, -1)  # the latest user message first; with choices, it is the only one
+    for index in indices[:1] if prompt.choices else indices:
         message = prompt.messages[index]
-        rounds = _rounds(message.content, thinks=prompt.thinks) if message.role == "user" else None
-        if rounds is not None:
-            ended = _ended_rounds(prompt, index)
-            answers = [later for later in prompt.messages[index + 1 :] if later.role == "assistant"]
-            if ended >= len(rounds):
-                return None
-            offered = not ended and _calls_offered(rounds[0], prompt)
-            return rounds[ended] if not answers or answers[-1].tool_calls or offered else None
-    return None
+        if message.role == "user" and (rounds := _rounds(message.content, prompt)) is not None:
+            return index, rounds
+    return -1, None
 
 
-def _calls_offered(parts: list[Part], prompt: Prompt) -> bool:
-    functions = [tool.get("function", tool) for tool in prompt.tools]
-    offered = [function.get("name") for function in functions if isinstance(function, Mapping)]
-    called = [call.name for part in parts if isinstance(part, ToolCalls) for call in part.calls]
-    return bool(called) and all(name in offered for name in called)
+def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt) -> bool:
+    """Return whether the `later` user messages are reminders of an agent program, so that the block continues."""
+    answers = [message for message in later if message.role == "assistant"]
+    if not answers or answers[-1].tool_calls:
+        return True
+    # After a text, such as a plan, the block begins if the request offers all tools of its first round.
+    called = {call.name for part in first_round if isinstance(part, ToolCalls) for call in part.calls}
+    offered = {function.name for function in functions(prompt.tools)}
+    return bool(called) and called <= offered and not any(message.tool_calls for message in later)
 
 
-def _rounds(user_text: str, *, thinks: bool, choices: bool = False) -> list[list[Part]] | None:
+def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
     """Return the rounds of the instruction block in `user_text`, or None if the text has no valid block."""
     block = _parse_block(user_text)
     if block is None:
         return None
     try:
-        entries = _entries(block, thinks)
+        entries = _entries(block, prompt.thinks)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
-    if choices and entries:
+    if prompt.choices and entries:
         return [[part for index, entry in enumerate(entries) for part in (Choice(index), *entry)]]
     return _join_rounds(entries)
 
@@ -194,7 +179,7 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
             continue
         reply = response.reply(prompt, model.model)
         reply = with_settings(reply, response.settings.merged_over(model.settings), model.model, prompt)
-        reply = replace(reply, unasked=True, rule=rule, passed_over=tuple(passed_over))
+        reply = replace(reply, unasked=True, rule=rule)
         if not _is_answered(reply, prompt):
             return reply
         if reply.text:  # without tool calls, because the client would run them again and again
@@ -202,25 +187,19 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
             return replace(reply, parts=contents, frames=None, rule=f"{rule}, without its tool calls")
         passed_over.append(f"{rule}: its tool calls already have results")
         answered = answered or rule
-    return _reply_from_results(prompt, model, answered, passed_over) if answered else None
+    if not answered:
+        return None
+    results = "\n\n".join(filter(None, (message.content for message in prompt.results))) or NO_RESULT
+    reply = with_pace(Reply.of(results), model.settings, model.model, prompt)
+    return replace(reply, rule=f"{answered}, with the results of its tool calls")
 
 
 def _is_answered(reply: Reply, prompt: Prompt) -> bool:
-    """Return whether the prompt already contains the results of the tool calls in `reply`.
-
-    Reminders (user messages that an agent program adds) can follow the results.
-    """
+    """Return whether the prompt contains the results of the reply's tool calls. User messages can follow them."""
     if not reply.tool_calls or not prompt.results:
         return False
     called = next((message.tool_calls for message in reversed(prompt.messages) if message.role == "assistant"), ())
     return prompt.after_tools or {call.name for call in reply.tool_calls} <= {call.name for call in called}
-
-
-def _reply_from_results(prompt: Prompt, model: ConfiguredModel, rule: str, passed_over: list[str]) -> Reply:
-    text = "\n\n".join(filter(None, (message.content for message in prompt.results))) or NO_RESULT
-    reply = Reply.of(text)
-    reply = with_pace(reply, model.settings, model.model, prompt)
-    return replace(reply, rule=f"{rule}, with the results of its tool calls", passed_over=tuple(passed_over))
 
 
 def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
@@ -239,11 +218,7 @@ def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) 
 
 
 def _trigger_texts(prompt: Prompt) -> list[str]:
-    """Return the user messages to compare with the triggers, latest first.
-
-    Usually, this is only the latest user message. If that message follows tool results, it is a reminder that an agent
-    program added, and the user message before it is also returned.
-    """
+    """Return the latest user message, and the one before it if the latest is a reminder that follows tool results."""
     texts = [message.content for message in prompt.messages if message.role == "user"]
     return texts[:-3:-1] if prompt.results and not prompt.after_tools else [prompt.user_text]
 

@@ -165,10 +165,7 @@ class _Sampler:
         return " ".join(islice(cycle(WORDS), start, start + words)).ljust(least, "m")[:most]
 
     def _patterned(self, pattern: str, path: str, least: int, most: int) -> str | None:
-        """Return a text that contains a match of the pattern, or None if no text is found.
-
-        If possible, the text has `least` to `most` characters.
-        """
+        """Return a text with a match of the pattern, if possible of `least` to `most` characters, or None."""
         longest = min(least, MAX_REPEATED)
         lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
         texts = (sample(pattern, pick, n) for n in lengths for pick in (self._picker(path), lambda _below: 0))
@@ -212,10 +209,7 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 
 
 def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
-    """Return a valid number: the minimum plus `offset`, rounded as `multipleOf` requires.
-
-    If the schema has a maximum, `offset` is a percentage of the range from the minimum to the maximum.
-    """
+    """Return a valid number: the minimum plus `offset`, which is a percentage of the range if there is a maximum."""
     low = _least(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, whole)
     high = -_least(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, whole)
     start = min(0, high) if low == -math.inf else low
@@ -231,11 +225,7 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
 
 
 def _least(minimum: Any, above: Any, sign: int, whole: bool) -> float:
-    """Return the lowest number that the limits allow, or -inf if both limits are None.
-
-    `minimum` is an inclusive limit, `above` an exclusive limit. If `sign` is -1, both are upper limits: return the
-    highest allowed number, multiplied by -1.
-    """
+    """Return the lowest number that an inclusive and an exclusive limit allow. If `sign` is -1, negate both limits."""
     least: list[float] = [-math.inf]
     if _finite(minimum):
         least.append(math.ceil(minimum * sign) if whole else minimum * sign)

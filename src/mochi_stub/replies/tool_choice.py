@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -50,16 +50,10 @@ class Function:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
+    def pattern(self) -> re.Pattern[str]:
         """Regular expression that finds the name in a text. Spaces or hyphens may replace the underscores."""
         words = [re.escape(word) for word in re.split(r"[_\W]+", self.name) if word]
         return re.compile(r"(?<!\w)" + r"[\s_.:/-]+".join(words) + r"(?!\w)", re.IGNORECASE)
-
-    def is_named_in(self, text: str) -> bool:
-        return bool(self.name) and self._pattern.search(text) is not None
-
-    def without_name(self, text: str) -> str:
-        return self._pattern.sub(" ", text)
 
     def relevance(self, text: str) -> tuple[int, int]:
         """Return how many words of the name, and how many of the description and the parameters, are in a text."""
@@ -80,30 +74,18 @@ def functions(tools: Any) -> list[Function]:
     return found
 
 
-def named_functions(offered: Iterable[Function], text: str) -> list[Function]:
-    """Return the functions whose names are in a text."""
-    return [function for function in offered if function.is_named_in(text)]
-
-
-def best_function(offered: Iterable[Function], text: str) -> Function | None:
-    """Return the function that has the most words in common with a text.
-
-    The names of the functions are compared first. The descriptions and parameters are compared only if names are
-    equally similar to the text. Return None if the text has no word in common with any function.
-    """
-    ranked = [(function.relevance(text), -index, function) for index, function in enumerate(offered)]
-    best = max(ranked, key=lambda entry: entry[:2], default=None)
-    return best[2] if best and any(best[0]) else None
-
-
-def functions_to_call(offered: Sequence[Function], text: str) -> list[Function]:
+def functions_to_call(offered: list[Function], text: str, *, by_description: bool = False) -> list[Function]:
     """Return the functions whose names are in a text.
 
-    If there are none, return the result of `best_function`, if the text contains a word of that function's name.
+    If there are none, return the first function with the most words of its name in the text, if there are any. If names
+    are equally similar, the words of the descriptions and parameters count, and with `by_description` they suffice.
     """
-    best = best_function(offered, text)
-    related = [best] if best and best.relevance(text)[0] else []
-    return named_functions(offered, text) or related
+    named = [function for function in offered if function.name and function.pattern.search(text)]
+    if named or not offered:
+        return named
+    best = max(offered, key=lambda function: function.relevance(text))
+    in_name, in_description = best.relevance(text)
+    return [best] if in_name or (by_description and in_description) else []
 
 
 def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
@@ -128,7 +110,7 @@ class _Arguments:
     complete: bool
 
     def __post_init__(self) -> None:
-        rest = self.function.without_name(self.text)
+        self.rest = rest = self.function.pattern.sub(" ", self.text)
         self.numbers = _NUMBER.findall(rest)
         self.quoted = ["".join(groups) for groups in _QUOTED.findall(rest)]
         words = _WORD_AFTER_PREPOSITION.findall(rest)
@@ -151,15 +133,12 @@ class _Arguments:
             yield name, found if name in properties and _permits(declared, found) else value
 
     def _assigned(self, name: str, declared: Mapping[str, Any]) -> Any:
-        """Return the value that the text gives for the argument `name`, or `_MISSING` if the text gives none.
-
-        The text gives a value as `name=value` or `name: value`, or contains a value that the schema lists in `enum`.
-        """
+        """Return the value that the text gives as `name=value`, `name: value` or a value of `enum`, or `_MISSING`."""
         pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}}]+))"
         if assigned := re.search(pattern, self.text):
             value = next(group for group in assigned.groups() if group is not None)
             self._use(value)
-            return _converted(value, declared, _MISSING)
+            return _converted(value, declared)
         options = declared.get("enum")
         for option in options if isinstance(options, list) else ():
             if isinstance(option, str) and _contains(self.text, option):
@@ -171,17 +150,16 @@ class _Arguments:
         if "enum" in declared or "const" in declared or isinstance(sample, bool):
             return _MISSING
         if isinstance(sample, (int, float)):
-            return _converted(self.numbers.pop(0), declared, _MISSING) if self.numbers else _MISSING
+            return _converted(self.numbers.pop(0), declared) if self.numbers else _MISSING
         return self._guessed_text(name.lower()) or _MISSING if isinstance(sample, str) else _MISSING
 
     def _guessed_text(self, name: str) -> str:
-        rest = self.function.without_name(self.text)
         if name in _TASKS:
             task = _TASK.search(self.text)
             return self.quoted.pop(0) if self.quoted else task[1].strip() if task else self.text
-        listed = (option for option in _LISTED.findall(self.function.description) if _contains(rest, option))
-        if option := next(listed, ""):
-            return str(option)
+        for option in _LISTED.findall(self.function.description):
+            if _contains(self.rest, option):
+                return str(option)
         if any(name.endswith(ending) for ending in _PATHS) and self.paths:
             path = next((quoted for quoted in self.quoted if self.paths[0] in quoted), self.paths[0])
             self.paths.pop(0)
@@ -202,10 +180,7 @@ def _contains(text: str, word: str) -> bool:
 
 
 def _alternative(schema: Any) -> Mapping[str, Any]:
-    """Return the first alternative in `anyOf` that is not null, or the schema itself if it has no such alternative.
-
-    The schemas of optional parameters have an `anyOf` with null and another type.
-    """
+    """Return the first alternative in `anyOf` that is not null (as in optional parameters), or the schema itself."""
     schema = schema if isinstance(schema, Mapping) else {}
     options = schema.get("anyOf")
     options = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
@@ -228,8 +203,8 @@ def _permits(schema: Mapping[str, Any], value: Any) -> bool:
     return bool(lowest <= value <= highest and below < value < above)
 
 
-def _converted(value: str, declared: Mapping[str, Any], otherwise: Any) -> Any:
-    """Return the value in the declared type, or `otherwise` if the value does not have this type."""
+def _converted(value: str, declared: Mapping[str, Any]) -> Any:
+    """Return the value in the declared type, or `_MISSING` if the value does not have this type."""
     kind = declared.get("type")
     try:
         if kind == "integer":
@@ -237,7 +212,7 @@ def _converted(value: str, declared: Mapping[str, Any], otherwise: Any) -> Any:
         if kind == "number":
             return float(value) if "." in value else int(value)
     except ValueError:
-        return otherwise
+        return _MISSING
     if kind == "boolean":
-        return {"true": True, "false": False}.get(value.lower(), otherwise)
-    return value if kind in (None, "string") or isinstance(kind, list) else otherwise
+        return {"true": True, "false": False}.get(value.lower(), _MISSING)
+    return value if kind in (None, "string") or isinstance(kind, list) else _MISSING

@@ -88,10 +88,7 @@ def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Messa
 def _shorten_last_message(
     prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int
 ) -> FittedPrompt:
-    """Shorten the last message: keep its first `num_keep` tokens, and remove tokens after them.
-
-    Enough tokens are removed that (`context` - `num_keep`) / 2 tokens of the context are free.
-    """
+    """Remove tokens of the last message after the first `num_keep`, so that half of the rest of the context is free."""
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
     removed = tokens - (context - (context - keep) // 2)
     start = int(keep * chars_per_token)

@@ -1,8 +1,8 @@
 """Servers for tests: each one runs in a thread of the test process."""
 
 import threading
+import time
 from functools import cached_property
-from socket import socket
 from typing import Any
 
 import uvicorn
@@ -13,7 +13,10 @@ from mochi_server.cli.server import listen, uvicorn_config
 from mochi_server.client import MochiClient
 from mochi_server.config import MochiServerSettings
 
+__all__ = ["ThreadedServer"]
+
 _DEFAULTS: dict[str, Any] = {"port": 0, "summarization_enabled": False}
+_POLL_SECONDS = 0.01
 
 
 class ThreadedServer:
@@ -36,7 +39,7 @@ class ThreadedServer:
         self.url = f"http://{host}:{port}"
         values = values.model_copy(update={"port": port})
         self._key = values.api_keys[0] if values.api_keys else None
-        self._server = _Server(uvicorn_config(create_app(values), values))
+        self._server = uvicorn.Server(uvicorn_config(create_app(values), values))
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
 
     @cached_property
@@ -46,7 +49,8 @@ class ThreadedServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._server.ready.wait()
+        while not self._server.started and self._thread.is_alive():
+            time.sleep(_POLL_SECONDS)
         if not self._server.started:
             raise RuntimeError(f"the server at {self.url} did not start; its log has the reason")
         return self
@@ -57,17 +61,3 @@ class ThreadedServer:
         self._server.should_exit = True
         self._thread.join()
         self._listener.close()
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn server that sets the event ``ready`` when its startup has succeeded or failed."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = threading.Event()
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        finally:
-            self.ready.set()
