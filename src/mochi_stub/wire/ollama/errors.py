@@ -26,20 +26,23 @@ def failure_answer(failure: Failure) -> HttpResponse:
     return json_answer({"error": failure.message}, failure.status, headers_of(failure))
 
 
-def local_model(stub: Stub, name: str, *, malformed: HttpError, missing: HttpError) -> Model:
+def local_model(stub: Stub, name: str, *, empty: HttpError | None = None, missing: HttpError | None = None) -> Model:
     """Return the model with this name.
 
-    Raises `malformed` for an invalid name, `missing` for an unknown name, and HttpError (403) for a cloud model.
+    Raises `empty` (default: 400) for an empty name, `missing` (default: 404) for an unknown name, and other HttpErrors
+    for an invalid name (400) and a cloud model (403).
     """
+    if not name:
+        raise empty or model_required()
     base_name, location = routed(name)
     if location == "cloud":
         raise no_remote()
     parsed = parse_name(base_name)
     if parsed is None:
-        raise malformed
+        raise invalid_name()
     model = find(stub.models, parsed)
     if model is None:
-        raise missing
+        raise missing or not_found(name)
     return model
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from mochi_stub.http.http_result import Request, Result, Stub
@@ -26,7 +25,7 @@ def show(stub: Stub, request: Request) -> Result:
         raise errors.no_remote_details()
     parsed = parse_name(base_name)
     missing = errors.not_found(parsed.short if parsed else name)
-    model = errors.local_model(stub, name, malformed=errors.invalid_name(), missing=missing)
+    model = errors.local_model(stub, name, missing=missing)
     if model.remote:
         raise errors.no_remote_details()
     return errors.json_answer(_model_object(model, verbose=body.get("verbose", False)))
@@ -45,28 +44,26 @@ def details(model: Model, quantization: str) -> dict[str, Any]:
 
 
 def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
-    optional = {
+    texts = {
         "license": model.license,
         "modelfile": _modelfile(model),
         "parameters": _parameters(model),
         "template": model.rendered_template,
         "system": model.system,
     }
+    info = {
+        name: None if isinstance(value, (list, tuple)) and not verbose else value
+        for name, value in model.model_info.items()
+    }
     return {
-        **{key: value for key, value in optional.items() if value},
+        **{key: value for key, value in texts.items() if value},
         "details": details(model, model.quantization),
         **({"messages": model.messages} if model.messages else {}),
-        "model_info": _model_info(model.model_info, verbose=verbose),
+        "model_info": info,
         **({"tensors": model.all_tensors} if model.all_tensors else {}),
         "capabilities": model.capabilities,
         "modified_at": model.modified_at,
     }
-
-
-def _model_info(metadata: Mapping[str, Any], *, verbose: bool) -> Mapping[str, Any]:
-    if verbose:
-        return metadata
-    return {name: None if isinstance(value, (list, tuple)) else value for name, value in metadata.items()}
 
 
 def _modelfile(model: Model) -> str:
