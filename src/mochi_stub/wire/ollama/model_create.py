@@ -7,23 +7,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.http.http_result import Generation, Request, Result, Stub
+from mochi_stub.http.http_result import Request, Result, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.generated_metadata import template_capabilities
 from mochi_stub.models.gguf_file import GgufError
-from mochi_stub.wire.ollama.errors import invalid_name
+from mochi_stub.wire.ollama.errors import requested_name, valid_name
 from mochi_stub.wire.ollama.go_json import timestamp
 from mochi_stub.wire.ollama.go_syntax import BOOL, STRING, Mismatch, anything, dictionary, mapping, read_body, sequence
 from mochi_stub.wire.ollama.go_template import template_error
-from mochi_stub.wire.ollama.model_names import Name, find, parse_name, short_name
+from mochi_stub.wire.ollama.model_names import find, short_name
 from mochi_stub.wire.ollama.model_store import (
     Step,
     blob_path,
     hexadecimal,
     layers,
-    parse_valid_name,
     progress,
-    requested_name,
     sha256,
     store,
     stored_digests,
@@ -53,14 +51,25 @@ def create(stub: Stub, request: Request) -> Result:
     """Handle `POST /api/create`: create a model from another model or from uploaded blobs."""
     body = read_body(request.body, "CreateRequest", _CREATE)
     _check_file_names(body)
-    name = parse_valid_name(requested_name(body))
+    name = valid_name(requested_name(body))
     steps: list[Step] = []
     try:
         model = _build(stub, body, steps)
     except HttpError as error:
         return progress(body, steps, error.failure)
-    modified_at = timestamp(stub.seeded_ids(request.body).start)
-    return _stored(stub, body, steps, replace(model, name=name.short, modified_at=modified_at), name)
+    model = replace(model, modified_at=timestamp(stub.seeded_ids(request.body).start))
+    stored = stored_digests(stub)
+    digests = [digest for digest, _ in layers(model)]
+    for digest in digests:
+        kind = "using existing" if digest in stored else "creating new"
+        steps.append({"status": f"{kind} layer sha256:{digest}"})
+
+    def finish() -> None:
+        for digest in digests:
+            stub.registry.blobs.setdefault(digest, None)
+        store(stub, model, name)
+
+    return progress(body, [*steps, {"status": "writing manifest"}], finish=finish)
 
 
 def _check_file_names(body: Mapping[str, Any]) -> None:
@@ -81,16 +90,16 @@ def _build(stub: Stub, body: Mapping[str, Any], steps: list[Step]) -> Model:
         model = _from_files(stub, body["files"], steps)
     else:
         raise HttpError(400, "neither 'from' or 'files' was specified")
-    model = replace(model, adapters=(*model.adapters, *_adapters(stub, body.get("adapters", {}), steps)))
+    if adapters := body.get("adapters"):
+        if len(adapters) > 1:
+            raise HttpError(400, "only one adapter is currently supported")
+        model = replace(model, adapters=(*model.adapters, *_gguf_digests(stub, adapters, steps)))
     model = _quantized(model, body.get("quantize") or body.get("quantization") or "", steps)
     return _with_modelfile(model, body)
 
 
-def _from_model(stub: Stub, text: str, steps: list[Step]) -> Model:
-    name = parse_name(text)
-    if name is None:
-        raise invalid_name()
-    source = find(stub.models, name)
+def _from_model(stub: Stub, name: str, steps: list[Step]) -> Model:
+    source = find(stub.models, valid_name(name))
     if source is None:
         steps.append({"status": "pulling manifest"})
         raise HttpError(500, "pull model manifest: file does not exist")
@@ -112,12 +121,6 @@ def _from_files(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> Mode
     steps.append({"status": "validating GGUF model", "digest": NO_DIGEST, "total": total, "completed": total})
     steps.append({"status": "verifying conversion"})
     return Model("", weights=digests[0], **fields)
-
-
-def _adapters(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> list[str]:
-    if len(files) > 1:
-        raise HttpError(400, "only one adapter is currently supported")
-    return _gguf_digests(stub, files, steps) if files else []
 
 
 def _gguf_digests(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> list[str]:
@@ -183,13 +186,18 @@ def _quantized(model: Model, requested: str, steps: list[Step]) -> Model:
 
 def _with_modelfile(model: Model, body: Mapping[str, Any]) -> Model:
     """Return the model with the template, system prompt, license, parameters and messages of a request."""
-    effective_options(Model(""), body.get("parameters", {}))
+    parameters = body.get("parameters", {})
+    effective_options(Model(""), parameters)  # checks the types
+    messages = [
+        {"role": message.get("role", "").lower(), "content": message.get("content", "")}
+        for message in body.get("messages", ())
+    ]
     changed = replace(
         _with_template(model, body.get("template", "")),
         system=body.get("system") or model.system,
         license=_license(body.get("license")) or model.license,
-        parameters={**model.parameters, **body.get("parameters", {})},
-        messages=_messages(body) or model.messages,
+        parameters={**model.parameters, **parameters},
+        messages=messages or model.messages,
     )
     return replace(changed, manifest=sha256(" ".join(digest for digest, _ in layers(changed)).encode()))
 
@@ -214,25 +222,3 @@ def _license(value: Any) -> str:
         return value if isinstance(value, str) else "\n".join(_LICENSES(value))
     except Mismatch as mismatch:
         raise HttpError(500, mismatch.message) from None
-
-
-def _messages(body: Mapping[str, Any]) -> list[dict[str, str]]:
-    return [
-        {"role": message.get("role", "").lower(), "content": message.get("content", "")}
-        for message in body.get("messages", ())
-    ]
-
-
-def _stored(stub: Stub, body: Mapping[str, Any], steps: list[Step], model: Model, name: Name) -> Generation:
-    stored = stored_digests(stub)
-    digests = [digest for digest, _ in layers(model)]
-    for digest in digests:
-        kind = "using existing" if digest in stored else "creating new"
-        steps.append({"status": f"{kind} layer sha256:{digest}"})
-
-    def finish() -> None:
-        for digest in digests:
-            stub.registry.blobs.setdefault(digest, None)
-        store(stub, model, name)
-
-    return progress(body, [*steps, {"status": "writing manifest"}], finish=finish)

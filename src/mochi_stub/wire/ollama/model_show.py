@@ -17,7 +17,7 @@ from mochi_stub.wire.ollama.request_schema import SHOW
 def show(stub: Stub, request: Request) -> Result:
     """Handle `POST /api/show`. If the field `verbose` is false, null replaces the arrays in `model_info`."""
     body = read_body(request.body, "ShowRequest", SHOW)
-    name = body.get("model") or body.get("name") or ""
+    name = errors.requested_name(body)
     if not name:
         raise errors.model_required()
     base_name, location = routed(name)
