@@ -28,22 +28,16 @@ def loads(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         end = _value_end(data)
-    try:  # Go replaces invalid UTF-8 instead of rejecting it
-        return _without_surrogates(json.loads(data[:end].decode("utf-8", "replace"), parse_int=_integer))
+    try:  # Go replaces invalid UTF-8 and lone surrogates instead of rejecting them
+        value = json.loads(data[:end].decode("utf-8", "replace"), parse_int=_integer)
+        text = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+        return json.loads(text.decode("utf-16", "replace"))
     except RecursionError:
         raise HttpError(400, "exceeded max depth") from None
 
 
 def _integer(digits: str) -> float:
     return int(digits) if len(digits) < 4300 else float(digits)
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    return [_without_surrogates(item) for item in value] if isinstance(value, list) else value
 
 
 _SPACE = rb"[ \t\r\n]*"
@@ -183,70 +177,48 @@ def read_body(data: bytes, name: str, fields: Mapping[str, Decoder]) -> dict[str
     return body
 
 
-def _matches(kind: type, go_type: str, value: Any) -> bool:
-    """Return True if `value` has the type `kind`, or False if `value` is null. Raises Mismatch for other values."""
-    if type(value) is not kind and value is not None:
-        names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
-        suffix = f" {value}" if go_type == "int" and isinstance(value, float) else ""
-        raise Mismatch(names[type(value)] + suffix, go_type)
-    return value is not None
+def typed(go_type: str, kind: type, convert: Decoder = lambda value: value) -> Decoder:
+    """Build a decoder for values of the type `kind`, which `convert` decodes. Null becomes the zero value of `kind`."""
+    names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 
-
-def scalar(go_type: str, kind: type) -> Decoder:
-    """Build a decoder for values of the type `kind`. It decodes null to the zero value of `kind`."""
-    return lambda value: value if _matches(kind, go_type, value) else kind()
-
-
-def sequence(go_type: str, item: Decoder) -> Decoder:
-    """Build a decoder for an array. `item` decodes the items."""
-    return lambda value: [item(entry) for entry in value] if _matches(list, go_type, value) else []
-
-
-def dictionary(go_type: str, item: Decoder) -> Decoder:
-    """Build a decoder for an object with arbitrary keys. `item` decodes the values."""
-
-    def decode(value: Any) -> dict[str, Any]:
-        return {key: item(entry) for key, entry in value.items()} if _matches(dict, go_type, value) else {}
+    def decode(value: Any) -> Any:
+        if value is None:
+            return kind()
+        if type(value) is not kind:
+            suffix = f" {value}" if go_type == "int" and isinstance(value, float) else ""
+            raise Mismatch(names[type(value)] + suffix, go_type)
+        return convert(value)
 
     return decode
 
 
-def struct(go_type: str, fields: Mapping[str, Decoder]) -> Decoder:
-    """Build a decoder for an object. Field names are matched case-insensitively, and unknown fields are ignored."""
+def sequence(go_type: str, item: Decoder) -> Decoder:
+    """Build a decoder for an array. `item` decodes the items."""
+    return typed(go_type, list, lambda entries: [item(entry) for entry in entries])
+
+
+def struct(go_type: str, fields: Mapping[str, Decoder], *, own_unmarshaler: bool = False) -> Decoder:
+    """Build a decoder for an object. Field names are matched case-insensitively, and unknown fields are ignored.
+
+    `own_unmarshaler` is true if a Go type with an own `UnmarshalJSON` contains the object. As in Go, error messages
+    then name the struct around this type.
+    """
     owner = go_type.rpartition(".")[2]
 
-    def decode(value: Any) -> dict[str, Any]:
+    def convert(value: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if not _matches(dict, go_type, value):
-            return found
         for key, item in value.items():
             name = key if key in fields else key.lower()
             if name in fields and item is not None:
                 try:
                     found[name] = fields[name](item)
                 except Mismatch as mismatch:
-                    mismatch.owner = mismatch.owner or owner
+                    mismatch.owner = "" if own_unmarshaler else mismatch.owner or owner
                     mismatch.path = f"{name}.{mismatch.path}".rstrip(".")
                     raise
         return found
 
-    return decode
-
-
-def own_unmarshaler(decoder: Decoder) -> Decoder:
-    """Wrap the decoder of a Go type that implements `UnmarshalJSON`.
-
-    As in Go, error messages then name the struct that contains the Go type, not the Go type itself.
-    """
-
-    def decode(value: Any) -> Any:
-        try:
-            return decoder(value)
-        except Mismatch as mismatch:
-            mismatch.owner = ""
-            raise
-
-    return decode
+    return typed(go_type, dict, convert)
 
 
 def ordered_map(item: Decoder) -> Decoder:
@@ -260,42 +232,30 @@ def ordered_map(item: Decoder) -> Decoder:
     return decode
 
 
-def checked(decoder: Decoder) -> Decoder:
-    """Wrap a decoder so that it only validates a value. The result is the original value with its unknown fields."""
-
-    def decode(value: Any) -> Any:
-        decoder(value)
-        return value
-
-    return decode
-
-
 def anything(value: Any) -> Any:
     return value
 
 
-STRING = scalar("string", str)
-BOOL = scalar("bool", bool)
-INT = scalar("int", int)
-
-
-def mapping(value: Any) -> Any:
-    """Decode an object with arbitrary fields. Raises Mismatch for a number outside the range of a 64-bit float."""
-    if not _matches(dict, "map[string]interface {}", value):
-        return {}
-    if any(isinstance(item, float) and isinf(item) for item in value.values()):
+def _check_range(fields: dict[str, Any]) -> dict[str, Any]:
+    if any(isinstance(item, float) and isinf(item) for item in fields.values()):
         raise Mismatch("number", "float64")
-    return value
+    return fields
 
 
-def image(value: Any) -> str:
-    """Validate a base64 text as Go does, and return the text without decoding it. Raises HttpError."""
-    if not _matches(str, "api.ImageData", value):
-        return ""
-    text: str = value
+def _check_base64(text: str) -> str:
     if not _BASE64.fullmatch(text.replace("\n", "").replace("\r", "")):
         raise HttpError(400, f"illegal base64 data at input byte {_error_offset(text.encode())}")
     return text
+
+
+STRING = typed("string", str)
+BOOL = typed("bool", bool)
+INT = typed("int", int)
+STRINGS = sequence("[]string", STRING)
+MAPPING = typed("map[string]interface {}", dict, _check_range)
+"""Object with arbitrary fields. Raises Mismatch for a number outside the range of a 64-bit float."""
+IMAGE = typed("api.ImageData", str, _check_base64)
+"""Base64 text, which is not decoded. Raises HttpError for invalid base64."""
 
 
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"

@@ -13,7 +13,7 @@ from mochi_stub.models.generated_metadata import template_capabilities
 from mochi_stub.models.gguf_file import GgufError
 from mochi_stub.wire.ollama.errors import requested_name, valid_name
 from mochi_stub.wire.ollama.go_json import timestamp
-from mochi_stub.wire.ollama.go_syntax import BOOL, STRING, Mismatch, anything, dictionary, mapping, read_body, sequence
+from mochi_stub.wire.ollama.go_syntax import BOOL, MAPPING, STRING, STRINGS, Mismatch, anything, read_body, typed
 from mochi_stub.wire.ollama.go_template import template_error
 from mochi_stub.wire.ollama.model_names import find, short_name
 from mochi_stub.wire.ollama.model_store import (
@@ -36,15 +36,14 @@ QUANTIZATIONS = {
     **{name: name for name in ("F32", "F16", "BF16", "Q4_K_S", "Q4_K_M", "Q8_0")},
     "Q4_K": "Q4_K_M",
 }
-_FILES = dictionary("map[string]string", STRING)
+_FILES = typed("map[string]string", dict, lambda files: {path: STRING(digest) for path, digest in files.items()})
 _CREATE = {
     **{"model": STRING, "name": STRING, "from": STRING, "files": _FILES, "adapters": _FILES, "stream": BOOL},
-    **{"template": STRING, "system": STRING, "license": anything, "parameters": mapping, "messages": MESSAGES},
+    **{"template": STRING, "system": STRING, "license": anything, "parameters": MAPPING, "messages": MESSAGES},
     **{"quantize": STRING, "quantization": STRING},
 }
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 """End of the path of one part of a split GGUF file."""
-_LICENSES = sequence("[]string", STRING)
 
 
 def create(stub: Stub, request: Request) -> Result:
@@ -219,6 +218,6 @@ def _with_template(model: Model, template: str) -> Model:
 
 def _license(value: Any) -> str:
     try:
-        return value if isinstance(value, str) else "\n".join(_LICENSES(value))
+        return value if isinstance(value, str) else "\n".join(STRINGS(value))
     except Mismatch as mismatch:
         raise HttpError(500, mismatch.message) from None
