@@ -31,7 +31,10 @@ def read_gguf(data: bytes) -> dict[str, Any]:
         try:
             reader = GGUFReader(file)
             metadata = {name: field.contents() for name, field in reader.fields.items() if name[:5] != "GGUF."}
-            tensors = [_tensor(tensor) for tensor in reader.tensors]
+            tensors = [
+                {"name": tensor.name, "type": tensor.tensor_type.name, "shape": list(map(int, tensor.shape))}
+                for tensor in reader.tensors
+            ]
             parameters = sum(int(tensor.n_elements) for tensor in reader.tensors)
         except (ValueError, IndexError, KeyError) as error:
             raise GgufError(f"invalid GGUF file: {error}") from None
@@ -68,10 +71,6 @@ def _capabilities(metadata: Mapping[str, Any], family: str, chat_template: str) 
         "vision": f"{family}.vision.block_count" in metadata,
     }
     return tuple(name for name, is_present in found.items() if is_present)
-
-
-def _tensor(tensor: Any) -> dict[str, Any]:
-    return {"name": tensor.name, "type": tensor.tensor_type.name, "shape": [int(size) for size in tensor.shape]}
 
 
 def human_number(count: int) -> str:

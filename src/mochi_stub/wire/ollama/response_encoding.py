@@ -79,7 +79,7 @@ class ChatLines:
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.unasked else []
         has_logprobs = self.top_logprobs is not None
         text_pieces = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if has_logprobs else []
-        return HttpResponse(200, self._final(*self._whole_contents(), calls, text_pieces).encode(), JSON)
+        return HttpResponse(200, self._final(reply.text, reply.reasoning, calls, text_pieces).encode(), JSON)
 
     @cached_property
     def planned_end(self) -> int:
@@ -103,7 +103,7 @@ class ChatLines:
         return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
 
     def _transition(self, thinking: bool, due: int) -> str:
-        """Return the lines that Ollama sends if thinking begins or ends here, or else an empty string."""
+        """Return the lines that Ollama sends when thinking begins or ends, or else an empty string."""
         if thinking is self.thinking:
             return ""
         self.thinking = thinking
@@ -167,15 +167,11 @@ class ChatLines:
     def _prefix(self) -> str:
         return f'{self.head}{timestamp(self.start + self.planned_end)}"'
 
-    def _whole_contents(self) -> tuple[str, str]:
-        return self.reply.text, self.reply.reasoning
-
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
         key = '"content":"","thinking":' if thinking else '"content":'
         return f'","message":{{"role":"assistant",{key}', '},"done":false'
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
-        """Return the contents of the lines that Ollama sends when thinking begins or ends."""
         # With `format`, Ollama starts a second generation after the thinking, unless the habit is `native`.
         return () if opens or self.native or self.prompt.format is None else ("",)
 
@@ -197,26 +193,15 @@ class GenerateLines(ChatLines):
         return f'",{key}', ',"done":false'
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
-        """Return the contents of the lines that Ollama sends when thinking begins or ends.
-
-        The contents depend on the habit of the model. `native`: the tag `<think>`, or `</think>` and a blank line.
-        `template`: the same number of lines, with empty contents. `builtin`: no lines.
-        """
-        if self.model.habit == "builtin":
-            return ()
         tags = ("<think>",) if opens else ("</think>", "\n\n")
-        return tags if self.native else ("",) * len(tags)
+        return {"native": tags, "template": ("",) * len(tags), "builtin": ()}[self.model.habit]
 
     def _call_fields(self, calls: list[ToolCall]) -> str:
         return f'","response":"","done":false{self._calls(calls)}'
 
-    def _whole_contents(self) -> tuple[str, str]:
-        content, thinking = super()._whole_contents()
-        if not self.native:
-            return content, thinking
-        return f"<think>{thinking}</think>\n\n{content}" if thinking else content, ""
-
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
+        if thinking and self.native:
+            content, thinking = f"<think>{thinking}</think>\n\n{content}", ""
         thinking_field = f',"thinking":{text(thinking)}' if thinking else ""
         return (
             f'{self._prefix()},"response":{text(content)}{thinking_field},"done":true'
@@ -228,12 +213,9 @@ class GenerateLines(ChatLines):
         """Return the field `context`. By default, it contains one token for each character of the conversation."""
         if self.prompt.raw:
             return ""
-        context = self.reply.context
-        tokens = (
-            (*self.body.get("context", ()), *map(ord, counted_text(self.prompt) + self.reply.text))
-            if context is None
-            else context
-        )
+        tokens = self.reply.context
+        if tokens is None:
+            tokens = (*self.body.get("context", ()), *map(ord, counted_text(self.prompt) + self.reply.text))
         return f',"context":[{",".join(map(str, tokens))}]' if tokens else ""
 
 

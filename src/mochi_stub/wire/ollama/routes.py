@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Any
 
 from mochi_stub.http.http_result import Handler, HttpResponse, Request, Result, Routes, Stub
@@ -26,7 +25,7 @@ NEVER = 292 * 365.25 * 24 * 3600
 
 def tags(stub: Stub, _request: Request) -> Result:
     """List the models (`GET /api/tags`), newest first. Models modified in the same second keep the configured order."""
-    ordered = sorted(list_models(stub.models), key=lambda model: _second(model.modified_at), reverse=True)
+    ordered = sorted(list_models(stub.models), key=lambda model: model.modified_at[:19], reverse=True)
     return errors.json_answer({"models": [_list_entry(model) for model in ordered]})
 
 
@@ -70,27 +69,23 @@ def _list_entry(model: Model) -> dict[str, Any]:
     }
 
 
-def _second(timestamp: str) -> float:
-    return datetime.strptime(timestamp[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+def _always(answer: HttpResponse) -> Handler:
+    return lambda *_: answer
 
 
-def _unavailable(status: int, message: str) -> Handler:
-    return lambda _stub, _request: errors.json_answer({"error": message}, status)
-
-
-def _constant(answer: HttpResponse) -> dict[str, Handler]:
-    return _get_and_head(lambda _stub, _request: answer)
+def _error(status: int, message: str) -> Handler:
+    return _always(errors.json_answer({"error": message}, status))
 
 
 def _get_and_head(handler: Handler) -> dict[str, Handler]:
     return {"HEAD": handler, "GET": handler}
 
 
-_SIGN_OUT = _unavailable(500, "there was an error signing out")
+_SIGN_OUT = _error(500, "there was an error signing out")
 _HANDLERS: Routes = {
-    "/": _constant(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8")),
-    "/api/version": _constant(errors.json_answer({"version": VERSION})),
-    "/api/status": {"GET": lambda _stub, _request: errors.json_answer(NO_CLOUD)},
+    "/": _get_and_head(_always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))),
+    "/api/version": _get_and_head(_always(errors.json_answer({"version": VERSION}))),
+    "/api/status": {"GET": _always(errors.json_answer(NO_CLOUD))},
     "/api/tags": _get_and_head(tags),
     "/api/ps": {"GET": ps},
     "/api/show": {"POST": show},
@@ -104,11 +99,11 @@ _HANDLERS: Routes = {
     "/api/copy": {"POST": admin.copy},
     "/api/delete": {"DELETE": admin.delete},
     "/api/blobs/*": {"HEAD": admin.find_blob, "POST": admin.send_blob},
-    "/api/me": {"POST": _unavailable(503, "account unavailable")},
+    "/api/me": {"POST": _error(503, "account unavailable")},
     "/api/signout": {"POST": _SIGN_OUT},
     "/api/user/keys/*": {"DELETE": _SIGN_OUT},
-    "/api/experimental/web_search": {"POST": _unavailable(403, f"{NO_WEB} web search is unavailable")},
-    "/api/experimental/web_fetch": {"POST": _unavailable(403, f"{NO_WEB} web fetch is unavailable")},
-    "/api/experimental/model-recommendations": {"GET": lambda *_: errors.json_answer({"recommendations": []})},
+    "/api/experimental/web_search": {"POST": _error(403, f"{NO_WEB} web search is unavailable")},
+    "/api/experimental/web_fetch": {"POST": _error(403, f"{NO_WEB} web fetch is unavailable")},
+    "/api/experimental/model-recommendations": {"GET": _always(errors.json_answer({"recommendations": []}))},
 }
 ROUTES = with_refusals(_HANDLERS, {}, lambda error, *_: errors.failure_answer(error.failure))
