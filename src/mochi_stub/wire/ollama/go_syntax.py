@@ -42,29 +42,62 @@ def _integer(digits: str) -> float:
 
 _SPACE = rb"[ \t\r\n]*"
 _OPEN_STRING = rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*'
-_NUMBER = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_SCALAR = rb"(?:%s\"|%s(?![0-9.eE])|true|false|null)" % (_OPEN_STRING, _NUMBER)
+_WHOLE = rb"-?(?:0|[1-9][0-9]*(?![0-9]))"
+_NUMBER = rb"%s(?:(?:\.[0-9]+)?[eE][+-]?[0-9]+|\.[0-9]+(?![0-9eE])|(?![.eE]))" % _WHOLE
+_SCALAR = rb"(?:%s\"|%s|true|false|null)" % (_OPEN_STRING, _NUMBER)
 _FIELD = rb"%s\"%s:" % (_OPEN_STRING, _SPACE)
-_LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
-
-
-def _state(pattern: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb"%s(?:%s)" % (_SPACE, pattern))
-
-
-# Patterns of the next token. Several array items match in one step, which speeds up large arrays.
-_VALUE = _state(rb"[\[{]|" + _SCALAR)
-_FIRST_ITEM = _state(rb"[\[{\]]|" + _SCALAR)
-_AFTER_ITEM = _state(rb"(?:,%s%s%s){0,999}[,\]]" % (_SPACE, _SCALAR, _SPACE))
-_KEY = _state(_FIELD)
-_FIRST_KEY = _state(rb"}|" + _FIELD)
-_AFTER_FIELD = _state(rb"[,}]")
-_FAILURES = {
-    _AFTER_ITEM: "after array element",
-    _KEY: "looking for beginning of object key string",
-    _FIRST_KEY: "looking for beginning of object key string",
-    _AFTER_FIELD: "after object key:value pair",
+_UNFINISHED_STRINGS = {
+    _OPEN_STRING + rb"\"" + _SPACE: "after object key",
+    _OPEN_STRING + rb"\\u[0-9a-fA-F]{0,3}(?![0-9a-fA-F])": "in \\u hexadecimal character escape",
+    _OPEN_STRING + rb"\\(?![\"\\/bfnrtu])": "in string escape code",
+    _OPEN_STRING: "in string literal",
 }
+_UNFINISHED_VALUES = {
+    **_UNFINISHED_STRINGS,
+    _WHOLE + rb"(?:\.[0-9]+)?[eE][+-]?": "in exponent of numeric literal",
+    _WHOLE + rb"\.": "after decimal point in numeric literal",
+    rb"-": "in numeric literal",
+    **{
+        word[:length].encode(): f"in literal {word} (expecting '{word[length]}')"
+        for word in ("true", "false", "null")
+        for length in (4, 3, 2, 1)
+        if length < len(word)
+    },
+}
+
+
+class _State:
+    """State of the scanner: the pattern of the next token, and the places that error messages name.
+
+    `unfinished` maps patterns of unfinished tokens to such places, the longest pattern first. `where` is the place for
+    other invalid input.
+    """
+
+    def __init__(self, token: bytes, where: str, unfinished: Mapping[bytes, str] | None = None) -> None:
+        self.token = re.compile(rb"%s(?:%s)" % (_SPACE, token))
+        self.where, self.unfinished = where, unfinished or {}
+
+    def fail(self, data: bytes, at: int) -> NoReturn:
+        """Raise Go's syntax error for the data at the offset `at`, which is not a valid token."""
+        at, where = len(data) - len(data[at:].lstrip(b" \t\r\n")), self.where
+        for pattern, place in self.unfinished.items():
+            if found := re.compile(pattern).match(data, at):
+                at, where = found.end(), place
+                break
+        if at == len(data):
+            raise HttpError(400, "unexpected EOF")
+        character = quoted(chr(data[at]))[1:-1]
+        raise HttpError(400, f"invalid character '{_UNESCAPED.get(character, character)}' {where}")
+
+
+_UNESCAPED = {"'": "\\'", '\\"': '"'}
+# Several array items match in one step, which speeds up large arrays.
+_AFTER_ITEM = _State(rb"(?:,%s%s%s){0,999}[,\]]" % (_SPACE, _SCALAR, _SPACE), "after array element")
+_AFTER_FIELD = _State(rb"[,}]", "after object key:value pair")
+_VALUE = _State(rb"[\[{]|" + _SCALAR, "looking for beginning of value", _UNFINISHED_VALUES)
+_FIRST_ITEM = _State(rb"[\[{\]]|" + _SCALAR, "looking for beginning of value", _UNFINISHED_VALUES)
+_KEY = _State(_FIELD, "looking for beginning of object key string", _UNFINISHED_STRINGS)
+_FIRST_KEY = _State(rb"}|" + _FIELD, "looking for beginning of object key string", _UNFINISHED_STRINGS)
 
 
 def _value_end(data: bytes) -> int:
@@ -73,8 +106,10 @@ def _value_end(data: bytes) -> int:
     at, state = 0, _VALUE
     arrays: list[bool] = []  # open containers, outermost first: True for an array
     while True:
-        found = state.match(data, at)
-        at = found.end() if found else _number_end(data, at, state)
+        found = state.token.match(data, at)
+        if not found:
+            state.fail(data, at)
+        at = found.end()
         last = data[at - 1]
         if last in b"[{":
             arrays.append(last == ord("["))
@@ -91,64 +126,6 @@ def _value_end(data: bytes) -> int:
             if not arrays:
                 return at
             state = _AFTER_ITEM if arrays[-1] else _AFTER_FIELD
-
-
-def _number_end(data: bytes, at: int, state: re.Pattern[bytes]) -> int:
-    """Return the end offset of a number that another digit, dot or exponent follows directly, such as `0` in `01`.
-
-    The caller has found no valid token at the offset `at`. Raises Go's syntax error for any other invalid input.
-    """
-    at = _end(_SPACE, data, at)
-    first = _byte(data, at)
-    if first == ord('"') and state not in (_AFTER_ITEM, _AFTER_FIELD):
-        _fail_in_string(data, _end(_OPEN_STRING, data, at))
-    if state in _FAILURES:
-        _fail(data, at, _FAILURES[state])
-    for index, letter in enumerate(_LITERALS.get(first, b"")):
-        if _byte(data, at + index) != letter:
-            _fail(data, at + index, f"in literal {_LITERALS[first].decode()} (expecting {_character(letter)})")
-    if first not in b"-0123456789":
-        _fail(data, at, "looking for beginning of value")
-    end = _end(_NUMBER, data, at)
-    if end == at:
-        _fail(data, at + 1, "in numeric literal")
-    has_exponent = b"e" in data[at:end].lower()
-    if data[end : end + 1] == b"." and not has_exponent and b"." not in data[at:end]:
-        _fail(data, end + 1, "after decimal point in numeric literal")
-    if data[end : end + 1] in (b"e", b"E") and not has_exponent:
-        _fail(data, _end(rb"[eE][+-]?", data, end), "in exponent of numeric literal")
-    return end
-
-
-def _fail_in_string(data: bytes, at: int) -> NoReturn:
-    if _byte(data, at) == ord('"'):
-        _fail(data, _end(_SPACE, data, at + 1), "after object key")
-    if data[at] != ord("\\"):
-        _fail(data, at, "in string literal")
-    if _byte(data, at + 1) != ord("u"):
-        _fail(data, at + 1, "in string escape code")
-    _fail(data, _end(rb"[0-9a-fA-F]*", data, at + 2), "in \\u hexadecimal character escape")
-
-
-def _end(pattern: bytes, data: bytes, at: int) -> int:
-    found = re.compile(pattern).match(data, at)
-    return found.end() if found else at
-
-
-def _byte(data: bytes, at: int) -> int:
-    if at >= len(data):
-        raise HttpError(400, "unexpected EOF")
-    return data[at]
-
-
-def _fail(data: bytes, at: int, where: str) -> NoReturn:
-    raise HttpError(400, f"invalid character {_character(_byte(data, at))} {where}")
-
-
-def _character(byte: int) -> str:
-    if byte in b"'\"":
-        return "'\\''" if byte == ord("'") else "'\"'"
-    return f"'{quoted(chr(byte))[1:-1]}'"
 
 
 class Mismatch(Exception):
