@@ -22,7 +22,7 @@ def read_gguf(data: bytes) -> dict[str, Any]:
     if not data.startswith(MAGIC):
         raise GgufError("supplied file was not in GGUF format")
     try:
-        from gguf import GGUFReader  # noqa: PLC0415 - an optional package, whose import takes half a second
+        from gguf import GGUFReader, LlamaFileType  # noqa: PLC0415 - an optional package, which takes half a second
     except ImportError:
         raise GgufError(INSTALL) from None
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -38,12 +38,6 @@ def read_gguf(data: bytes) -> dict[str, Any]:
             parameters = sum(int(tensor.n_elements) for tensor in reader.tensors)
         except (ValueError, IndexError, KeyError) as error:
             raise GgufError(f"invalid GGUF file: {error}") from None
-    return {**_declaration(metadata, parameters), "tensors": tensors, "size": len(data)}
-
-
-def _declaration(metadata: Mapping[str, Any], parameters: int) -> dict[str, Any]:
-    from gguf import LlamaFileType  # noqa: PLC0415
-
     family, file_type = str(metadata.get("general.architecture", "unknown")), metadata.get("general.file_type")
     types = {kind.value: kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
     chat_template = str(metadata.get("tokenizer.chat_template", ""))
@@ -58,6 +52,8 @@ def _declaration(metadata: Mapping[str, Any], parameters: int) -> dict[str, Any]
         "chat_template": chat_template,
         "habit": "native" if chat_template else "template",
         "capabilities": _capabilities(metadata, family, chat_template),
+        "tensors": tensors,
+        "size": len(data),
     }
 
 

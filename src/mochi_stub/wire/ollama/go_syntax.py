@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import inf, isinf
 from typing import Any, NoReturn
 
@@ -128,16 +129,17 @@ def _value_end(data: bytes) -> int:
             state = _AFTER_ITEM if arrays[-1] else _AFTER_FIELD
 
 
+@dataclass(eq=False)
 class Mismatch(Exception):
     """JSON value of the wrong type. `owner` is the name of the innermost Go struct that contains the value.
 
     `path` contains the names of all fields that lead to the value, separated by dots.
     """
 
-    def __init__(self, found: str, go_type: str) -> None:
-        super().__init__(found, go_type)
-        self.found, self.go_type = found, go_type
-        self.owner = self.path = ""
+    found: str
+    go_type: str
+    owner: str = ""
+    path: str = ""
 
     @property
     def message(self) -> str:
@@ -235,7 +237,6 @@ IMAGE = typed("api.ImageData", str, _check_base64)
 """Base64 text, which is not decoded. Raises HttpError for invalid base64."""
 
 
-_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
@@ -245,17 +246,19 @@ def _error_offset(data: bytes) -> int:
     This is the offset of the first invalid byte. If all bytes are valid, it is the offset of the last group of
     characters, which has fewer than four characters.
     """
-    positions = [at for at, byte in enumerate(data) if byte not in b"\r\n"]
-    length = next((index for index, at in enumerate(positions) if data[at] not in _LETTERS), len(positions))
-    rest = length % 4
-    if length == len(positions):
+    valid = re.sub(rb"(?s)[^A-Za-z0-9+/\r\n].*", b"", data)
+    invalid = data[len(valid) :]
+    rest = len(valid.translate(None, b"\r\n")) % 4
+    if not invalid:
         return len(data) - rest
-    if data[positions[length]] != ord("=") or rest < 2:
-        return positions[length]
-    after = [*positions[length + 1 :], len(data)]
-    if rest == 3 or after[0] == len(data):
-        return after[0]
-    return after[1] if data[after[0]] == ord("=") else after[0] - 1
+    if not invalid.startswith(b"=") or rest < 2:
+        return len(valid)
+    after = invalid[1:].lstrip(b"\r\n")
+    if rest == 3 or not after:
+        return len(data) - len(after)
+    if after.startswith(b"="):
+        return len(data) - len(after[1:].lstrip(b"\r\n"))
+    return len(data) - len(after) - 1
 
 
 _DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)")

@@ -6,7 +6,6 @@ from typing import Any
 
 from mochi_stub.http.http_result import Handler, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
-from mochi_stub.models.scheduler import LoadedModel
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama import model_admin as admin
 from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
@@ -30,22 +29,22 @@ def tags(stub: Stub, _request: Request) -> Result:
 
 
 def ps(stub: Stub, _request: Request) -> Result:
+    """List the loaded models (`GET /api/ps`), latest expiry first."""
     now = stub.scheduler.now()
-    return errors.json_answer({"models": [_loaded_object(loaded, now) for loaded in stub.scheduler.loaded()]})
-
-
-def _loaded_object(loaded: LoadedModel, now: float) -> dict[str, Any]:
-    model, name = loaded.model, short_name(loaded.model)
-    return {
-        "name": name,
-        "model": name,
-        "size": model.size,
-        "digest": model.digest,
-        "details": details(model, model.quantization),
-        "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
-        "size_vram": model.size,
-        "context_length": loaded.context_length,
-    }
+    models = [
+        {
+            "name": short_name(loaded.model),
+            "model": short_name(loaded.model),
+            "size": loaded.model.size,
+            "digest": loaded.model.digest,
+            "details": details(loaded.model, loaded.model.quantization),
+            "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
+            "size_vram": loaded.model.size,
+            "context_length": loaded.context_length,
+        }
+        for loaded in stub.scheduler.loaded()
+    ]
+    return errors.json_answer({"models": models})
 
 
 def _list_entry(model: Model) -> dict[str, Any]:
