@@ -83,15 +83,13 @@ class LoadSettings(NamedTuple):
 class LoadedModel:
     """Model in memory. At most `slots` requests of the model run at the same time.
 
-    `load_report` has two values for the first lease: whether the model was reloaded, and the duration of the load in
-    nanoseconds. `users` counts the running and waiting requests. `ready` is set when the model is loaded.
+    `users` counts the running and waiting requests. `ready` is set when the model is loaded.
     """
 
     model: Model
     settings: LoadSettings
     keep_alive: float
     slots: int
-    load_report: tuple[bool, int]
     free_slots: asyncio.Semaphore
     prompt_cache: PromptSlots
     users: int = 0
@@ -157,8 +155,9 @@ class Scheduler:
         settings = self._settings(request)
         while (loaded := self._find_usable(request.model, settings)) and not loaded.ready.is_set():
             await loaded.ready.wait()
+        reload, duration = False, LOAD_DURATION
         if loaded is None:
-            loaded = await self._load(request.model, settings)
+            loaded, reload, duration = await self._load(request.model, settings)
         loaded.users += 1
         try:
             await loaded.free_slots.acquire()
@@ -167,7 +166,6 @@ class Scheduler:
             raise
         if request.keep_alive is not None:
             loaded.keep_alive = request.keep_alive
-        (reload, duration), loaded.load_report = loaded.load_report, (False, LOAD_DURATION)
         context = loaded.context_length
         limit = None if settings.automatic else context
         return Lease(context, limit, reload, duration, loaded.prompt_cache, partial(self._release, loaded))
@@ -207,7 +205,8 @@ class Scheduler:
         loaded = self._find_alive(model)
         return loaded if loaded and loaded.settings.satisfies(settings) else None
 
-    async def _load(self, model: Model, settings: LoadSettings) -> LoadedModel:
+    async def _load(self, model: Model, settings: LoadSettings) -> tuple[LoadedModel, bool, int]:
+        """Return the loaded model, whether it was reloaded, and the duration of the load in nanoseconds."""
         if (self._loading.locked() or self.queued) and self.queued >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
         self.queued += 1
@@ -217,11 +216,13 @@ class Scheduler:
             self.queued -= 1
         try:
             if usable := self._find_usable(model, settings):  # an earlier request in the queue has loaded the model
-                return usable
+                return usable, False, LOAD_DURATION
             reload = self._find_alive(model) is not None
-            while (loaded := self._put(model, settings, reload)) is None:
+            while (loaded := self._put(model, settings)) is None:
                 self._slot_freed.clear()
                 await self._slot_freed.wait()
+            self.loads += 1
+            self.reloads += reload
             try:
                 if model.load_time:
                     await self._wait(model.load_time)
@@ -230,11 +231,12 @@ class Scheduler:
                 raise
             finally:
                 loaded.ready.set()
-            return loaded
+            # without load_time, a first load has the usual duration, so that the order of requests does not matter
+            return loaded, reload, LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
         finally:
             self._loading.release()
 
-    def _put(self, model: Model, settings: LoadSettings, reload: bool) -> LoadedModel | None:
+    def _put(self, model: Model, settings: LoadSettings) -> LoadedModel | None:
         """Load the model and return it. Return None if a busy model must be unloaded first.
 
         Raises NotLoaded if the memory of the simulated machine is too small for the model.
@@ -248,19 +250,14 @@ class Scheduler:
             raise NotLoaded(500, OUT_OF_MEMORY)
         parallel = self.machine.parallel
         slots = 1 if parallel and not model.can("completion") else parallel or sys.maxsize
-        # a first load without load_time has the usual duration, so that replies do not depend on the order of requests
-        duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
         self._loaded[model.blob_digest] = loaded = LoadedModel(
             model,
             settings._replace(context=context),
             self.machine.keep_alive,
             slots,
-            (reload, duration),
             asyncio.Semaphore(slots),
             PromptSlots(slots if parallel else 1),
         )
-        self.loads += 1
-        self.reloads += reload
         return loaded
 
     def _make_room(self, model: Model) -> bool:

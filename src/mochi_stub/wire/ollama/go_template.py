@@ -91,7 +91,7 @@ class _Parser:
 
     def _next(self) -> Token:
         token = self._peek()
-        self.at = min(self.at + 1, len(self.tokens) - 1)
+        self.at += 1
         return token
 
     def _peek(self) -> Token:
