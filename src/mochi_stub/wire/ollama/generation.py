@@ -80,10 +80,8 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
             message = dumps({"error": str(error)}).encode()
             return HttpResponse(400, message, STREAM_ERROR, declared=False)
         reply = _with_format_error(done.reply, format_error, model, prompt) if format_error else done.reply
-        prompt_duration = None if done.seconds is None else round(done.seconds * 1e9)
         encoder_class = ChatLines if operation == "chat" else GenerateLines
-        encoder = encoder_class(model, done.fit, reply, ids, body, lease.load_duration, prompt_duration)
-        return done.generation(encoder, reply)
+        return done.generation(encoder_class(model, done, reply, ids, body, lease.load_duration), reply)
 
     return schedule(stub, load, build_result)
 

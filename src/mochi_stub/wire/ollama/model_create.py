@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from mochi_stub.http.http_result import Request, Result, Stub
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models.catalogue import Model, sha256
 from mochi_stub.models.generated_metadata import template_capabilities
 from mochi_stub.models.gguf_file import GgufError
 from mochi_stub.wire.ollama.errors import requested_name, valid_name
@@ -16,26 +16,14 @@ from mochi_stub.wire.ollama.go_json import timestamp
 from mochi_stub.wire.ollama.go_syntax import BOOL, MAPPING, STRING, STRINGS, Mismatch, anything, read_body, typed
 from mochi_stub.wire.ollama.go_template import template_error
 from mochi_stub.wire.ollama.model_names import find, short_name
-from mochi_stub.wire.ollama.model_store import (
-    Step,
-    blob_path,
-    hexadecimal,
-    layers,
-    progress,
-    sha256,
-    store,
-    stored_digests,
-)
+from mochi_stub.wire.ollama.model_store import Step, blob_path, hexadecimal, layers, progress, store, stored_digests
 from mochi_stub.wire.ollama.request_schema import MESSAGES, effective_options
 from mochi_stub.wire.provider_pipeline import HttpError
 
 NO_DIGEST = "0" * 19
 """Placeholder for the digest in progress steps of a conversion or quantization."""
 UNQUANTIZED = ("F32", "F16", "BF16")
-QUANTIZATIONS = {
-    **{name: name for name in ("F32", "F16", "BF16", "Q4_K_S", "Q4_K_M", "Q8_0")},
-    "Q4_K": "Q4_K_M",
-}
+QUANTIZATIONS = {**{name: name for name in ("F32", "F16", "BF16", "Q4_K_S", "Q4_K_M", "Q8_0")}, "Q4_K": "Q4_K_M"}
 _FILES = typed("map[string]string", dict, lambda files: {path: STRING(digest) for path, digest in files.items()})
 _CREATE = {
     **{"model": STRING, "name": STRING, "from": STRING, "files": _FILES, "adapters": _FILES, "stream": BOOL},

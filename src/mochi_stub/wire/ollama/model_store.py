@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from mochi_stub.http.http_result import Generation, HttpResponse, Stub
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models.catalogue import Model, sha256
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Part, Reply, Text
 from mochi_stub.wire.ollama.go_json import dumps
@@ -99,7 +98,3 @@ def hexadecimal(digest: str) -> str:
 def blob_path(digest: str) -> str:
     """Return the path at which a real Ollama server stores a blob."""
     return f"{MODELS}/blobs/sha256-{digest}"
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -76,11 +76,7 @@ _COMMON_FIELDS: dict[str, Decoder] = {
     **{"stream": BOOL, "format": anything, "think": _think, "truncate": BOOL, "shift": BOOL},
     **{"_debug_render_only": BOOL, "logprobs": BOOL, "top_logprobs": INT},
 }
-CHAT: dict[str, Decoder] = {
-    **_COMMON_FIELDS,
-    "messages": MESSAGES,
-    "tools": sequence("api.Tools", _TOOL),
-}
+CHAT: dict[str, Decoder] = {**_COMMON_FIELDS, "messages": MESSAGES, "tools": sequence("api.Tools", _TOOL)}
 GENERATE: dict[str, Decoder] = {
     **_COMMON_FIELDS,
     **{"prompt": STRING, "suffix": STRING, "system": STRING, "template": STRING},

@@ -18,10 +18,10 @@ from mochi_stub.prompt import ToolCall, count_tokens, counted_text
 from mochi_stub.replies.chunks import Piece, pieces, planned_end
 from mochi_stub.replies.lorem import WORDS, stable_hash
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC, NANOSECONDS_PER_PROMPT_TOKEN, SeededIds
-from mochi_stub.replies.truncation import FittedPrompt
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
 from mochi_stub.wire.ollama.errors import JSON
 from mochi_stub.wire.ollama.go_json import dumps, text, timestamp
+from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.wire.provider_pipeline import generated_characters, headers_of
 
 STREAM_ERROR = b"application/json"
@@ -30,23 +30,19 @@ NDJSON = b"application/x-ndjson"
 
 @dataclass
 class ChatLines:
-    """Encoder of replies for `/api/chat`. Durations are in nanoseconds.
-
-    If `prompt_duration` is None, the evaluation time of the prompt is derived from the length of the prompt.
-    """
+    """Encoder of replies for `/api/chat`. `load_duration` is in nanoseconds."""
 
     model: Model
-    fitted: FittedPrompt
+    evaluated: EvaluatedPrompt
     reply: Reply
     ids: SeededIds
     body: Mapping[str, Any]
     load_duration: int
-    prompt_duration: int | None = None
 
     content_type = NDJSON
 
     def __post_init__(self) -> None:
-        self.prompt, self.start = self.fitted.prompt, self.ids.start
+        self.prompt, self.start = self.evaluated.fit.prompt, self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.head = f'{{"model":{text(self.prompt.model)},"created_at":"'
         self.native = self.model.habit == "native"
@@ -147,11 +143,11 @@ class ChatLines:
         return [_default_logprob(text[at:end]) for at, end in pairwise(bounds)] if last > first else []
 
     def _counters(self) -> str:
-        usage, times = self.reply.usage, self.reply.durations
+        usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
         length = generated_characters(self.reply, dumps)
-        prompt_tokens = max(self.fitted.tokens, 1) if usage.input is None else usage.input
+        prompt_tokens = max(self.evaluated.fit.tokens, 1) if usage.input is None else usage.input
         eval_time = self.planned_end if times.eval is None else times.eval
-        planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if self.prompt_duration is None else self.prompt_duration
+        planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if seconds is None else round(seconds * 1e9)
         prompt_time = planned if times.prompt_eval is None else times.prompt_eval
         load = self.load_duration if times.load is None else times.load
         counters = {
@@ -172,6 +168,7 @@ class ChatLines:
         return f'","message":{{"role":"assistant",{key}', '},"done":false'
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
+        """Return the contents of the lines that Ollama sends when thinking begins or ends."""
         # With `format`, Ollama starts a second generation after the thinking, unless the habit is `native`.
         return () if opens or self.native or self.prompt.format is None else ("",)
 

@@ -1,71 +1,18 @@
-"""Route table of Ollama's API, and the handlers that list models: `/api/tags` and `/api/ps`."""
+"""Route table of Ollama's API."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from mochi_stub.http.http_result import Handler, HttpResponse, Request, Result, Routes, Stub
-from mochi_stub.models.catalogue import Model
+from mochi_stub.http.http_result import Handler, HttpResponse, Routes
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama import model_admin as admin
 from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
-from mochi_stub.wire.ollama.go_json import timestamp
 from mochi_stub.wire.ollama.model_create import create
-from mochi_stub.wire.ollama.model_names import short_name
-from mochi_stub.wire.ollama.model_show import details, show
-from mochi_stub.wire.provider_pipeline import list_models, with_refusals
+from mochi_stub.wire.ollama.model_details import ps, show, tags
+from mochi_stub.wire.provider_pipeline import with_refusals
 
 VERSION = "0.33.0"
 NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
 NO_WEB = "ollama cloud is disabled:"
-NEVER = 292 * 365.25 * 24 * 3600
-"""Seconds until `expires_at` in `/api/ps` for a model that stays loaded forever."""
-
-
-def tags(stub: Stub, _request: Request) -> Result:
-    """List the models (`GET /api/tags`), newest first. Models modified in the same second keep the configured order."""
-    ordered = sorted(list_models(stub.models), key=lambda model: model.modified_at[:19], reverse=True)
-    return errors.json_answer({"models": [_list_entry(model) for model in ordered]})
-
-
-def ps(stub: Stub, _request: Request) -> Result:
-    """List the loaded models (`GET /api/ps`), latest expiry first."""
-    now = stub.scheduler.now()
-    models = [
-        {
-            "name": short_name(loaded.model),
-            "model": short_name(loaded.model),
-            "size": loaded.model.size,
-            "digest": loaded.model.digest,
-            "details": details(loaded.model, loaded.model.quantization),
-            "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
-            "size_vram": loaded.model.size,
-            "context_length": loaded.context_length,
-        }
-        for loaded in stub.scheduler.loaded()
-    ]
-    return errors.json_answer({"models": models})
-
-
-def _list_entry(model: Model) -> dict[str, Any]:
-    # Ollama lists models without their pooling and chat template, so it reports embedding models as chat models.
-    name = short_name(model)
-    remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
-    lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
-    has_listed_capabilities = model.can("completion") and model.habit != "native"
-    return {
-        "name": name,
-        "model": name,
-        **remote,
-        "modified_at": model.modified_at,
-        "size": model.size,
-        "digest": model.digest,
-        "details": {
-            **details(model, model.listed_quantization or model.quantization),
-            **{key: value for key, value in lengths.items() if value},
-        },
-        "capabilities": model.capabilities if has_listed_capabilities else ("completion",),
-    }
 
 
 def _always(answer: HttpResponse) -> Handler:

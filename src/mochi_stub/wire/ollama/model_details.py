@@ -1,4 +1,4 @@
-"""Handler of `/api/show`, and the Modelfile of a model."""
+"""Handlers that describe models: `/api/tags`, `/api/ps` and `/api/show`."""
 
 from __future__ import annotations
 
@@ -7,31 +7,78 @@ from typing import Any
 from mochi_stub.http.http_result import Request, Result, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.wire.ollama import errors
-from mochi_stub.wire.ollama.go_json import dumps
+from mochi_stub.wire.ollama.go_json import dumps, timestamp
 from mochi_stub.wire.ollama.go_syntax import read_body
 from mochi_stub.wire.ollama.model_names import parse_name, routed, short_name
 from mochi_stub.wire.ollama.model_store import blob_path
 from mochi_stub.wire.ollama.request_schema import SHOW
+from mochi_stub.wire.provider_pipeline import list_models
+
+NEVER = 292 * 365.25 * 24 * 3600
+"""Seconds until `expires_at` in `/api/ps` for a model that stays loaded forever."""
+
+
+def tags(stub: Stub, _request: Request) -> Result:
+    """List the models (`GET /api/tags`), newest first. Models modified in the same second keep the configured order."""
+    ordered = sorted(list_models(stub.models), key=lambda model: model.modified_at[:19], reverse=True)
+    return errors.json_answer({"models": [_list_entry(model) for model in ordered]})
+
+
+def ps(stub: Stub, _request: Request) -> Result:
+    """List the loaded models (`GET /api/ps`), latest expiry first."""
+    now = stub.scheduler.now()
+    models = [
+        {
+            "name": short_name(loaded.model),
+            "model": short_name(loaded.model),
+            "size": loaded.model.size,
+            "digest": loaded.model.digest,
+            "details": _details(loaded.model, loaded.model.quantization),
+            "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
+            "size_vram": loaded.model.size,
+            "context_length": loaded.context_length,
+        }
+        for loaded in stub.scheduler.loaded()
+    ]
+    return errors.json_answer({"models": models})
+
+
+def _list_entry(model: Model) -> dict[str, Any]:
+    # Ollama lists models without their pooling and chat template, so it reports embedding models as chat models.
+    name = short_name(model)
+    remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
+    lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
+    has_listed_capabilities = model.can("completion") and model.habit != "native"
+    return {
+        "name": name,
+        "model": name,
+        **remote,
+        "modified_at": model.modified_at,
+        "size": model.size,
+        "digest": model.digest,
+        "details": {
+            **_details(model, model.listed_quantization or model.quantization),
+            **{key: value for key, value in lengths.items() if value},
+        },
+        "capabilities": model.capabilities if has_listed_capabilities else ("completion",),
+    }
 
 
 def show(stub: Stub, request: Request) -> Result:
     """Handle `POST /api/show`. If the field `verbose` is false, null replaces the arrays in `model_info`."""
     body = read_body(request.body, "ShowRequest", SHOW)
     name = errors.requested_name(body)
-    if not name:
-        raise errors.model_required()
     base_name, location = routed(name)
     if location == "cloud":
         raise errors.no_remote_details()
     parsed = parse_name(base_name)
-    missing = errors.not_found(parsed.short if parsed else name)
-    model = errors.local_model(stub, name, missing=missing)
+    model = errors.local_model(stub, name, missing=errors.not_found(parsed.short) if parsed else None)
     if model.remote:
         raise errors.no_remote_details()
     return errors.json_answer(_model_object(model, verbose=body.get("verbose", False)))
 
 
-def details(model: Model, quantization: str) -> dict[str, Any]:
+def _details(model: Model, quantization: str) -> dict[str, Any]:
     """Return the field `details` of Ollama's description of a model."""
     return {
         "parent_model": model.parent,
@@ -57,7 +104,7 @@ def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
     }
     return {
         **{key: value for key, value in texts.items() if value},
-        "details": details(model, model.quantization),
+        "details": _details(model, model.quantization),
         **({"messages": model.messages} if model.messages else {}),
         "model_info": info,
         **({"tensors": model.all_tensors} if model.all_tensors else {}),
