@@ -237,10 +237,7 @@ class Scheduler:
             self._loading.release()
 
     def _put(self, model: Model, settings: LoadSettings) -> LoadedModel | None:
-        """Load the model and return it. Return None if a busy model must be unloaded first.
-
-        Raises NotLoaded if the memory of the simulated machine is too small for the model.
-        """
+        """Put the model into memory. Return None if a busy model must be unloaded first."""
         if not self._make_room(model):
             return None
         largest = model.out_of_memory_above or sys.maxsize

@@ -106,11 +106,8 @@ def _format_error(format_: Any) -> Failure | None:
 
 
 def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
-    """Return the error reply to a request with an invalid `format`. In a chat, the thinking precedes the error.
-
-    Raises HttpError for a chat with a model whose habit is `native`, because Ollama then sends no thinking.
-    """
-    if prompt.operation == "chat" and model.habit == "native":
+    """Return the reply to a request with an invalid `format`. In a chat, the thinking precedes the error."""
+    if prompt.operation == "chat" and model.habit == "native":  # Ollama then sends no thinking
         raise HttpError(problem.status, problem.message)
     thinking: list[Part] = [part for part in reply.parts if isinstance(part, Reasoning) and part.content]
     if prompt.operation != "chat" or not prompt.thinks or not thinking:

@@ -68,10 +68,9 @@ _UNFINISHED_VALUES = {
 
 
 class _State:
-    """State of the scanner: the pattern of the next token, and the places that error messages name.
+    """State of the scanner: the pattern of the next token, and the end of the messages about invalid input.
 
-    `unfinished` maps patterns of unfinished tokens to such places, the longest pattern first. `where` is the place for
-    other invalid input.
+    `unfinished` maps patterns of unfinished tokens to such messages. `where` applies to all other input.
     """
 
     def __init__(self, token: bytes, where: str, unfinished: Mapping[bytes, str] | None = None) -> None:
@@ -241,11 +240,7 @@ _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{
 
 
 def _error_offset(data: bytes) -> int:
-    """Return the offset of the error in invalid base64 data, as in Go's error message.
-
-    This is the offset of the first invalid byte. If all bytes are valid, it is the offset of the last group of
-    characters, which has fewer than four characters.
-    """
+    """Return the offset of the first invalid byte, or of the last group if it has fewer than four characters."""
     valid = re.sub(rb"(?s)[^A-Za-z0-9+/\r\n].*", b"", data)
     invalid = data[len(valid) :]
     rest = len(valid.translate(None, b"\r\n")) % 4

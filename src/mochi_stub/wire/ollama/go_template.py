@@ -15,8 +15,7 @@ _FUNCTIONS = {
     *("and", "call", "currentDate", "eq", "ge", "gt", "html", "index", "js", "json", "le", "len", "lt", "ne", "not"),
     *("or", "print", "printf", "println", "slice", "toTypeScriptType", "urlquery", "yesterdayDate"),
 }
-_CONSTANTS = ("bool", "character", "dot", "nil", "number", "string")
-"""Kinds of operands that are not executable."""
+_CONSTANTS = ("bool", "character", "dot", "nil", "number", "string")  # operands that are not executable
 _OPERANDS = (*_CONSTANTS, "field", "identifier", "left", "variable")
 _ESCAPE = r"\\(?:[abfnrtv\\{}]|[0-3][0-7]{{2}}|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}})"
 _STRING = re.compile(rf"`[^`]*`|\"(?:[^\\]|{_ESCAPE.format(chr(34))})*\"")
@@ -50,14 +49,11 @@ class _Parser:
         self.template = template
         self.tokens = list(tokens(template))
         self.at = 0
-        self.furthest = 0
-        """Index of the furthest token that was read. Errors have the line of this token."""
-        self.action: Token | None = None
-        """Opening delimiter of the action that is parsed."""
+        self.furthest = 0  # index of the furthest token that was read; errors have the line of this token
+        self.action: Token | None = None  # opening delimiter of the action that is parsed
         self.range_depth = 0
         self.variables = ["$"]
-        self.defined: set[str] = set()
-        """Names of the nested templates that are not empty."""
+        self.defined: set[str] = set()  # names of the nested templates that are not empty
 
     def parse(self) -> None:
         while self._peek().kind != "end of file":

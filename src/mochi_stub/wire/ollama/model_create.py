@@ -70,7 +70,7 @@ def _check_file_names(body: Mapping[str, Any]) -> None:
 
 
 def _build(stub: Stub, body: Mapping[str, Any], steps: list[Step]) -> Model:
-    """Return the model that a request describes, and append the progress steps to `steps`. Raises HttpError."""
+    """Return the model that a request describes, and append the progress steps to `steps`."""
     if body.get("from"):
         model = _from_model(stub, body["from"], steps)
     elif "files" in body:
@@ -111,7 +111,7 @@ def _from_files(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> Mode
 
 
 def _gguf_digests(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> list[str]:
-    """Return the digests of GGUF files, sorted by path. Raises HttpError if a file is missing or is not a GGUF file."""
+    """Return the digests of GGUF files, sorted by path."""
     if any(path.endswith(".safetensors") for path in files):
         steps.append({"status": "converting model"})
         raise HttpError(500, "mochi-stub does not convert safetensors: create the model from a GGUF file")
@@ -135,10 +135,7 @@ def _is_gguf(stub: Stub, digest: str) -> bool:
 
 
 def _gguf_fields(stub: Stub, digest: str) -> Mapping[str, Any]:
-    """Return values for the fields of `Model`, by field name, from the GGUF file with this digest.
-
-    The file is an uploaded blob or the weights of a model. Raises HttpError if there is no such GGUF file.
-    """
+    """Return values for the fields of `Model` from an uploaded GGUF file or the weights of a model."""
     uploaded = stub.registry.blobs.get(digest)
     if isinstance(uploaded, GgufError):
         raise HttpError(400, str(uploaded))
@@ -172,7 +169,6 @@ def _quantized(model: Model, requested: str, steps: list[Step]) -> Model:
 
 
 def _with_modelfile(model: Model, body: Mapping[str, Any]) -> Model:
-    """Return the model with the template, system prompt, license, parameters and messages of a request."""
     parameters = body.get("parameters", {})
     effective_options(Model(""), parameters)  # checks the types
     messages = [
@@ -190,10 +186,7 @@ def _with_modelfile(model: Model, body: Mapping[str, Any]) -> Model:
 
 
 def _with_template(model: Model, template: str) -> Model:
-    """Return the model with another template, or the same model if `template` is empty.
-
-    The template determines whether the model has the capabilities `tools`, `thinking` and `insert`.
-    """
+    """Return the model with another template, which determines some of its capabilities."""
     if problem := template_error(template):
         raise HttpError(400, f"template error: {problem}")
     if not template:

@@ -79,7 +79,6 @@ def show(stub: Stub, request: Request) -> Result:
 
 
 def _details(model: Model, quantization: str) -> dict[str, Any]:
-    """Return the field `details` of Ollama's description of a model."""
     return {
         "parent_model": model.parent,
         "format": model.format,
