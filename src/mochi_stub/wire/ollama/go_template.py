@@ -9,7 +9,7 @@ import re
 from typing import NoReturn
 
 from mochi_stub.wire.ollama.go_json import quoted
-from mochi_stub.wire.ollama.go_template_tokens import Token, tokens
+from mochi_stub.wire.ollama.go_template_tokens import KEYWORDS, Token, tokens
 
 _FUNCTIONS = {
     *("and", "call", "currentDate", "eq", "ge", "gt", "html", "index", "js", "json", "le", "len", "lt", "ne", "not"),
@@ -34,14 +34,16 @@ def template_error(template: str) -> str | None:
     try:
         parser.parse()
     except _ParseError as error:
-        return str(error)
+        problem = str(error)
     except RecursionError:
-        return parser.message("max expression depth exceeded")
-    return None
+        problem = "max expression depth exceeded"
+    else:
+        return None
+    return f"template: :{parser.line(parser.tokens[parser.furthest])}: {problem}"
 
 
 class _ParseError(Exception):
-    """Error in a template. Its argument is the whole error message."""
+    """Error in a template. Its argument is the error message without the line."""
 
 
 class _Parser:
@@ -57,42 +59,34 @@ class _Parser:
 
     def parse(self) -> None:
         while self._peek().kind != "end of file":
-            start = self.at
-            if self._next().kind == "open" and self._next().kind == "define":
+            if self._peek().kind == "open" and self._peek(1).kind == "define":
+                self.at += 2
                 name = self._name("define clause")
                 self._expect("close", "define clause")
                 self._body(name, "define clause")
-                continue
-            self.at = start
-            if end := self._item():
-                self._fail(f"unexpected {{{{{end}}}}}")
+            elif end := self._item():
+                raise _ParseError(f"unexpected {{{{{end}}}}}")
 
-    def message(self, problem: str) -> str:
-        return f"template: :{self._line(self.tokens[self.furthest])}: {problem}"
-
-    def _fail(self, problem: str) -> NoReturn:
-        raise _ParseError(self.message(problem))
+    def line(self, token: Token) -> int:
+        return self.template.count("\n", 0, token.offset) + 1
 
     def _unexpected(self, token: Token, context: str) -> NoReturn:
         if token.kind != "error":
-            self._fail(f"unexpected {token} in {context}")
+            raise _ParseError(f"unexpected {token} in {context}")
         start = ""
-        if self.action and self._line(self.action) != self._line(token):
+        if self.action and self.line(self.action) != self.line(token):
             in_action = "" if token.text.endswith(" action") else " in action"
-            start = f"{in_action} started at :{self._line(self.action)}"
-        self._fail(f"{token}{start}")
-
-    def _line(self, token: Token) -> int:
-        return self.template.count("\n", 0, token.offset) + 1
+            start = f"{in_action} started at :{self.line(self.action)}"
+        raise _ParseError(f"{token}{start}")
 
     def _next(self) -> Token:
         token = self._peek()
         self.at += 1
         return token
 
-    def _peek(self) -> Token:
-        self.furthest = max(self.furthest, self.at)
-        return self.tokens[self.at]
+    def _peek(self, ahead: int = 0) -> Token:
+        self.furthest = max(self.furthest, self.at + ahead)
+        return self.tokens[self.at + ahead]
 
     def _expect(self, kind: str, context: str) -> Token:
         token = self._next()
@@ -110,7 +104,7 @@ class _Parser:
         end = ""
         while not end:
             if self._peek().kind == "end of file":
-                self._fail("unexpected EOF")
+                raise _ParseError("unexpected EOF")
             end = self._item()
         return end
 
@@ -128,8 +122,11 @@ class _Parser:
 
     def _action(self) -> str:
         """Parse an action after its opening delimiter. Return the kind of its first token."""
-        start = self.at
-        word = self._next().kind
+        word = self._peek().kind
+        if word not in KEYWORDS or word == "define":
+            self._pipeline("command")
+            return word
+        self._next()
         if word == "end":
             self._expect("close", "end")
         elif word == "else":
@@ -138,22 +135,19 @@ class _Parser:
         elif word in ("break", "continue"):
             self._expect("close", f"{{{{{word}}}}}")
             if not self.range_depth:
-                self._fail(f"{{{{{word}}}}} outside {{{{range}}}}")
+                raise _ParseError(f"{{{{{word}}}}} outside {{{{range}}}}")
         elif word in ("if", "range", "with"):
             self._control(word)
         elif word == "block":
             name = self._name("block clause")
             self._pipeline("block clause")
             self._body(name, "block clause")
-        elif word == "template":
+        else:
             self._name("template clause")
             if self._peek().kind == "close":
                 self._next()
             else:
                 self._pipeline("template clause")
-        else:
-            self.at = start
-            self._pipeline("command")
         return word
 
     def _control(self, word: str) -> None:
@@ -166,7 +160,7 @@ class _Parser:
             self._next()
             self._control(word)
         elif end == "else" and self._items() != "end":
-            self._fail("expected end; found {{else}}")
+            raise _ParseError("expected end; found {{else}}")
         del self.variables[declared:]
 
     def _body(self, name: str, context: str) -> None:
@@ -179,11 +173,11 @@ class _Parser:
         if end != "end":
             if context == "block clause":  # the line of this error is that of the clause
                 self.furthest = clause
-            self._fail(f"unexpected {{{{{end}}}}} in {context}")
+            raise _ParseError(f"unexpected {{{{{end}}}}} in {context}")
         body = self.tokens[start : self.at]
         if [token.kind for token in body].count("open") > 1 or (body[0].kind == "text" and body[0].text.strip()):
             if name in self.defined:
-                self._fail(f"template: multiple definition of template {quoted(name)}")
+                raise _ParseError(f"template: multiple definition of template {quoted(name)}")
             self.defined.add(name)
 
     def _pipeline(self, context: str, end: str = "close") -> None:
@@ -195,29 +189,26 @@ class _Parser:
             commands.append(self._command())
         self._next()
         if not commands:
-            self._fail(f"missing value for {context}")
+            raise _ParseError(f"missing value for {context}")
         for stage, kind in enumerate(commands[1:], 2):
             if kind in _CONSTANTS:
-                self._fail(f"non executable command in pipeline stage {stage}")
+                raise _ParseError(f"non executable command in pipeline stage {stage}")
 
     def _declarations(self, context: str) -> None:
         count = 0
-        while (variable := self._peek()).kind == "variable":
-            start = self.at
-            self._next()
-            after = self._peek()
-            if after.kind not in ("assign", "declare") and after.text != ",":
-                self.at = start
+        while self._peek().kind == "variable":
+            separator = self._peek(1)
+            if separator.kind not in ("assign", "declare") and separator.text != ",":
                 return
+            self.variables.append(self._next().text)
             self._next()
-            self.variables.append(variable.text)
             count += 1
-            if after.text != ",":
+            if separator.text != ",":
                 return
             if context != "range" or count > 1:
-                self._fail(f"too many declarations in {context}")
+                raise _ParseError(f"too many declarations in {context}")
             if self._peek().kind not in ("variable", "close", "right"):
-                self._fail("range can only initialize variables")
+                raise _ParseError("range can only initialize variables")
 
     def _command(self) -> str:
         """Parse the operands of a command and the pipe after it. Return the kind of its first operand."""
@@ -234,29 +225,29 @@ class _Parser:
         """Parse an operand with its fields, and return its kind."""
         token = self._next()
         if token.kind == "identifier" and token.text not in _FUNCTIONS:
-            self._fail(f"function {quoted(token.text)} not defined")
+            raise _ParseError(f"function {quoted(token.text)} not defined")
         if token.kind == "variable" and token.text not in self.variables:
-            self._fail(f"undefined variable {quoted(token.text)}")
+            raise _ParseError(f"undefined variable {quoted(token.text)}")
         if token.kind == "left":
             self._pipeline("parenthesized pipeline", "right")
         self._check_constant(token)
         kind = token.kind
         while (field := self._peek()).kind == "field" and not field.spaced:
             if token.kind in _CONSTANTS:
-                self._fail(f"unexpected . after term {quoted(token.text)}")
+                raise _ParseError(f"unexpected . after term {quoted(token.text)}")
             self._next()
             kind = "chain"
         return kind
 
     def _check_constant(self, token: Token) -> None:
         if token.kind == "string" and not _STRING.fullmatch(token.text):
-            self._fail("invalid syntax")
+            raise _ParseError("invalid syntax")
         if token.kind == "number" and (problem := _number_problem(token.text)):
-            self._fail(f"{problem}: {quoted(token.text)}")
+            raise _ParseError(f"{problem}: {quoted(token.text)}")
         if token.kind == "character" and not _CHARACTER.fullmatch(token.text[:-1]):
             if not _CHARACTER.match(token.text):
-                self._fail("invalid syntax")
-            self._fail(f"malformed character constant: {token.text}")
+                raise _ParseError("invalid syntax")
+            raise _ParseError(f"malformed character constant: {token.text}")
 
 
 def _number_problem(text: str) -> str:
