@@ -46,7 +46,7 @@ _OPEN_STRING = rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00
 _WHOLE = rb"-?(?:0|[1-9][0-9]*(?![0-9]))"
 _NUMBER = rb"%s(?:(?:\.[0-9]+)?[eE][+-]?[0-9]+|\.[0-9]+(?![0-9eE])|(?![.eE]))" % _WHOLE
 _SCALAR = rb"(?:%s\"|%s|true|false|null)" % (_OPEN_STRING, _NUMBER)
-_FIELD = rb"%s\"%s:" % (_OPEN_STRING, _SPACE)
+_OPEN_OR_EMPTY = rb"\[(?:%s\])?|{(?:%s})?" % (_SPACE, _SPACE)
 _UNFINISHED_STRINGS = {
     _OPEN_STRING + rb"\"" + _SPACE: "after object key",
     _OPEN_STRING + rb"\\u[0-9a-fA-F]{0,3}(?![0-9a-fA-F])": "in \\u hexadecimal character escape",
@@ -74,7 +74,7 @@ class _State:
     """
 
     def __init__(self, token: bytes, where: str, unfinished: Mapping[bytes, str] | None = None) -> None:
-        self.token = re.compile(rb"%s(?:%s)" % (_SPACE, token))
+        self.match = re.compile(rb"%s(?:%s)" % (_SPACE, token)).match
         self.where, self.unfinished = where, unfinished or {}
 
     def fail(self, data: bytes, at: int) -> NoReturn:
@@ -94,10 +94,8 @@ _UNESCAPED = {"'": "\\'", '\\"': '"'}
 # Several array items match in one step, which speeds up large arrays.
 _AFTER_ITEM = _State(rb"(?:,%s%s%s){0,999}[,\]]" % (_SPACE, _SCALAR, _SPACE), "after array element")
 _AFTER_FIELD = _State(rb"[,}]", "after object key:value pair")
-_VALUE = _State(rb"[\[{]|" + _SCALAR, "looking for beginning of value", _UNFINISHED_VALUES)
-_FIRST_ITEM = _State(rb"[\[{\]]|" + _SCALAR, "looking for beginning of value", _UNFINISHED_VALUES)
-_KEY = _State(_FIELD, "looking for beginning of object key string", _UNFINISHED_STRINGS)
-_FIRST_KEY = _State(rb"}|" + _FIELD, "looking for beginning of object key string", _UNFINISHED_STRINGS)
+_VALUE = _State(_OPEN_OR_EMPTY + rb"|" + _SCALAR, "looking for beginning of value", _UNFINISHED_VALUES)
+_KEY = _State(rb"%s\"%s:" % (_OPEN_STRING, _SPACE), "looking for beginning of object key string", _UNFINISHED_STRINGS)
 
 
 def _value_end(data: bytes) -> int:
@@ -106,14 +104,14 @@ def _value_end(data: bytes) -> int:
     at, state = 0, _VALUE
     arrays: list[bool] = []  # open containers, outermost first: True for an array
     while True:
-        found = state.token.match(data, at)
+        found = state.match(data, at)
         if not found:
             state.fail(data, at)
         at = found.end()
         last = data[at - 1]
         if last in b"[{":
             arrays.append(last == ord("["))
-            state = _FIRST_ITEM if arrays[-1] else _FIRST_KEY
+            state = _VALUE if arrays[-1] else _KEY
             if len(arrays) > MAX_DEPTH:
                 raise HttpError(400, "exceeded max depth")
         elif last == ord(":"):
@@ -121,7 +119,7 @@ def _value_end(data: bytes) -> int:
         elif last == ord(","):
             state = _VALUE if arrays[-1] else _KEY
         else:
-            if last in b"]}":
+            if state is not _VALUE:  # the end of a container
                 arrays.pop()
             if not arrays:
                 return at
