@@ -90,26 +90,26 @@ def _details(model: Model, quantization: str) -> dict[str, Any]:
 
 
 def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
-    texts = {
-        "license": model.license,
-        "modelfile": _modelfile(model),
-        "parameters": _parameters(model),
-        "template": model.rendered_template,
-        "system": model.system,
-    }
+    parameters = ((name, f'"{value}"' if isinstance(value, str) else dumps(value)) for name, value in _pairs(model))
     info = {
         name: None if isinstance(value, (list, tuple)) and not verbose else value
         for name, value in model.model_info.items()
     }
-    return {
-        **{key: value for key, value in texts.items() if value},
+    fields = {
+        "license": model.license,
+        "modelfile": _modelfile(model),
+        "parameters": "\n".join(f"{name:<30} {value}" for name, value in parameters),
+        "template": model.rendered_template,
+        "system": model.system,
         "details": _details(model, model.quantization),
-        **({"messages": model.messages} if model.messages else {}),
+        "messages": model.messages,
         "model_info": info,
-        **({"tensors": model.all_tensors} if model.all_tensors else {}),
+        "tensors": model.all_tensors,
         "capabilities": model.capabilities,
         "modified_at": model.modified_at,
     }
+    required = ("model_info", "capabilities", "modified_at")
+    return {name: value for name, value in fields.items() if value or name in required}
 
 
 def _modelfile(model: Model) -> str:
@@ -130,13 +130,6 @@ def _modelfile(model: Model) -> str:
         *(f"MESSAGE {message['role']} {_quoted(message['content'])}" for message in model.messages),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _parameters(model: Model) -> str:
-    """Return a line for each parameter: the name padded to 30 columns, a space and the value. Strings are quoted."""
-    return "\n".join(
-        f"{name:<30} " + (f'"{value}"' if isinstance(value, str) else dumps(value)) for name, value in _pairs(model)
-    )
 
 
 def _pairs(model: Model) -> list[tuple[str, Any]]:
