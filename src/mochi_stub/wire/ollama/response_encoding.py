@@ -55,7 +55,7 @@ class ChatLines:
         return "".join([self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]).encode()
 
     def end(self) -> bytes:
-        return f"{self._transition(False, self.planned_end)}{self._final('', '', self.pending_calls, [])}\n".encode()
+        return (self._transition(False, self.planned_end) + self._final("", "", self.pending_calls, [])).encode()
 
     def error(self, failure: Failure) -> bytes:
         return f'{{"error":{text(failure.message)}}}\n'.encode()
@@ -75,7 +75,7 @@ class ChatLines:
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.unasked else []
         has_logprobs = self.top_logprobs is not None
         text_pieces = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if has_logprobs else []
-        return HttpResponse(200, self._final(reply.text, reply.reasoning, calls, text_pieces).encode(), JSON)
+        return HttpResponse(200, self._final(reply.text, reply.reasoning, calls, text_pieces).rstrip().encode(), JSON)
 
     @cached_property
     def planned_end(self) -> int:
@@ -160,9 +160,6 @@ class ChatLines:
         }
         return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
 
-    def _prefix(self) -> str:
-        return f'{self.head}{timestamp(self.start + self.planned_end)}"'
-
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
         key = '"content":"","thinking":' if thinking else '"content":'
         return f'","message":{{"role":"assistant",{key}', '},"done":false'
@@ -178,8 +175,8 @@ class ChatLines:
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
         thinking_field = f',"thinking":{text(thinking)}' if thinking else ""
         message = f'{{"role":"assistant","content":{text(content)}{thinking_field}{self._calls(calls)}}}'
-        reason, entries = self.reply.finish, self._logprobs(logprobs)
-        return f'{self._prefix()},"message":{message},"done":true,"done_reason":"{reason}"{entries}{self._counters()}}}'
+        done = f',"done":true,"done_reason":"{self.reply.finish}"{self._logprobs(logprobs)}{self._counters()}'
+        return self._line(self.planned_end, f'","message":{message}', done)
 
 
 class GenerateLines(ChatLines):
@@ -200,11 +197,9 @@ class GenerateLines(ChatLines):
         if thinking and self.native:
             content, thinking = f"<think>{thinking}</think>\n\n{content}", ""
         thinking_field = f',"thinking":{text(thinking)}' if thinking else ""
-        return (
-            f'{self._prefix()},"response":{text(content)}{thinking_field},"done":true'
-            f',"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
-            f"{self._calls(calls)}{self._logprobs(logprobs)}}}"
-        )
+        done = f',"done":true,"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
+        response = f'","response":{text(content)}{thinking_field}'
+        return self._line(self.planned_end, response, done, self._calls(calls), self._logprobs(logprobs))
 
     def _context(self) -> str:
         """Return the field `context`. By default, it contains one token for each character of the conversation."""
