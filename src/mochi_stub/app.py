@@ -92,7 +92,7 @@ class ExchangeHandler:
     async def _after_load(self, scheduled: ScheduledResult) -> HttpResponse | Generation | CachedReply:
         scheduler, load_request = scheduled.scheduler, scheduled.load_request
         try:
-            self.lease = lease = scheduler.try_acquire(load_request) or await scheduler.acquire(load_request)
+            self.lease = lease = await scheduler.acquire(load_request)
             self.record.update(num_ctx=lease.context, reload=lease.reload)
             if self.entries is None:
                 return scheduled.then(lease)

@@ -9,7 +9,7 @@ import pytest
 
 from mochi_stub import Gate, Model, Reply, StubServer, Text
 from mochi_stub.models.catalogue import effective_context
-from mochi_stub.models.scheduler import Lease, LoadRequest, Scheduler
+from mochi_stub.models.scheduler import LoadRequest, Scheduler
 from tests.stub.requests import open_stream, send_message, send_request
 
 A, B = Model("a", context_length=8192), Model("b", parameters={"num_ctx": 2048})
@@ -23,14 +23,8 @@ class Times:
         return self.now
 
 
-def lease(scheduler: Scheduler, need: LoadRequest) -> Lease:
-    found = scheduler.try_acquire(need)
-    assert found is not None
-    return found
-
-
-def use(scheduler: Scheduler, model: Model, keep_alive: float | None = None, **options: Any) -> None:
-    lease(scheduler, LoadRequest(model, {**model.parameters, **options}, keep_alive)).release()
+async def use(scheduler: Scheduler, model: Model, keep_alive: float | None = None, **options: Any) -> None:
+    (await scheduler.acquire(LoadRequest(model, {**model.parameters, **options}, keep_alive))).release()
 
 
 def loaded_models(scheduler: Scheduler) -> list[tuple[str, int, float]]:
@@ -41,7 +35,7 @@ def loaded_models(scheduler: Scheduler) -> list[tuple[str, int, float]]:
 async def test_model_stays_loaded_for_five_minutes() -> None:
     times = Times()
     scheduler = Scheduler(now=times)
-    use(scheduler, A)
+    await use(scheduler, A)
     assert loaded_models(scheduler) == [("a", 4096, 300)]
     times.now += 299
     assert loaded_models(scheduler) == [("a", 4096, 1)]
@@ -51,22 +45,22 @@ async def test_model_stays_loaded_for_five_minutes() -> None:
 
 async def test_request_without_keep_alive_keeps_the_setting() -> None:
     scheduler = Scheduler(now=Times())
-    use(scheduler, A, 10)
-    use(scheduler, A)
+    await use(scheduler, A, 10)
+    await use(scheduler, A)
     assert loaded_models(scheduler) == [("a", 4096, 10)]
 
 
 async def test_reload_restores_the_default() -> None:
     scheduler = Scheduler(now=Times())
-    use(scheduler, A, 10)
-    use(scheduler, A, num_ctx=8192)
+    await use(scheduler, A, 10)
+    await use(scheduler, A, num_ctx=8192)
     assert loaded_models(scheduler) == [("a", 8192, 300)]
 
 
 async def test_time_starts_at_the_end_of_the_last_request() -> None:
     times = Times()
     scheduler = Scheduler(now=times)
-    running = lease(scheduler, LoadRequest(A, keep_alive=10))
+    running = await scheduler.acquire(LoadRequest(A, keep_alive=10))
     times.now += 60
     assert loaded_models(scheduler) == [("a", 4096, 10)]
     running.release()
@@ -76,7 +70,7 @@ async def test_time_starts_at_the_end_of_the_last_request() -> None:
 
 async def test_unloading_waits_for_a_running_request() -> None:
     scheduler = Scheduler(now=Times())
-    running = lease(scheduler, LoadRequest(A))
+    running = await scheduler.acquire(LoadRequest(A))
     scheduler.unload(A)
     assert [name for name, *_ in loaded_models(scheduler)] == ["a"]
     running.release()
@@ -85,8 +79,8 @@ async def test_unloading_waits_for_a_running_request() -> None:
 
 async def test_running_models_are_sorted_by_expiry() -> None:
     scheduler = Scheduler(now=Times())
-    use(scheduler, A, 60)
-    use(scheduler, B, math.inf)
+    await use(scheduler, A, 60)
+    await use(scheduler, B, math.inf)
     assert [name for name, *_ in loaded_models(scheduler)] == ["b", "a"]
 
 

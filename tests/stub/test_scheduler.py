@@ -189,8 +189,11 @@ def test_one_slot_serializes_requests_of_a_model() -> None:
 async def test_embedding_models_have_one_slot() -> None:
     scheduler = Scheduler(Machine(parallel=2))
     embedder = LoadRequest(Model("e", ("embedding",)))
-    assert [scheduler.try_acquire(LoadRequest(A)) is None for _ in range(3)] == [False, False, True]
-    assert [scheduler.try_acquire(embedder) is None for _ in range(2)] == [False, True]
+    leases = [asyncio.ensure_future(scheduler.acquire(request)) for request in (*[LoadRequest(A)] * 3, *[embedder] * 2)]
+    await checkpoint()
+    assert [lease.done() for lease in leases] == [True, True, False, True, False]
+    for lease in leases:
+        lease.cancel()
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
@@ -210,15 +213,14 @@ def test_disconnect_leaves_the_slot_queue_at_once(parallel: int) -> None:
 
 async def test_place_given_to_a_cancelled_request_goes_to_the_next_one() -> None:
     scheduler = Scheduler(Machine(parallel=1))
-    running = scheduler.try_acquire(LoadRequest(A))
-    assert running is not None
+    running = await scheduler.acquire(LoadRequest(A))
     first, second = (asyncio.ensure_future(scheduler.acquire(LoadRequest(A))) for _ in range(2))
     await checkpoint()
     assert scheduler.waiting == 2
     running.release()
     first.cancel()
     (await second).release()
-    assert scheduler.try_acquire(LoadRequest(A)) is not None
+    (await scheduler.acquire(LoadRequest(A))).release()
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -9,13 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from mochi_stub.models.generated_metadata import (
-    PLAIN_TEMPLATE,
-    TOKENIZER_ARRAYS,
-    go_template,
-    jinja_template,
-    tensors,
-)
+from mochi_stub.models.generated_metadata import PLAIN_TEMPLATE, TOKENIZER_ARRAYS, go_template, jinja_template, tensors
 
 Habit = Literal["native", "template", "builtin"]
 
@@ -120,12 +114,12 @@ class Model:
     @cached_property
     def digest(self) -> str:
         """Digest of the manifest: 64 hexadecimal digits, by default derived from the model's name."""
-        return self.manifest or hashlib.sha256(f"manifest {self.name}".encode()).hexdigest()
+        return self.manifest or sha256(f"manifest {self.name}".encode())
 
     @cached_property
     def blob_digest(self) -> str:
         """Digest of the weights, by default derived from the model's name."""
-        return self.weights or hashlib.sha256(f"blob {self.name}".encode()).hexdigest()
+        return self.weights or sha256(f"blob {self.name}".encode())
 
     @cached_property
     def modelfile_template(self) -> str:
@@ -161,6 +155,10 @@ class Model:
             **TOKENIZER_ARRAYS,
         }
         return dict(sorted((generated if self.info is None else self.info).items()))
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _count(parameter_size: str) -> int:

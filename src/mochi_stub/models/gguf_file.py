@@ -22,7 +22,7 @@ def read_gguf(data: bytes) -> dict[str, Any]:
     if not data.startswith(MAGIC):
         raise GgufError("supplied file was not in GGUF format")
     try:
-        from gguf import GGUFReader  # noqa: PLC0415 - an optional package, whose import takes half a second
+        from gguf import GGUFReader, LlamaFileType  # noqa: PLC0415 - an optional package, which takes half a second
     except ImportError:
         raise GgufError(INSTALL) from None
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -31,16 +31,13 @@ def read_gguf(data: bytes) -> dict[str, Any]:
         try:
             reader = GGUFReader(file)
             metadata = {name: field.contents() for name, field in reader.fields.items() if name[:5] != "GGUF."}
-            tensors = [_tensor(tensor) for tensor in reader.tensors]
+            tensors = [
+                {"name": tensor.name, "type": tensor.tensor_type.name, "shape": list(map(int, tensor.shape))}
+                for tensor in reader.tensors
+            ]
             parameters = sum(int(tensor.n_elements) for tensor in reader.tensors)
         except (ValueError, IndexError, KeyError) as error:
             raise GgufError(f"invalid GGUF file: {error}") from None
-    return {**_declaration(metadata, parameters), "tensors": tensors, "size": len(data)}
-
-
-def _declaration(metadata: Mapping[str, Any], parameters: int) -> dict[str, Any]:
-    from gguf import LlamaFileType  # noqa: PLC0415
-
     family, file_type = str(metadata.get("general.architecture", "unknown")), metadata.get("general.file_type")
     types = {kind.value: kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
     chat_template = str(metadata.get("tokenizer.chat_template", ""))
@@ -55,6 +52,8 @@ def _declaration(metadata: Mapping[str, Any], parameters: int) -> dict[str, Any]
         "chat_template": chat_template,
         "habit": "native" if chat_template else "template",
         "capabilities": _capabilities(metadata, family, chat_template),
+        "tensors": tensors,
+        "size": len(data),
     }
 
 
@@ -68,10 +67,6 @@ def _capabilities(metadata: Mapping[str, Any], family: str, chat_template: str) 
         "vision": f"{family}.vision.block_count" in metadata,
     }
     return tuple(name for name, is_present in found.items() if is_present)
-
-
-def _tensor(tensor: Any) -> dict[str, Any]:
-    return {"name": tensor.name, "type": tensor.tensor_type.name, "shape": [int(size) for size in tensor.shape]}
 
 
 def human_number(count: int) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import NamedTuple
 
-_FIRST = itemgetter(0)
 _LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
 
 
@@ -19,7 +17,8 @@ class PromptSlots:
 
     def evaluate(self, prompt: str, reply: str) -> int:
         """Put a prompt and its reply into a slot. Return how many leading prompt characters the slot already held."""
-        prefix, best = max(((_common_prefix(text, prompt), text) for text in self._texts), default=(0, ""), key=_FIRST)
+        best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
+        prefix = _common_prefix(best, prompt)
         if best and prefix >= len(prompt) * _LEAST_SIMILARITY:
             self._texts.remove(best)
         else:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,14 +58,9 @@ class LoadRequest(NamedTuple):
     keep_alive: float | None = None
     shift: bool = True
 
-    @property
-    def load_options(self) -> Mapping[str, Any]:
-        """Values of the options that reload the model if a request changes them. The context length is not included."""
-        return {**{name: self.options.get(name, usual) for name, usual in LOAD_OPTIONS.items()}, "shift": self.shift}
-
 
 class LoadSettings(NamedTuple):
-    """Settings with which a model is loaded. `context` is in tokens.
+    """Settings with which a model is loaded. `context` is in tokens. Other values of `options` reload the model.
 
     `automatic` is true if neither the request nor the machine sets the context.
     """
@@ -79,31 +73,28 @@ class LoadSettings(NamedTuple):
         """Return whether a model loaded with these settings can serve the `requested` settings without a reload."""
         if self.context != requested.context and not (self.automatic and requested.automatic):
             return False
-        if self.options == requested.options:
-            return True
-        options = requested.options.items()
-        return all(self.options[name] == value or (name == "num_gpu" and value < 0) for name, value in options)
+        return self.options == requested.options or all(
+            self.options[name] == value or (name == "num_gpu" and value < 0)
+            for name, value in requested.options.items()
+        )
 
 
 @dataclass
 class LoadedModel:
-    """Model in memory.
+    """Model in memory. At most `slots` requests of the model run at the same time.
 
-    `users` counts the running and waiting requests of the model. At most `slots` requests run at the same time.
-    `load_report` has two values for the first lease: whether the model was reloaded, and the duration of the load in
-    nanoseconds. `ready` is set when the model is loaded. `queue` has one event for each request that waits for a slot.
+    `users` counts the running and waiting requests. `ready` is set when the model is loaded.
     """
 
     model: Model
     settings: LoadSettings
     keep_alive: float
     slots: int
-    load_report: tuple[bool, int]
+    free_slots: asyncio.Semaphore
+    prompt_cache: PromptSlots
     users: int = 0
     idle_since: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    queue: deque[asyncio.Event] = field(default_factory=deque)
-    prompt_cache: PromptSlots = field(default_factory=PromptSlots)
 
     @property
     def context_length(self) -> int:
@@ -157,42 +148,27 @@ class Scheduler:
     @property
     def waiting(self) -> int:
         """Number of requests that wait for a slot of a loaded model."""
-        return sum(len(loaded.queue) for loaded in self._loaded.values())
-
-    def try_acquire(self, request: LoadRequest) -> Lease | None:
-        """Return a lease if the request can run immediately, else None. Raises NotLoaded if the load fails."""
-        settings = self._settings(request)
-        loaded = self._find_usable(request, settings)
-        if loaded is None and not (self._loading.locked() or self.queued or request.model.load_time):
-            loaded = self._put(request, settings, reload=self._find_alive(request.model) is not None)
-            if loaded is not None:
-                loaded.ready.set()
-        if loaded is None or not loaded.ready.is_set() or loaded.users >= loaded.slots:
-            return None
-        loaded.users += 1
-        return self._lease(request, settings, loaded)
+        return sum(max(loaded.users - loaded.slots, 0) for loaded in self._loaded.values())
 
     async def acquire(self, request: LoadRequest) -> Lease:
         """Wait for the model and a free slot, then return a lease. Raises NotLoaded if the load fails."""
         settings = self._settings(request)
-        while (loaded := self._find_usable(request, settings)) and not loaded.ready.is_set():
+        while (loaded := self._find_usable(request.model, settings)) and not loaded.ready.is_set():
             await loaded.ready.wait()
+        reload, duration = False, LOAD_DURATION
         if loaded is None:
-            loaded = await self._load(request, settings)
+            loaded, reload, duration = await self._load(request.model, settings)
         loaded.users += 1
-        if loaded.users > loaded.slots:
-            slot_free = asyncio.Event()
-            loaded.queue.append(slot_free)
-            try:
-                await slot_free.wait()
-            except BaseException:  # the client has disconnected
-                if slot_free.is_set():
-                    self._release(loaded)
-                else:
-                    loaded.queue.remove(slot_free)
-                    loaded.users -= 1
-                raise
-        return self._lease(request, settings, loaded)
+        try:
+            await loaded.free_slots.acquire()
+        except BaseException:  # the client has disconnected
+            self._leave(loaded)
+            raise
+        if request.keep_alive is not None:
+            loaded.keep_alive = request.keep_alive
+        context = loaded.context_length
+        limit = None if settings.automatic else context
+        return Lease(context, limit, reload, duration, loaded.prompt_cache, partial(self._release, loaded))
 
     def unload(self, model: Model) -> None:
         """Unload the model as soon as its running requests have ended."""
@@ -209,20 +185,15 @@ class Scheduler:
         default, options = self.machine.context_length, request.options
         context = effective_context(request.model, options, default or DEFAULT_CONTEXT)
         automatic = options.get("num_ctx") is None and default is None
-        return LoadSettings(context, automatic, request.load_options)
-
-    def _lease(self, request: LoadRequest, settings: LoadSettings, loaded: LoadedModel) -> Lease:
-        if request.keep_alive is not None:
-            loaded.keep_alive = request.keep_alive
-        (reload, duration), loaded.load_report = loaded.load_report, (False, LOAD_DURATION)
-        context = loaded.context_length
-        limit = None if settings.automatic else context
-        return Lease(context, limit, reload, duration, loaded.prompt_cache, partial(self._release, loaded))
+        changed = {name: value for name, value in options.items() if name in LOAD_OPTIONS}
+        return LoadSettings(context, automatic, {**LOAD_OPTIONS, **changed, "shift": request.shift})
 
     def _release(self, loaded: LoadedModel) -> None:
+        loaded.free_slots.release()
+        self._leave(loaded)
+
+    def _leave(self, loaded: LoadedModel) -> None:
         loaded.users -= 1
-        if loaded.queue:
-            loaded.queue.popleft().set()
         loaded.idle_since = self.now()
         self._slot_freed.set()
 
@@ -230,11 +201,12 @@ class Scheduler:
         loaded = self._loaded.get(model.blob_digest)
         return loaded if loaded and loaded.alive(self.now()) else None
 
-    def _find_usable(self, request: LoadRequest, settings: LoadSettings) -> LoadedModel | None:
-        loaded = self._find_alive(request.model)
+    def _find_usable(self, model: Model, settings: LoadSettings) -> LoadedModel | None:
+        loaded = self._find_alive(model)
         return loaded if loaded and loaded.settings.satisfies(settings) else None
 
-    async def _load(self, request: LoadRequest, settings: LoadSettings) -> LoadedModel:
+    async def _load(self, model: Model, settings: LoadSettings) -> tuple[LoadedModel, bool, int]:
+        """Return the loaded model, whether it was reloaded, and the duration of the load in nanoseconds."""
         if (self._loading.locked() or self.queued) and self.queued >= self.machine.max_queue:
             raise NotLoaded(503, BUSY)
         self.queued += 1
@@ -243,29 +215,29 @@ class Scheduler:
         finally:
             self.queued -= 1
         try:
-            if usable := self._find_usable(request, settings):  # an earlier request in the queue has loaded the model
-                return usable
-            reload = self._find_alive(request.model) is not None
-            while (loaded := self._put(request, settings, reload)) is None:
+            if usable := self._find_usable(model, settings):  # an earlier request in the queue has loaded the model
+                return usable, False, LOAD_DURATION
+            reload = self._find_alive(model) is not None
+            while (loaded := self._put(model, settings)) is None:
                 self._slot_freed.clear()
                 await self._slot_freed.wait()
+            self.loads += 1
+            self.reloads += reload
             try:
-                await self._wait(request.model.load_time)
+                if model.load_time:
+                    await self._wait(model.load_time)
             except BaseException:  # the client has disconnected
-                del self._loaded[request.model.blob_digest]
+                del self._loaded[model.blob_digest]
                 raise
             finally:
                 loaded.ready.set()
-            return loaded
+            # without load_time, a first load has the usual duration, so that the order of requests does not matter
+            return loaded, reload, LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
         finally:
             self._loading.release()
 
-    def _put(self, request: LoadRequest, settings: LoadSettings, reload: bool) -> LoadedModel | None:
-        """Load the model and return it. Return None if a busy model must be unloaded first.
-
-        Raises NotLoaded if the memory of the simulated machine is too small for the model.
-        """
-        model, machine = request.model, self.machine
+    def _put(self, model: Model, settings: LoadSettings) -> LoadedModel | None:
+        """Put the model into memory. Return None if a busy model must be unloaded first."""
         if not self._make_room(model):
             return None
         largest = model.out_of_memory_above or sys.maxsize
@@ -273,15 +245,16 @@ class Scheduler:
         context = next((context for context in (settings.context, *lower) if context <= largest), None)
         if context is None:
             raise NotLoaded(500, OUT_OF_MEMORY)
-        slots = 1 if machine.parallel and not model.can("completion") else machine.parallel or sys.maxsize
-        # a first load without load_time has the usual duration, so that replies do not depend on the order of requests
-        duration = LOAD_DURATION + (round(model.load_time * 1e9) or reload * RELOAD_DURATION)
-        settings = settings._replace(context=context)
-        loaded = LoadedModel(model, settings, machine.keep_alive, slots, (reload, duration))
-        loaded.prompt_cache = PromptSlots(1 if slots == sys.maxsize else slots)
-        self._loaded[model.blob_digest] = loaded
-        self.loads += 1
-        self.reloads += reload
+        parallel = self.machine.parallel
+        slots = 1 if parallel and not model.can("completion") else parallel or sys.maxsize
+        self._loaded[model.blob_digest] = loaded = LoadedModel(
+            model,
+            settings._replace(context=context),
+            self.machine.keep_alive,
+            slots,
+            asyncio.Semaphore(slots),
+            PromptSlots(slots if parallel else 1),
+        )
         return loaded
 
     def _make_room(self, model: Model) -> bool:

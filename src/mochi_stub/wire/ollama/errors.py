@@ -1,14 +1,16 @@
-"""Error responses of Ollama's API, and the lookup of the requested model."""
+"""Responses of Ollama's API in JSON, and the lookup of the requested model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from mochi_stub.http.http_result import HttpResponse, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
-from mochi_stub.wire.ollama.go_json import dumps
-from mochi_stub.wire.ollama.model_names import find, parse_name, routed
+from mochi_stub.wire.ollama.go_json import dumps, quoted
+from mochi_stub.wire.ollama.model_names import Name, find, parse_name, routed
 from mochi_stub.wire.provider_pipeline import Headers, HttpError, headers_of
 
 JSON = b"application/json; charset=utf-8"
@@ -26,21 +28,34 @@ def failure_answer(failure: Failure) -> HttpResponse:
     return json_answer({"error": failure.message}, failure.status, headers_of(failure))
 
 
-def local_model(stub: Stub, name: str, *, malformed: HttpError, missing: HttpError) -> Model:
+def local_model(stub: Stub, name: str, *, empty: HttpError | None = None, missing: HttpError | None = None) -> Model:
     """Return the model with this name.
 
-    Raises `malformed` for an invalid name, `missing` for an unknown name, and HttpError (403) for a cloud model.
+    Raises `empty` (default: 400) for an empty name, `missing` (default: 404) for an unknown name, and other HttpErrors
+    for an invalid name (400) and a cloud model (403).
     """
+    if not name:
+        raise empty or model_required()
     base_name, location = routed(name)
     if location == "cloud":
         raise no_remote()
-    parsed = parse_name(base_name)
-    if parsed is None:
-        raise malformed
-    model = find(stub.models, parsed)
+    model = find(stub.models, valid_name(base_name))
     if model is None:
-        raise missing
+        raise missing or not_found(name)
     return model
+
+
+def requested_name(body: Mapping[str, Any]) -> str:
+    """Return the model name from the field `model` or the deprecated field `name`, or "" if both are missing."""
+    return body.get("model") or body.get("name") or ""
+
+
+def valid_name(text: str, field: str = "") -> Name:
+    """Parse a model name. Raises HttpError for an invalid name. The error message begins with `field`, if set."""
+    name = parse_name(text)
+    if name is None:
+        raise HttpError(400, f"{field} {quoted(text)} is invalid") if field else invalid_name()
+    return name
 
 
 def not_found(name: str) -> HttpError:

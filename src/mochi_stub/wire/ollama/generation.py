@@ -17,7 +17,7 @@ from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
 from mochi_stub.wire.ollama.go_syntax import Decoder, read_body
 from mochi_stub.wire.ollama.go_template import template_error
-from mochi_stub.wire.ollama.model_names import parse_name
+from mochi_stub.wire.ollama.model_names import split_name
 from mochi_stub.wire.ollama.request_schema import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
 from mochi_stub.wire.ollama.response_encoding import STREAM_ERROR, ChatLines, GenerateLines
 from mochi_stub.wire.prompt_evaluation import evaluate_prompt
@@ -29,19 +29,13 @@ INPUT_TOO_LONG = "the input length exceeds the context length"
 def chat(stub: Stub, request: Request) -> Result:
     """Handle `POST /api/chat`."""
     body = _read_body(request, "ChatRequest", CHAT)
-    name = body.get("model", "")
-    if not name:
-        raise errors.model_required()
-    model = errors.local_model(stub, name, malformed=errors.invalid_name(), missing=errors.not_found(name))
-    return _run(stub, request, body, model, "chat")
+    return _run(stub, request, body, errors.local_model(stub, body.get("model", "")), "chat")
 
 
 def generate(stub: Stub, request: Request) -> Result:
     """Handle `POST /api/generate`."""
     body = _read_body(request, "GenerateRequest", GENERATE)
-    name = body.get("model", "")
-    malformed = errors.invalid_name() if name else errors.not_found(name)
-    model = errors.local_model(stub, name, malformed=malformed, missing=errors.not_found(name))
+    model = errors.local_model(stub, body.get("model", ""), empty=errors.not_found(""))
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
         raise HttpError(400, "raw mode does not support template, system, or context")
     return _run(stub, request, body, model, "generate")
@@ -58,15 +52,15 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
     ids = stub.seeded_ids(request.body)
     head = {"model": body["model"], "created_at": timestamp(ids.start)}
     is_empty = not body.get("messages" if operation == "chat" else "prompt")
-    load_response = {**head, **_empty_content("assistant", operation), "done": True}
+    loaded = {**head, **_empty_content("assistant", operation), "done": True, "done_reason": "load"}
     if is_empty and body.get("keep_alive") == 0:
         stub.scheduler.unload(model)
-        return errors.json_answer({**load_response, "done_reason": "unload"})
+        return errors.json_answer({**loaded, "done_reason": "unload"})
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
     if is_empty:
-        return schedule(stub, load, lambda _: errors.json_answer({**load_response, "done_reason": "load"}))
+        return schedule(stub, load, lambda _: errors.json_answer(loaded))
     format_error = _format_error(body.get("format"))
     prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
 
@@ -86,10 +80,8 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
             message = dumps({"error": str(error)}).encode()
             return HttpResponse(400, message, STREAM_ERROR, declared=False)
         reply = _with_format_error(done.reply, format_error, model, prompt) if format_error else done.reply
-        prompt_duration = None if done.seconds is None else round(done.seconds * 1e9)
         encoder_class = ChatLines if operation == "chat" else GenerateLines
-        encoder = encoder_class(model, done.fit, reply, ids, body, lease.load_duration, prompt_duration)
-        return done.generation(encoder, reply)
+        return done.generation(encoder_class(model, done, reply, ids, body, lease.load_duration), reply)
 
     return schedule(stub, load, build_result)
 
@@ -103,9 +95,8 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
     if not model.can("completion"):
         raise HttpError(400, f"{quoted(name)} does not support {operation}")
     for field, capability in (("tools", "tools"), ("suffix", "insert")):
-        declared = parse_name(model.name)
-        if body.get(field) and not model.can(capability) and declared is not None:
-            raise HttpError(400, f"{declared.full} does not support {capability}")
+        if body.get(field) and not model.can(capability):
+            raise HttpError(400, f"{split_name(model.name).full} does not support {capability}")
 
 
 def _format_error(format_: Any) -> Failure | None:
@@ -115,11 +106,8 @@ def _format_error(format_: Any) -> Failure | None:
 
 
 def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
-    """Return the error reply to a request with an invalid `format`. In a chat, the thinking precedes the error.
-
-    Raises HttpError for a chat with a model whose habit is `native`, because Ollama then sends no thinking.
-    """
-    if prompt.operation == "chat" and model.habit == "native":
+    """Return the reply to a request with an invalid `format`. In a chat, the thinking precedes the error."""
+    if prompt.operation == "chat" and model.habit == "native":  # Ollama then sends no thinking
         raise HttpError(problem.status, problem.message)
     thinking: list[Part] = [part for part in reply.parts if isinstance(part, Reasoning) and part.content]
     if prompt.operation != "chat" or not prompt.thinks or not thinking:
@@ -165,7 +153,7 @@ def embeddings(stub: Stub, request: Request) -> Result:
     """Handle `POST /api/embeddings`: return one vector without normalising it."""
     body = read_body(request.body, "EmbeddingRequest", EMBEDDINGS)
     name, prompt = body.get("model", ""), body.get("prompt", "")
-    load = _load_request(stub, body, empty=errors.model_required())
+    load = _load_request(stub, body)
 
     def build_response(lease: Lease) -> HttpResponse:
         if len(prompt) > lease.context * load.model.chars_per_token:
@@ -176,12 +164,10 @@ def embeddings(stub: Stub, request: Request) -> Result:
     return schedule(stub, load, build_response)
 
 
-def _load_request(stub: Stub, body: Mapping[str, Any], *, empty: HttpError) -> LoadRequest:
+def _load_request(stub: Stub, body: Mapping[str, Any], *, empty: HttpError | None = None) -> LoadRequest:
     name = body.get("model", "")
-    if not name:
-        raise empty
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
-    model = errors.local_model(stub, name, malformed=errors.invalid_name(), missing=not_pulled)
+    model = errors.local_model(stub, name, empty=empty, missing=not_pulled)
     if model.remote:
         raise errors.no_remote()
     return LoadRequest(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import inf, isinf
 from typing import Any, NoReturn
 
@@ -28,8 +29,10 @@ def loads(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         end = _value_end(data)
-    try:  # Go replaces invalid UTF-8 instead of rejecting it
-        return _without_surrogates(json.loads(data[:end].decode("utf-8", "replace"), parse_int=_integer))
+    try:  # Go replaces invalid UTF-8 and lone surrogates instead of rejecting them
+        value = json.loads(data[:end].decode("utf-8", "replace"), parse_int=_integer)
+        text = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+        return json.loads(text.decode("utf-16", "replace"))
     except RecursionError:
         raise HttpError(400, "exceeded max depth") from None
 
@@ -38,39 +41,61 @@ def _integer(digits: str) -> float:
     return int(digits) if len(digits) < 4300 else float(digits)
 
 
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    return [_without_surrogates(item) for item in value] if isinstance(value, list) else value
-
-
 _SPACE = rb"[ \t\r\n]*"
 _OPEN_STRING = rb'"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*'
-_NUMBER = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_SCALAR = rb"(?:%s\"|%s(?![0-9.eE])|true|false|null)" % (_OPEN_STRING, _NUMBER)
-_FIELD = rb"%s\"%s:" % (_OPEN_STRING, _SPACE)
-_LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
-
-
-def _state(pattern: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb"%s(?:%s)" % (_SPACE, pattern))
-
-
-# Patterns of the next token. Several array items match in one step, which speeds up large arrays.
-_VALUE = _state(rb"[\[{]|" + _SCALAR)
-_FIRST_ITEM = _state(rb"[\[{\]]|" + _SCALAR)
-_AFTER_ITEM = _state(rb"(?:,%s%s%s){0,999}[,\]]" % (_SPACE, _SCALAR, _SPACE))
-_KEY = _state(_FIELD)
-_FIRST_KEY = _state(rb"}|" + _FIELD)
-_AFTER_FIELD = _state(rb"[,}]")
-_FAILURES = {
-    _AFTER_ITEM: "after array element",
-    _KEY: "looking for beginning of object key string",
-    _FIRST_KEY: "looking for beginning of object key string",
-    _AFTER_FIELD: "after object key:value pair",
+_WHOLE = rb"-?(?:0|[1-9][0-9]*(?![0-9]))"
+_NUMBER = rb"%s(?:(?:\.[0-9]+)?[eE][+-]?[0-9]+|\.[0-9]+(?![0-9eE])|(?![.eE]))" % _WHOLE
+_SCALAR = rb"(?:%s\"|%s|true|false|null)" % (_OPEN_STRING, _NUMBER)
+_OPEN_OR_EMPTY = rb"\[(?:%s\])?|{(?:%s})?" % (_SPACE, _SPACE)
+_UNFINISHED_STRINGS = {
+    _OPEN_STRING + rb"\"" + _SPACE: "after object key",
+    _OPEN_STRING + rb"\\u[0-9a-fA-F]{0,3}(?![0-9a-fA-F])": "in \\u hexadecimal character escape",
+    _OPEN_STRING + rb"\\(?![\"\\/bfnrtu])": "in string escape code",
+    _OPEN_STRING: "in string literal",
 }
+_UNFINISHED_VALUES = {
+    **_UNFINISHED_STRINGS,
+    _WHOLE + rb"(?:\.[0-9]+)?[eE][+-]?": "in exponent of numeric literal",
+    _WHOLE + rb"\.": "after decimal point in numeric literal",
+    rb"-": "in numeric literal",
+    **{
+        word[:length].encode(): f"in literal {word} (expecting '{word[length]}')"
+        for word in ("true", "false", "null")
+        for length in (4, 3, 2, 1)
+        if length < len(word)
+    },
+}
+
+
+class _State:
+    """State of the scanner: the pattern of the next token, and the end of the messages about invalid input.
+
+    `unfinished` maps patterns of unfinished tokens to such messages. `where` applies to all other input.
+    """
+
+    def __init__(self, token: bytes, where: str, unfinished: Mapping[bytes, str] | None = None) -> None:
+        self.match = re.compile(rb"%s(?:%s)" % (_SPACE, token)).match
+        self.where, self.unfinished = where, unfinished or {}
+
+    def fail(self, data: bytes, at: int) -> NoReturn:
+        """Raise Go's syntax error for the data at the offset `at`, which is not a valid token."""
+        at, where = len(data) - len(data[at:].lstrip(b" \t\r\n")), self.where
+        for pattern, place in self.unfinished.items():
+            if found := re.compile(pattern).match(data, at):
+                at, where = found.end(), place
+                break
+        if at == len(data):
+            raise HttpError(400, "unexpected EOF")
+        character = quoted(chr(data[at]))[1:-1]
+        raise HttpError(400, f"invalid character '{_UNESCAPED.get(character, character)}' {where}")
+
+
+_UNESCAPED = {"'": "\\'", '\\"': '"'}
+# Several array items match in one step, which speeds up large arrays.
+_AFTER_ITEM = _State(rb"(?:,%s%s%s){0,999}[,\]]" % (_SPACE, _SCALAR, _SPACE), "after array element")
+_AFTER_FIELD = _State(rb"[,}]", "after object key:value pair")
+_VALUE = _State(_OPEN_OR_EMPTY + rb"|" + _SCALAR, "looking for beginning of value", _UNFINISHED_VALUES)
+_KEY = _State(rb"%s\"%s:" % (_OPEN_STRING, _SPACE), "looking for beginning of object key string", _UNFINISHED_STRINGS)
 
 
 def _value_end(data: bytes) -> int:
@@ -80,11 +105,13 @@ def _value_end(data: bytes) -> int:
     arrays: list[bool] = []  # open containers, outermost first: True for an array
     while True:
         found = state.match(data, at)
-        at = found.end() if found else _number_end(data, at, state)
+        if not found:
+            state.fail(data, at)
+        at = found.end()
         last = data[at - 1]
         if last in b"[{":
             arrays.append(last == ord("["))
-            state = _FIRST_ITEM if arrays[-1] else _FIRST_KEY
+            state = _VALUE if arrays[-1] else _KEY
             if len(arrays) > MAX_DEPTH:
                 raise HttpError(400, "exceeded max depth")
         elif last == ord(":"):
@@ -92,81 +119,24 @@ def _value_end(data: bytes) -> int:
         elif last == ord(","):
             state = _VALUE if arrays[-1] else _KEY
         else:
-            if last in b"]}":
+            if state is not _VALUE:  # the end of a container
                 arrays.pop()
             if not arrays:
                 return at
             state = _AFTER_ITEM if arrays[-1] else _AFTER_FIELD
 
 
-def _number_end(data: bytes, at: int, state: re.Pattern[bytes]) -> int:
-    """Return the end offset of a number that another digit, dot or exponent follows directly, such as `0` in `01`.
-
-    The caller has found no valid token at the offset `at`. Raises Go's syntax error for any other invalid input.
-    """
-    at = _end(_SPACE, data, at)
-    first = _byte(data, at)
-    if first == ord('"') and state not in (_AFTER_ITEM, _AFTER_FIELD):
-        _fail_in_string(data, _end(_OPEN_STRING, data, at))
-    if state in _FAILURES:
-        _fail(data, at, _FAILURES[state])
-    for index, letter in enumerate(_LITERALS.get(first, b"")):
-        if _byte(data, at + index) != letter:
-            _fail(data, at + index, f"in literal {_LITERALS[first].decode()} (expecting {_character(letter)})")
-    if first not in b"-0123456789":
-        _fail(data, at, "looking for beginning of value")
-    end = _end(_NUMBER, data, at)
-    if end == at:
-        _fail(data, at + 1, "in numeric literal")
-    has_exponent = b"e" in data[at:end].lower()
-    if data[end : end + 1] == b"." and not has_exponent and b"." not in data[at:end]:
-        _fail(data, end + 1, "after decimal point in numeric literal")
-    if data[end : end + 1] in (b"e", b"E") and not has_exponent:
-        _fail(data, _end(rb"[eE][+-]?", data, end), "in exponent of numeric literal")
-    return end
-
-
-def _fail_in_string(data: bytes, at: int) -> NoReturn:
-    if _byte(data, at) == ord('"'):
-        _fail(data, _end(_SPACE, data, at + 1), "after object key")
-    if data[at] != ord("\\"):
-        _fail(data, at, "in string literal")
-    if _byte(data, at + 1) != ord("u"):
-        _fail(data, at + 1, "in string escape code")
-    _fail(data, _end(rb"[0-9a-fA-F]*", data, at + 2), "in \\u hexadecimal character escape")
-
-
-def _end(pattern: bytes, data: bytes, at: int) -> int:
-    found = re.compile(pattern).match(data, at)
-    return found.end() if found else at
-
-
-def _byte(data: bytes, at: int) -> int:
-    if at >= len(data):
-        raise HttpError(400, "unexpected EOF")
-    return data[at]
-
-
-def _fail(data: bytes, at: int, where: str) -> NoReturn:
-    raise HttpError(400, f"invalid character {_character(_byte(data, at))} {where}")
-
-
-def _character(byte: int) -> str:
-    if byte in b"'\"":
-        return "'\\''" if byte == ord("'") else "'\"'"
-    return f"'{quoted(chr(byte))[1:-1]}'"
-
-
+@dataclass(eq=False)
 class Mismatch(Exception):
     """JSON value of the wrong type. `owner` is the name of the innermost Go struct that contains the value.
 
     `path` contains the names of all fields that lead to the value, separated by dots.
     """
 
-    def __init__(self, found: str, go_type: str) -> None:
-        super().__init__(found, go_type)
-        self.found, self.go_type = found, go_type
-        self.owner = self.path = ""
+    found: str
+    go_type: str
+    owner: str = ""
+    path: str = ""
 
     @property
     def message(self) -> str:
@@ -183,70 +153,48 @@ def read_body(data: bytes, name: str, fields: Mapping[str, Decoder]) -> dict[str
     return body
 
 
-def _matches(kind: type, go_type: str, value: Any) -> bool:
-    """Return True if `value` has the type `kind`, or False if `value` is null. Raises Mismatch for other values."""
-    if type(value) is not kind and value is not None:
-        names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
-        suffix = f" {value}" if go_type == "int" and isinstance(value, float) else ""
-        raise Mismatch(names[type(value)] + suffix, go_type)
-    return value is not None
+def typed(go_type: str, kind: type, convert: Decoder = lambda value: value) -> Decoder:
+    """Build a decoder for values of the type `kind`, which `convert` decodes. Null becomes the zero value of `kind`."""
+    names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 
-
-def scalar(go_type: str, kind: type) -> Decoder:
-    """Build a decoder for values of the type `kind`. It decodes null to the zero value of `kind`."""
-    return lambda value: value if _matches(kind, go_type, value) else kind()
-
-
-def sequence(go_type: str, item: Decoder) -> Decoder:
-    """Build a decoder for an array. `item` decodes the items."""
-    return lambda value: [item(entry) for entry in value] if _matches(list, go_type, value) else []
-
-
-def dictionary(go_type: str, item: Decoder) -> Decoder:
-    """Build a decoder for an object with arbitrary keys. `item` decodes the values."""
-
-    def decode(value: Any) -> dict[str, Any]:
-        return {key: item(entry) for key, entry in value.items()} if _matches(dict, go_type, value) else {}
+    def decode(value: Any) -> Any:
+        if value is None:
+            return kind()
+        if type(value) is not kind:
+            suffix = f" {value}" if go_type == "int" and isinstance(value, float) else ""
+            raise Mismatch(names[type(value)] + suffix, go_type)
+        return convert(value)
 
     return decode
 
 
-def struct(go_type: str, fields: Mapping[str, Decoder]) -> Decoder:
-    """Build a decoder for an object. Field names are matched case-insensitively, and unknown fields are ignored."""
+def sequence(go_type: str, item: Decoder) -> Decoder:
+    """Build a decoder for an array. `item` decodes the items."""
+    return typed(go_type, list, lambda entries: [item(entry) for entry in entries])
+
+
+def struct(go_type: str, fields: Mapping[str, Decoder], *, own_unmarshaler: bool = False) -> Decoder:
+    """Build a decoder for an object. Field names are matched case-insensitively, and unknown fields are ignored.
+
+    `own_unmarshaler` is true if a Go type with an own `UnmarshalJSON` contains the object. As in Go, error messages
+    then name the struct around this type.
+    """
     owner = go_type.rpartition(".")[2]
 
-    def decode(value: Any) -> dict[str, Any]:
+    def convert(value: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if not _matches(dict, go_type, value):
-            return found
         for key, item in value.items():
             name = key if key in fields else key.lower()
             if name in fields and item is not None:
                 try:
                     found[name] = fields[name](item)
                 except Mismatch as mismatch:
-                    mismatch.owner = mismatch.owner or owner
+                    mismatch.owner = "" if own_unmarshaler else mismatch.owner or owner
                     mismatch.path = f"{name}.{mismatch.path}".rstrip(".")
                     raise
         return found
 
-    return decode
-
-
-def own_unmarshaler(decoder: Decoder) -> Decoder:
-    """Wrap the decoder of a Go type that implements `UnmarshalJSON`.
-
-    As in Go, error messages then name the struct that contains the Go type, not the Go type itself.
-    """
-
-    def decode(value: Any) -> Any:
-        try:
-            return decoder(value)
-        except Mismatch as mismatch:
-            mismatch.owner = ""
-            raise
-
-    return decode
+    return typed(go_type, dict, convert)
 
 
 def ordered_map(item: Decoder) -> Decoder:
@@ -260,65 +208,50 @@ def ordered_map(item: Decoder) -> Decoder:
     return decode
 
 
-def checked(decoder: Decoder) -> Decoder:
-    """Wrap a decoder so that it only validates a value. The result is the original value with its unknown fields."""
-
-    def decode(value: Any) -> Any:
-        decoder(value)
-        return value
-
-    return decode
-
-
 def anything(value: Any) -> Any:
     return value
 
 
-STRING = scalar("string", str)
-BOOL = scalar("bool", bool)
-INT = scalar("int", int)
-
-
-def mapping(value: Any) -> Any:
-    """Decode an object with arbitrary fields. Raises Mismatch for a number outside the range of a 64-bit float."""
-    if not _matches(dict, "map[string]interface {}", value):
-        return {}
-    if any(isinstance(item, float) and isinf(item) for item in value.values()):
+def _check_range(fields: dict[str, Any]) -> dict[str, Any]:
+    if any(isinstance(item, float) and isinf(item) for item in fields.values()):
         raise Mismatch("number", "float64")
-    return value
+    return fields
 
 
-def image(value: Any) -> str:
-    """Validate a base64 text as Go does, and return the text without decoding it. Raises HttpError."""
-    if not _matches(str, "api.ImageData", value):
-        return ""
-    text: str = value
+def _check_base64(text: str) -> str:
     if not _BASE64.fullmatch(text.replace("\n", "").replace("\r", "")):
         raise HttpError(400, f"illegal base64 data at input byte {_error_offset(text.encode())}")
     return text
 
 
-_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+STRING = typed("string", str)
+BOOL = typed("bool", bool)
+INT = typed("int", int)
+STRINGS = sequence("[]string", STRING)
+MAPPING = typed("map[string]interface {}", dict, _check_range)
+"""Object with arbitrary fields. Raises Mismatch for a number outside the range of a 64-bit float."""
+IMAGE = typed("api.ImageData", str, _check_base64)
+"""Base64 text, which is not decoded. Raises HttpError for invalid base64."""
+
+
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 
 def _error_offset(data: bytes) -> int:
-    """Return the offset of the error in invalid base64 data, as in Go's error message.
-
-    This is the offset of the first invalid byte. If all bytes are valid, it is the offset of the last group of
-    characters, which has fewer than four characters.
-    """
-    positions = [at for at, byte in enumerate(data) if byte not in b"\r\n"]
-    length = next((index for index, at in enumerate(positions) if data[at] not in _LETTERS), len(positions))
-    rest = length % 4
-    if length == len(positions):
+    """Return the offset of the first invalid byte, or of the last group if it has fewer than four characters."""
+    valid = re.sub(rb"(?s)[^A-Za-z0-9+/\r\n].*", b"", data)
+    invalid = data[len(valid) :]
+    rest = len(valid.translate(None, b"\r\n")) % 4
+    if not invalid:
         return len(data) - rest
-    if data[positions[length]] != ord("=") or rest < 2:
-        return positions[length]
-    after = [*positions[length + 1 :], len(data)]
-    if rest == 3 or after[0] == len(data):
-        return after[0]
-    return after[1] if data[after[0]] == ord("=") else after[0] - 1
+    if not invalid.startswith(b"=") or rest < 2:
+        return len(valid)
+    after = invalid[1:].lstrip(b"\r\n")
+    if rest == 3 or not after:
+        return len(data) - len(after)
+    if after.startswith(b"="):
+        return len(data) - len(after[1:].lstrip(b"\r\n"))
+    return len(data) - len(after) - 1
 
 
 _DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)")

@@ -6,19 +6,16 @@ The parser has the grammar of Go's parser and reports an error at the same token
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NoReturn
 
 from mochi_stub.wire.ollama.go_json import quoted
-from mochi_stub.wire.ollama.go_template_tokens import Token, tokens
+from mochi_stub.wire.ollama.go_template_tokens import KEYWORDS, Token, tokens
 
 _FUNCTIONS = {
     *("and", "call", "currentDate", "eq", "ge", "gt", "html", "index", "js", "json", "le", "len", "lt", "ne", "not"),
     *("or", "print", "printf", "println", "slice", "toTypeScriptType", "urlquery", "yesterdayDate"),
 }
-_CONSTANTS = ("bool", "character", "dot", "nil", "number", "string")
-"""Kinds of operands that are not executable."""
+_CONSTANTS = ("bool", "character", "dot", "nil", "number", "string")  # operands that are not executable
 _OPERANDS = (*_CONSTANTS, "field", "identifier", "left", "variable")
 _ESCAPE = r"\\(?:[abfnrtv\\{}]|[0-3][0-7]{{2}}|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}})"
 _STRING = re.compile(rf"`[^`]*`|\"(?:[^\\]|{_ESCAPE.format(chr(34))})*\"")
@@ -37,136 +34,121 @@ def template_error(template: str) -> str | None:
     try:
         parser.parse()
     except _ParseError as error:
-        return str(error)
+        problem = str(error)
     except RecursionError:
-        return parser.message("max expression depth exceeded")
-    return None
+        problem = "max expression depth exceeded"
+    else:
+        return None
+    return f"template: :{parser.line(parser.tokens[parser.furthest])}: {problem}"
 
 
 class _ParseError(Exception):
-    """Error in a template. Its argument is the whole error message."""
+    """Error in a template. Its argument is the error message without the line."""
 
 
 class _Parser:
     def __init__(self, template: str) -> None:
+        self.template = template
         self.tokens = list(tokens(template))
         self.at = 0
-        self.furthest = 0
-        """Index of the furthest token that was read. Errors have the line of this token."""
-        self.action_line = 0
+        self.furthest = 0  # index of the furthest token that was read; errors have the line of this token
+        self.action: Token | None = None  # opening delimiter of the action that is parsed
         self.range_depth = 0
         self.variables = ["$"]
-        self.defined: set[str] = set()
-        """Names of the nested templates that are not empty."""
+        self.defined: set[str] = set()  # names of the nested templates that are not empty
 
     def parse(self) -> None:
         while self._peek().kind != "end of file":
-            start = self.at
-            if self._next().kind == "open" and self._next_item().kind == "define":
-                self._definition()
-                continue
-            self.at = start
-            if end := self._item():
-                self._fail(f"unexpected {{{{{end}}}}}")
+            if self._peek().kind == "open" and self._peek(1).kind == "define":
+                self.at += 2
+                name = self._name("define clause")
+                self._expect("close", "define clause")
+                self._body(name, "define clause")
+            elif end := self._item():
+                raise _ParseError(f"unexpected {{{{{end}}}}}")
 
-    def message(self, problem: str) -> str:
-        return f"template: :{self.tokens[self.furthest].line}: {problem}"
-
-    def _fail(self, problem: str) -> NoReturn:
-        raise _ParseError(self.message(problem))
+    def line(self, token: Token) -> int:
+        return self.template.count("\n", 0, token.offset) + 1
 
     def _unexpected(self, token: Token, context: str) -> NoReturn:
         if token.kind != "error":
-            self._fail(f"unexpected {token} in {context}")
+            raise _ParseError(f"unexpected {token} in {context}")
         start = ""
-        if self.action_line not in (0, token.line):
-            start = f"{'' if token.text.endswith(' action') else ' in action'} started at :{self.action_line}"
-        self._fail(f"{token}{start}")
+        if self.action and self.line(self.action) != self.line(token):
+            in_action = "" if token.text.endswith(" action") else " in action"
+            start = f"{in_action} started at :{self.line(self.action)}"
+        raise _ParseError(f"{token}{start}")
 
     def _next(self) -> Token:
         token = self._peek()
-        self.at = min(self.at + 1, len(self.tokens) - 1)
+        self.at += 1
         return token
 
-    def _peek(self) -> Token:
-        self.furthest = max(self.furthest, self.at)
-        return self.tokens[self.at]
-
-    def _next_item(self) -> Token:
-        """Return the next token that is not a space."""
-        while (token := self._next()).kind == "space":
-            pass
-        return token
-
-    def _peek_item(self) -> Token:
-        while self._peek().kind == "space":
-            self._next()
-        return self._peek()
+    def _peek(self, ahead: int = 0) -> Token:
+        self.furthest = max(self.furthest, self.at + ahead)
+        return self.tokens[self.at + ahead]
 
     def _expect(self, kind: str, context: str) -> Token:
-        token = self._next_item()
+        token = self._next()
         if token.kind != kind:
             self._unexpected(token, context)
         return token
 
     def _name(self, context: str) -> str:
         token = self._expect("string", context)
-        self._check_string(token)
+        self._check_constant(token)
         return token.text[1:-1]
-
-    def _check_string(self, token: Token) -> None:
-        if not _STRING.fullmatch(token.text):
-            self._fail("invalid syntax")
 
     def _items(self) -> str:
         """Parse texts and actions up to `{{end}}` or `{{else}}`. Return "end" or "else"."""
         end = ""
         while not end:
-            if self._peek_item().kind == "end of file":
-                self._fail("unexpected EOF")
+            if self._peek().kind == "end of file":
+                raise _ParseError("unexpected EOF")
             end = self._item()
         return end
 
     def _item(self) -> str:
-        token = self._next_item()
-        if token.kind == "open":
-            self.action_line = token.line
-            end = self._action()
-            self.action_line = 0
-            return end
-        if token.kind != "text":
+        """Parse a text or an action. Return "end", "else", or "" for a text or another action."""
+        token = self._next()
+        if token.kind == "text":
+            return ""
+        if token.kind != "open":
             self._unexpected(token, "input")
-        return ""
+        self.action = token
+        word = self._action()
+        self.action = None
+        return word if word in ("end", "else") else ""
 
     def _action(self) -> str:
-        """Parse an action after its opening delimiter. Return "end", "else", or "" for other actions."""
-        start = self.at
-        word = self._next_item().kind
+        """Parse an action after its opening delimiter. Return the kind of its first token."""
+        word = self._peek().kind
+        if word not in KEYWORDS or word == "define":
+            self._pipeline("command")
+            return word
+        self._next()
         if word == "end":
             self._expect("close", "end")
         elif word == "else":
-            if self._peek_item().kind not in ("if", "with"):
+            if self._peek().kind not in ("if", "with"):
                 self._expect("close", "else")
         elif word in ("break", "continue"):
             self._expect("close", f"{{{{{word}}}}}")
             if not self.range_depth:
-                self._fail(f"{{{{{word}}}}} outside {{{{range}}}}")
+                raise _ParseError(f"{{{{{word}}}}} outside {{{{range}}}}")
         elif word in ("if", "range", "with"):
             self._control(word)
         elif word == "block":
             name = self._name("block clause")
             self._pipeline("block clause")
             self._body(name, "block clause")
-        elif word == "template":
+        else:
             self._name("template clause")
-            if self._peek_item().kind == "close":
+            if self._peek().kind == "close":
                 self._next()
             else:
                 self._pipeline("template clause")
-        else:
-            self.at = start
-            self._pipeline("command")
-        return word if word in ("end", "else") else ""
+        return word
 
     def _control(self, word: str) -> None:
         declared = len(self.variables)
@@ -178,116 +160,94 @@ class _Parser:
             self._next()
             self._control(word)
         elif end == "else" and self._items() != "end":
-            self._fail("expected end; found {{else}}")
+            raise _ParseError("expected end; found {{else}}")
         del self.variables[declared:]
-
-    def _definition(self) -> None:
-        with self._own_scope():
-            name = self._name("define clause")
-            self._expect("close", "define clause")
-        self._body(name, "define clause")
 
     def _body(self, name: str, context: str) -> None:
         """Parse the body of a nested template, in which the outer variables and ranges do not exist."""
         start, clause = self.at, self.furthest
-        with self._own_scope():
-            end = self._items()
+        outer = self.variables, self.range_depth, self.action
+        self.variables, self.range_depth, self.action = ["$"], 0, None
+        end = self._items()
+        self.variables, self.range_depth, self.action = outer
         if end != "end":
             if context == "block clause":  # the line of this error is that of the clause
                 self.furthest = clause
-            self._fail(f"unexpected {{{{{end}}}}} in {context}")
+            raise _ParseError(f"unexpected {{{{{end}}}}} in {context}")
         body = self.tokens[start : self.at]
         if [token.kind for token in body].count("open") > 1 or (body[0].kind == "text" and body[0].text.strip()):
             if name in self.defined:
-                self._fail(f"template: multiple definition of template {quoted(name)}")
+                raise _ParseError(f"template: multiple definition of template {quoted(name)}")
             self.defined.add(name)
-
-    @contextmanager
-    def _own_scope(self) -> Iterator[None]:
-        outer = self.variables, self.range_depth, self.action_line
-        self.variables, self.range_depth, self.action_line = ["$"], 0, 0
-        yield
-        self.variables, self.range_depth, self.action_line = outer
 
     def _pipeline(self, context: str, end: str = "close") -> None:
         self._declarations(context)
         commands: list[str] = []
-        while (token := self._peek_item()).kind != end:
+        while (token := self._peek()).kind != end:
             if token.kind not in _OPERANDS:
                 self._unexpected(token, context)
             commands.append(self._command())
         self._next()
         if not commands:
-            self._fail(f"missing value for {context}")
+            raise _ParseError(f"missing value for {context}")
         for stage, kind in enumerate(commands[1:], 2):
             if kind in _CONSTANTS:
-                self._fail(f"non executable command in pipeline stage {stage}")
+                raise _ParseError(f"non executable command in pipeline stage {stage}")
 
     def _declarations(self, context: str) -> None:
         count = 0
-        while (variable := self._peek_item()).kind == "variable":
-            start = self.at
-            self._next()
-            after = self._peek_item()
-            if after.kind not in ("assign", "declare") and after.text != ",":
-                self.at = start
+        while self._peek().kind == "variable":
+            separator = self._peek(1)
+            if separator.kind not in ("assign", "declare") and separator.text != ",":
                 return
+            self.variables.append(self._next().text)
             self._next()
-            self.variables.append(variable.text)
             count += 1
-            if after.text != ",":
+            if separator.text != ",":
                 return
             if context != "range" or count > 1:
-                self._fail(f"too many declarations in {context}")
-            if self._peek_item().kind not in ("variable", "close", "right"):
-                self._fail("range can only initialize variables")
+                raise _ParseError(f"too many declarations in {context}")
+            if self._peek().kind not in ("variable", "close", "right"):
+                raise _ParseError("range can only initialize variables")
 
     def _command(self) -> str:
-        """Parse a command and the pipe after it. Return the kind of its first operand."""
-        first = ""
-        while True:
-            kind = self._operand()
-            first = first or kind
-            token = self._peek()
-            if token.kind in ("space", "pipe"):
-                self._next()
-            if token.kind in ("close", "right", "pipe"):
-                return first
-            if token.kind != "space":
-                self._unexpected(self._next(), "operand")
+        """Parse the operands of a command and the pipe after it. Return the kind of its first operand."""
+        first = self._operand()
+        while (token := self._peek()).kind not in ("close", "right", "pipe"):
+            if not token.spaced or token.kind not in _OPERANDS:
+                self._unexpected(token, "operand")
+            self._operand()
+        if token.kind == "pipe":
+            self._next()
+        return first
 
     def _operand(self) -> str:
-        """Parse an operand with its fields. Return its kind, or "" if the next token is no operand."""
-        token = self._peek_item()
-        if token.kind not in _OPERANDS:
-            return ""
-        self._next()
-        self._check_operand(token)
-        if self._peek().kind != "field":
-            return token.kind
-        while self._peek().kind == "field":
-            self._next()
-        if token.kind in _CONSTANTS:
-            self._fail(f"unexpected . after term {quoted(token.text)}")
-        return "chain"
-
-    def _check_operand(self, token: Token) -> None:
+        """Parse an operand with its fields, and return its kind."""
+        token = self._next()
         if token.kind == "identifier" and token.text not in _FUNCTIONS:
-            self._fail(f"function {quoted(token.text)} not defined")
+            raise _ParseError(f"function {quoted(token.text)} not defined")
         if token.kind == "variable" and token.text not in self.variables:
-            self._fail(f"undefined variable {quoted(token.text)}")
+            raise _ParseError(f"undefined variable {quoted(token.text)}")
         if token.kind == "left":
             self._pipeline("parenthesized pipeline", "right")
-        if token.kind == "string":
-            self._check_string(token)
+        self._check_constant(token)
+        kind = token.kind
+        while (field := self._peek()).kind == "field" and not field.spaced:
+            if token.kind in _CONSTANTS:
+                raise _ParseError(f"unexpected . after term {quoted(token.text)}")
+            self._next()
+            kind = "chain"
+        return kind
+
+    def _check_constant(self, token: Token) -> None:
+        if token.kind == "string" and not _STRING.fullmatch(token.text):
+            raise _ParseError("invalid syntax")
         if token.kind == "number" and (problem := _number_problem(token.text)):
-            self._fail(f"{problem}: {quoted(token.text)}")
-        if token.kind == "character":
-            character = _CHARACTER.match(token.text)
-            if not character:
-                self._fail("invalid syntax")
-            if token.text[character.end() :] != "'":
-                self._fail(f"malformed character constant: {token.text}")
+            raise _ParseError(f"{problem}: {quoted(token.text)}")
+        if token.kind == "character" and not _CHARACTER.fullmatch(token.text[:-1]):
+            if not _CHARACTER.match(token.text):
+                raise _ParseError("invalid syntax")
+            raise _ParseError(f"malformed character constant: {token.text}")
 
 
 def _number_problem(text: str) -> str:

@@ -12,24 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from mochi_stub.http.http_result import HttpResponse, Request, Result, Stub
+from mochi_stub.models.catalogue import sha256
 from mochi_stub.models.gguf_file import GgufError, read_gguf
 from mochi_stub.reply import Failure
-from mochi_stub.wire.ollama.errors import model_required, not_found
+from mochi_stub.wire.ollama.errors import model_required, not_found, requested_name, valid_name
 from mochi_stub.wire.ollama.go_json import quoted
 from mochi_stub.wire.ollama.go_syntax import BOOL, STRING, read_body
 from mochi_stub.wire.ollama.model_names import Name, find, is_valid, split_name
-from mochi_stub.wire.ollama.model_store import (
-    Step,
-    hexadecimal,
-    layers,
-    manifest_path,
-    parse_valid_name,
-    progress,
-    requested_name,
-    sha256,
-    store,
-    stored_digests,
-)
+from mochi_stub.wire.ollama.model_store import MODELS, Step, hexadecimal, layers, progress, store, stored_digests
 from mochi_stub.wire.provider_pipeline import HttpError
 
 REGISTRY = "registry.ollama.ai"
@@ -44,7 +34,7 @@ _ADDRESS = re.compile(r"(?:\d+\.){3}\d+|localhost")
 def pull(stub: Stub, request: Request) -> Result:
     body = read_body(request.body, "PullRequest", _TRANSFER)
     scheme, text = _scheme_and_name(body)
-    name = parse_valid_name(text)
+    name = valid_name(text)
     steps: list[Step] = [{"status": "pulling manifest"}]
     if name.host != REGISTRY:
         return progress(body, steps, Failure(_connection_error(scheme, name, body.get("insecure", False))))
@@ -68,8 +58,9 @@ def push(stub: Stub, request: Request) -> Result:
     model = find(stub.models, name) if is_valid(name) else None
     if model is None:
         steps.append({"status": "couldn't retrieve manifest"})
-        path = f"open {manifest_path(name)}: no such file or directory"
-        return progress(body, steps, Failure(path if is_valid(name) else f"unqualified name: {name.full}"))
+        path = f"{MODELS}/manifests/{name.host}/{name.namespace}/{name.model}/{name.tag}"
+        missing = f"open {path}: no such file or directory"
+        return progress(body, steps, Failure(missing if is_valid(name) else f"unqualified name: {name.full}"))
     if name.namespace == "library":
         return progress(body, steps, Failure(PUSH_DENIED))
     for digest, size in layers(model):
@@ -103,7 +94,7 @@ def _connection_error(scheme: str, name: Name, insecure: bool) -> str:
 def copy(stub: Stub, request: Request) -> Result:
     """Handle `POST /api/copy`: store a model under a second name."""
     body = read_body(request.body, "CopyRequest", {"source": STRING, "destination": STRING})
-    source, destination = (parse_valid_name(body.get(field, ""), field) for field in ("source", "destination"))
+    source, destination = (valid_name(body.get(field, ""), field) for field in ("source", "destination"))
     model = find(stub.models, source)
     if model is None:
         raise HttpError(404, f"model {quoted(body['source'])} not found")
@@ -115,7 +106,7 @@ def delete(stub: Stub, request: Request) -> Result:
     name = requested_name(read_body(request.body, "DeleteRequest", {"model": STRING, "name": STRING}))
     if not name:
         raise model_required()
-    model = find(stub.models, parse_valid_name(name, "name"))
+    model = find(stub.models, valid_name(name, "name"))
     if model is None:
         raise not_found(name)
     stub.registry.remove(model)

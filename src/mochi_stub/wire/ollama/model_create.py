@@ -7,60 +7,56 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.http.http_result import Generation, Request, Result, Stub
-from mochi_stub.models.catalogue import Model
+from mochi_stub.http.http_result import Request, Result, Stub
+from mochi_stub.models.catalogue import Model, sha256
 from mochi_stub.models.generated_metadata import template_capabilities
 from mochi_stub.models.gguf_file import GgufError
-from mochi_stub.wire.ollama.errors import invalid_name
+from mochi_stub.wire.ollama.errors import requested_name, valid_name
 from mochi_stub.wire.ollama.go_json import timestamp
-from mochi_stub.wire.ollama.go_syntax import BOOL, STRING, Mismatch, anything, dictionary, mapping, read_body, sequence
+from mochi_stub.wire.ollama.go_syntax import BOOL, MAPPING, STRING, STRINGS, Mismatch, anything, read_body, typed
 from mochi_stub.wire.ollama.go_template import template_error
-from mochi_stub.wire.ollama.model_names import Name, find, parse_name, short_name
-from mochi_stub.wire.ollama.model_store import (
-    Step,
-    blob_path,
-    hexadecimal,
-    layers,
-    parse_valid_name,
-    progress,
-    requested_name,
-    sha256,
-    store,
-    stored_digests,
-)
+from mochi_stub.wire.ollama.model_names import find, short_name
+from mochi_stub.wire.ollama.model_store import Step, blob_path, hexadecimal, layers, progress, store, stored_digests
 from mochi_stub.wire.ollama.request_schema import MESSAGES, effective_options
 from mochi_stub.wire.provider_pipeline import HttpError
 
 NO_DIGEST = "0" * 19
 """Placeholder for the digest in progress steps of a conversion or quantization."""
 UNQUANTIZED = ("F32", "F16", "BF16")
-QUANTIZATIONS = {
-    **{name: name for name in ("F32", "F16", "BF16", "Q4_K_S", "Q4_K_M", "Q8_0")},
-    "Q4_K": "Q4_K_M",
-}
-_FILES = dictionary("map[string]string", STRING)
+QUANTIZATIONS = {**{name: name for name in ("F32", "F16", "BF16", "Q4_K_S", "Q4_K_M", "Q8_0")}, "Q4_K": "Q4_K_M"}
+_FILES = typed("map[string]string", dict, lambda files: {path: STRING(digest) for path, digest in files.items()})
 _CREATE = {
     **{"model": STRING, "name": STRING, "from": STRING, "files": _FILES, "adapters": _FILES, "stream": BOOL},
-    **{"template": STRING, "system": STRING, "license": anything, "parameters": mapping, "messages": MESSAGES},
+    **{"template": STRING, "system": STRING, "license": anything, "parameters": MAPPING, "messages": MESSAGES},
     **{"quantize": STRING, "quantization": STRING},
 }
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 """End of the path of one part of a split GGUF file."""
-_LICENSES = sequence("[]string", STRING)
 
 
 def create(stub: Stub, request: Request) -> Result:
     """Handle `POST /api/create`: create a model from another model or from uploaded blobs."""
     body = read_body(request.body, "CreateRequest", _CREATE)
     _check_file_names(body)
-    name = parse_valid_name(requested_name(body))
+    name = valid_name(requested_name(body))
     steps: list[Step] = []
     try:
         model = _build(stub, body, steps)
     except HttpError as error:
         return progress(body, steps, error.failure)
-    modified_at = timestamp(stub.seeded_ids(request.body).start)
-    return _stored(stub, body, steps, replace(model, name=name.short, modified_at=modified_at), name)
+    model = replace(model, modified_at=timestamp(stub.seeded_ids(request.body).start))
+    stored = stored_digests(stub)
+    digests = [digest for digest, _ in layers(model)]
+    for digest in digests:
+        kind = "using existing" if digest in stored else "creating new"
+        steps.append({"status": f"{kind} layer sha256:{digest}"})
+
+    def finish() -> None:
+        for digest in digests:
+            stub.registry.blobs.setdefault(digest, None)
+        store(stub, model, name)
+
+    return progress(body, [*steps, {"status": "writing manifest"}], finish=finish)
 
 
 def _check_file_names(body: Mapping[str, Any]) -> None:
@@ -74,23 +70,23 @@ def _check_file_names(body: Mapping[str, Any]) -> None:
 
 
 def _build(stub: Stub, body: Mapping[str, Any], steps: list[Step]) -> Model:
-    """Return the model that a request describes, and append the progress steps to `steps`. Raises HttpError."""
+    """Return the model that a request describes, and append the progress steps to `steps`."""
     if body.get("from"):
         model = _from_model(stub, body["from"], steps)
     elif "files" in body:
         model = _from_files(stub, body["files"], steps)
     else:
         raise HttpError(400, "neither 'from' or 'files' was specified")
-    model = replace(model, adapters=(*model.adapters, *_adapters(stub, body.get("adapters", {}), steps)))
+    if adapters := body.get("adapters"):
+        if len(adapters) > 1:
+            raise HttpError(400, "only one adapter is currently supported")
+        model = replace(model, adapters=(*model.adapters, *_gguf_digests(stub, adapters, steps)))
     model = _quantized(model, body.get("quantize") or body.get("quantization") or "", steps)
     return _with_modelfile(model, body)
 
 
-def _from_model(stub: Stub, text: str, steps: list[Step]) -> Model:
-    name = parse_name(text)
-    if name is None:
-        raise invalid_name()
-    source = find(stub.models, name)
+def _from_model(stub: Stub, name: str, steps: list[Step]) -> Model:
+    source = find(stub.models, valid_name(name))
     if source is None:
         steps.append({"status": "pulling manifest"})
         raise HttpError(500, "pull model manifest: file does not exist")
@@ -114,14 +110,8 @@ def _from_files(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> Mode
     return Model("", weights=digests[0], **fields)
 
 
-def _adapters(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> list[str]:
-    if len(files) > 1:
-        raise HttpError(400, "only one adapter is currently supported")
-    return _gguf_digests(stub, files, steps) if files else []
-
-
 def _gguf_digests(stub: Stub, files: Mapping[str, str], steps: list[Step]) -> list[str]:
-    """Return the digests of GGUF files, sorted by path. Raises HttpError if a file is missing or is not a GGUF file."""
+    """Return the digests of GGUF files, sorted by path."""
     if any(path.endswith(".safetensors") for path in files):
         steps.append({"status": "converting model"})
         raise HttpError(500, "mochi-stub does not convert safetensors: create the model from a GGUF file")
@@ -145,10 +135,7 @@ def _is_gguf(stub: Stub, digest: str) -> bool:
 
 
 def _gguf_fields(stub: Stub, digest: str) -> Mapping[str, Any]:
-    """Return values for the fields of `Model`, by field name, from the GGUF file with this digest.
-
-    The file is an uploaded blob or the weights of a model. Raises HttpError if there is no such GGUF file.
-    """
+    """Return values for the fields of `Model` from an uploaded GGUF file or the weights of a model."""
     uploaded = stub.registry.blobs.get(digest)
     if isinstance(uploaded, GgufError):
         raise HttpError(400, str(uploaded))
@@ -182,23 +169,24 @@ def _quantized(model: Model, requested: str, steps: list[Step]) -> Model:
 
 
 def _with_modelfile(model: Model, body: Mapping[str, Any]) -> Model:
-    """Return the model with the template, system prompt, license, parameters and messages of a request."""
-    effective_options(Model(""), body.get("parameters", {}))
+    parameters = body.get("parameters", {})
+    effective_options(Model(""), parameters)  # checks the types
+    messages = [
+        {"role": message.get("role", "").lower(), "content": message.get("content", "")}
+        for message in body.get("messages", ())
+    ]
     changed = replace(
         _with_template(model, body.get("template", "")),
         system=body.get("system") or model.system,
         license=_license(body.get("license")) or model.license,
-        parameters={**model.parameters, **body.get("parameters", {})},
-        messages=_messages(body) or model.messages,
+        parameters={**model.parameters, **parameters},
+        messages=messages or model.messages,
     )
     return replace(changed, manifest=sha256(" ".join(digest for digest, _ in layers(changed)).encode()))
 
 
 def _with_template(model: Model, template: str) -> Model:
-    """Return the model with another template, or the same model if `template` is empty.
-
-    The template determines whether the model has the capabilities `tools`, `thinking` and `insert`.
-    """
+    """Return the model with another template, which determines some of its capabilities."""
     if problem := template_error(template):
         raise HttpError(400, f"template error: {problem}")
     if not template:
@@ -211,28 +199,6 @@ def _with_template(model: Model, template: str) -> Model:
 
 def _license(value: Any) -> str:
     try:
-        return value if isinstance(value, str) else "\n".join(_LICENSES(value))
+        return value if isinstance(value, str) else "\n".join(STRINGS(value))
     except Mismatch as mismatch:
         raise HttpError(500, mismatch.message) from None
-
-
-def _messages(body: Mapping[str, Any]) -> list[dict[str, str]]:
-    return [
-        {"role": message.get("role", "").lower(), "content": message.get("content", "")}
-        for message in body.get("messages", ())
-    ]
-
-
-def _stored(stub: Stub, body: Mapping[str, Any], steps: list[Step], model: Model, name: Name) -> Generation:
-    stored = stored_digests(stub)
-    digests = [digest for digest, _ in layers(model)]
-    for digest in digests:
-        kind = "using existing" if digest in stored else "creating new"
-        steps.append({"status": f"{kind} layer sha256:{digest}"})
-
-    def finish() -> None:
-        for digest in digests:
-            stub.registry.blobs.setdefault(digest, None)
-        store(stub, model, name)
-
-    return progress(body, [*steps, {"status": "writing manifest"}], finish=finish)

@@ -41,6 +41,7 @@ def parse_name(text: str) -> Name | None:
     return name if is_valid(name) else None
 
 
+@lru_cache(maxsize=4096)
 def split_name(text: str) -> Name:
     """Split a model name into its parts, without a check of the parts."""
     path, colon, tag = text.rpartition(":")
@@ -77,14 +78,10 @@ def routed(text: str) -> tuple[str, str]:
 def find(models: Iterable[Model], name: Name) -> Model | None:
     """Return the model with this name, or None for an unknown name. Names are compared case-insensitively."""
     full_name = name.full.lower()
-    for model in models:
-        declared = parse_name(model.name)
-        if declared is not None and declared.full.lower() == full_name:
-            return model
-    return None
+    return next((model for model in models if split_name(model.name).full.lower() == full_name), None)
 
 
 def short_name(model: Model) -> str:
     """Return the name that model lists show, including the tag."""
     name = parse_name(model.name)
-    return model.name if name is None else name.short
+    return name.short if name else model.name

@@ -1,20 +1,18 @@
-"""Names, layers and blobs of stored models, and the progress lines of requests that change them."""
+"""Layers and blobs of stored models, and the progress lines of requests that change them."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from mochi_stub.http.http_result import Generation, HttpResponse, Stub
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models.catalogue import Model, sha256
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Part, Reply, Text
-from mochi_stub.wire.ollama.errors import invalid_name
-from mochi_stub.wire.ollama.go_json import dumps, quoted
-from mochi_stub.wire.ollama.model_names import Name, find, parse_name
+from mochi_stub.wire.ollama.go_json import dumps
+from mochi_stub.wire.ollama.model_names import Name, find
 from mochi_stub.wire.provider_pipeline import JSON, HttpError
 
 MODELS = "/usr/share/ollama/.ollama/models"
@@ -63,19 +61,6 @@ def progress(
     return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True))
 
 
-def requested_name(body: Mapping[str, Any]) -> str:
-    """Return the model name from the field `model` or the deprecated field `name`, or "" if both are missing."""
-    return body.get("model") or body.get("name") or ""
-
-
-def parse_valid_name(text: str, field: str = "") -> Name:
-    """Parse a model name. Raises HttpError for an invalid name. The error message begins with `field`, if set."""
-    name = parse_name(text)
-    if name is None:
-        raise HttpError(400, f"{field} {quoted(text)} is invalid") if field else invalid_name()
-    return name
-
-
 def layers(model: Model) -> list[tuple[str, int]]:
     """Return the digest and the size in bytes of each layer, weights first."""
     texts = {
@@ -92,8 +77,7 @@ def layers(model: Model) -> list[tuple[str, int]]:
 
 def store(stub: Stub, model: Model, name: Name) -> None:
     """Store a model under a name. A model that has this name is replaced."""
-    existing = find(stub.models, name)
-    if existing is not None:
+    if existing := find(stub.models, name):
         stub.registry.remove(existing)
     stub.registry.add(replace(model, name=name.short))
 
@@ -114,12 +98,3 @@ def hexadecimal(digest: str) -> str:
 def blob_path(digest: str) -> str:
     """Return the path at which a real Ollama server stores a blob."""
     return f"{MODELS}/blobs/sha256-{digest}"
-
-
-def manifest_path(name: Name) -> str:
-    """Return the path at which a real Ollama server stores the manifest of a model."""
-    return f"{MODELS}/manifests/{name.host}/{name.namespace}/{name.model}/{name.tag}"
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

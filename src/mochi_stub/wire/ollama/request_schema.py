@@ -10,16 +10,15 @@ from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
 from mochi_stub.wire.ollama.go_json import quoted
 from mochi_stub.wire.ollama.go_syntax import (
     BOOL,
+    IMAGE,
     INT,
+    MAPPING,
     STRING,
+    STRINGS,
     Decoder,
     anything,
-    checked,
     duration,
-    image,
-    mapping,
     ordered_map,
-    own_unmarshaler,
     sequence,
     struct,
 )
@@ -37,62 +36,53 @@ def _think(value: Any) -> bool | str:
     raise HttpError(400, f"think must be a boolean or string ({THINK_VALUES})")
 
 
-_FUNCTION_CALL = struct("api.ToolCallFunction", {"index": INT, "name": STRING, "arguments": ordered_map(anything)})
-_TOOL_CALL = struct("api.ToolCall", {"id": STRING, "function": _FUNCTION_CALL})
-_IMAGES = sequence("[]api.ImageData", image)
-MESSAGE = own_unmarshaler(
-    struct(
-        "api.Alias",
-        {
-            **{"role": STRING, "content": STRING, "thinking": STRING, "images": _IMAGES},
-            **{"tool_calls": sequence("[]api.ToolCall", _TOOL_CALL), "tool_name": STRING, "tool_call_id": STRING},
-        },
-    )
-)
-MESSAGES = sequence("[]api.Message", MESSAGE)
-
-
 def _property_types(value: Any) -> Any:
-    return value if isinstance(value, str) else _STRINGS(value)
+    return value if isinstance(value, str) else STRINGS(value)
 
 
 def _property(value: Any) -> Any:
     return _PROPERTY(value)
 
 
-_STRINGS = sequence("[]string", STRING)
-_PROPERTIES = own_unmarshaler(ordered_map(_property))
-_PROPERTY = struct(
-    "api.ToolProperty",
-    {
-        **{"anyOf": sequence("[]api.ToolProperty", _property), "type": own_unmarshaler(_property_types)},
-        **{"items": anything, "description": STRING, "enum": sequence("[]interface {}", anything)},
-        **{"properties": _PROPERTIES, "required": _STRINGS},
-    },
-)
+def _parameters(value: Any) -> Any:
+    """Check the parameters of a tool, and return them with their unknown fields."""
+    _PARAMETERS(value)
+    return value
+
+
+_IMAGES = sequence("[]api.ImageData", IMAGE)
+_FUNCTION_CALL = struct("api.ToolCallFunction", {"index": INT, "name": STRING, "arguments": ordered_map(anything)})
+_TOOL_CALL = struct("api.ToolCall", {"id": STRING, "function": _FUNCTION_CALL})
+_MESSAGE: dict[str, Decoder] = {
+    **{"role": STRING, "content": STRING, "thinking": STRING, "images": _IMAGES},
+    **{"tool_calls": sequence("[]api.ToolCall", _TOOL_CALL), "tool_name": STRING, "tool_call_id": STRING},
+}
+MESSAGES = sequence("[]api.Message", struct("api.Alias", _MESSAGE, own_unmarshaler=True))
+_PROPERTY_FIELDS: dict[str, Decoder] = {
+    **{"anyOf": sequence("[]api.ToolProperty", _property), "type": _property_types},
+    **{"items": anything, "description": STRING, "enum": sequence("[]interface {}", anything)},
+    **{"properties": ordered_map(_property), "required": STRINGS},
+}
+_PROPERTY = struct("api.ToolProperty", _PROPERTY_FIELDS, own_unmarshaler=True)
 _PARAMETERS = struct(
     "api.ToolFunctionParameters",
-    {"type": STRING, "$defs": anything, "items": anything, "required": _STRINGS, "properties": _PROPERTIES},
+    {"type": STRING, "$defs": anything, "items": anything, "required": STRINGS, "properties": ordered_map(_property)},
 )
-_FUNCTION = struct("api.ToolFunction", {"name": STRING, "description": STRING, "parameters": checked(_PARAMETERS)})
+_FUNCTION = struct("api.ToolFunction", {"name": STRING, "description": STRING, "parameters": _parameters})
 _TOOL = struct("api.Tool", {"type": STRING, "items": anything, "function": _FUNCTION})
-_LOAD_FIELDS: dict[str, Decoder] = {"model": STRING, "keep_alive": duration, "options": mapping}
+_LOAD_FIELDS: dict[str, Decoder] = {"model": STRING, "keep_alive": duration, "options": MAPPING}
 _COMMON_FIELDS: dict[str, Decoder] = {
     **_LOAD_FIELDS,
     **{"stream": BOOL, "format": anything, "think": _think, "truncate": BOOL, "shift": BOOL},
     **{"_debug_render_only": BOOL, "logprobs": BOOL, "top_logprobs": INT},
 }
-CHAT: dict[str, Decoder] = {
-    **_COMMON_FIELDS,
-    "messages": MESSAGES,
-    "tools": sequence("api.Tools", _TOOL),
-}
+CHAT: dict[str, Decoder] = {**_COMMON_FIELDS, "messages": MESSAGES, "tools": sequence("api.Tools", _TOOL)}
 GENERATE: dict[str, Decoder] = {
     **_COMMON_FIELDS,
     **{"prompt": STRING, "suffix": STRING, "system": STRING, "template": STRING},
     **{"context": sequence("[]int", INT), "raw": BOOL, "images": _IMAGES},
 }
-SHOW: dict[str, Decoder] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": mapping}
+SHOW: dict[str, Decoder] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": MAPPING}
 EMBED: dict[str, Decoder] = {**_LOAD_FIELDS, "input": anything, "truncate": BOOL, "dimensions": INT}
 EMBEDDINGS: dict[str, Decoder] = {**_LOAD_FIELDS, "prompt": STRING}
 

@@ -18,10 +18,10 @@ from mochi_stub.prompt import ToolCall, count_tokens, counted_text
 from mochi_stub.replies.chunks import Piece, pieces, planned_end
 from mochi_stub.replies.lorem import WORDS, stable_hash
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC, NANOSECONDS_PER_PROMPT_TOKEN, SeededIds
-from mochi_stub.replies.truncation import FittedPrompt
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
 from mochi_stub.wire.ollama.errors import JSON
 from mochi_stub.wire.ollama.go_json import dumps, text, timestamp
+from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.wire.provider_pipeline import generated_characters, headers_of
 
 STREAM_ERROR = b"application/json"
@@ -30,23 +30,19 @@ NDJSON = b"application/x-ndjson"
 
 @dataclass
 class ChatLines:
-    """Encoder of replies for `/api/chat`. Durations are in nanoseconds.
-
-    If `prompt_duration` is None, the evaluation time of the prompt is derived from the length of the prompt.
-    """
+    """Encoder of replies for `/api/chat`. `load_duration` is in nanoseconds."""
 
     model: Model
-    fitted: FittedPrompt
+    evaluated: EvaluatedPrompt
     reply: Reply
     ids: SeededIds
     body: Mapping[str, Any]
     load_duration: int
-    prompt_duration: int | None = None
 
     content_type = NDJSON
 
     def __post_init__(self) -> None:
-        self.prompt, self.start = self.fitted.prompt, self.ids.start
+        self.prompt, self.start = self.evaluated.fit.prompt, self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.head = f'{{"model":{text(self.prompt.model)},"created_at":"'
         self.native = self.model.habit == "native"
@@ -59,7 +55,7 @@ class ChatLines:
         return "".join([self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]).encode()
 
     def end(self) -> bytes:
-        return f"{self._transition(False, self.planned_end)}{self._final('', '', self.pending_calls, [])}\n".encode()
+        return (self._transition(False, self.planned_end) + self._final("", "", self.pending_calls, [])).encode()
 
     def error(self, failure: Failure) -> bytes:
         return f'{{"error":{text(failure.message)}}}\n'.encode()
@@ -79,7 +75,7 @@ class ChatLines:
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.unasked else []
         has_logprobs = self.top_logprobs is not None
         text_pieces = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if has_logprobs else []
-        return HttpResponse(200, self._final(*self._whole_contents(), calls, text_pieces).encode(), JSON)
+        return HttpResponse(200, self._final(reply.text, reply.reasoning, calls, text_pieces).rstrip().encode(), JSON)
 
     @cached_property
     def planned_end(self) -> int:
@@ -103,7 +99,7 @@ class ChatLines:
         return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
 
     def _transition(self, thinking: bool, due: int) -> str:
-        """Return the lines that Ollama sends if thinking begins or ends here, or else an empty string."""
+        """Return the lines that Ollama sends when thinking begins or ends, or else an empty string."""
         if thinking is self.thinking:
             return ""
         self.thinking = thinking
@@ -147,11 +143,11 @@ class ChatLines:
         return [_default_logprob(text[at:end]) for at, end in pairwise(bounds)] if last > first else []
 
     def _counters(self) -> str:
-        usage, times = self.reply.usage, self.reply.durations
+        usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
         length = generated_characters(self.reply, dumps)
-        prompt_tokens = max(self.fitted.tokens, 1) if usage.input is None else usage.input
+        prompt_tokens = max(self.evaluated.fit.tokens, 1) if usage.input is None else usage.input
         eval_time = self.planned_end if times.eval is None else times.eval
-        planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if self.prompt_duration is None else self.prompt_duration
+        planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if seconds is None else round(seconds * 1e9)
         prompt_time = planned if times.prompt_eval is None else times.prompt_eval
         load = self.load_duration if times.load is None else times.load
         counters = {
@@ -163,12 +159,6 @@ class ChatLines:
             "eval_duration": eval_time,
         }
         return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
-
-    def _prefix(self) -> str:
-        return f'{self.head}{timestamp(self.start + self.planned_end)}"'
-
-    def _whole_contents(self) -> tuple[str, str]:
-        return self.reply.text, self.reply.reasoning
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
         key = '"content":"","thinking":' if thinking else '"content":'
@@ -185,8 +175,8 @@ class ChatLines:
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
         thinking_field = f',"thinking":{text(thinking)}' if thinking else ""
         message = f'{{"role":"assistant","content":{text(content)}{thinking_field}{self._calls(calls)}}}'
-        reason, entries = self.reply.finish, self._logprobs(logprobs)
-        return f'{self._prefix()},"message":{message},"done":true,"done_reason":"{reason}"{entries}{self._counters()}}}'
+        done = f',"done":true,"done_reason":"{self.reply.finish}"{self._logprobs(logprobs)}{self._counters()}'
+        return self._line(self.planned_end, f'","message":{message}', done)
 
 
 class GenerateLines(ChatLines):
@@ -197,43 +187,27 @@ class GenerateLines(ChatLines):
         return f'",{key}', ',"done":false'
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
-        """Return the contents of the lines that Ollama sends when thinking begins or ends.
-
-        The contents depend on the habit of the model. `native`: the tag `<think>`, or `</think>` and a blank line.
-        `template`: the same number of lines, with empty contents. `builtin`: no lines.
-        """
-        if self.model.habit == "builtin":
-            return ()
         tags = ("<think>",) if opens else ("</think>", "\n\n")
-        return tags if self.native else ("",) * len(tags)
+        return {"native": tags, "template": ("",) * len(tags), "builtin": ()}[self.model.habit]
 
     def _call_fields(self, calls: list[ToolCall]) -> str:
         return f'","response":"","done":false{self._calls(calls)}'
 
-    def _whole_contents(self) -> tuple[str, str]:
-        content, thinking = super()._whole_contents()
-        if not self.native:
-            return content, thinking
-        return f"<think>{thinking}</think>\n\n{content}" if thinking else content, ""
-
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
+        if thinking and self.native:
+            content, thinking = f"<think>{thinking}</think>\n\n{content}", ""
         thinking_field = f',"thinking":{text(thinking)}' if thinking else ""
-        return (
-            f'{self._prefix()},"response":{text(content)}{thinking_field},"done":true'
-            f',"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
-            f"{self._calls(calls)}{self._logprobs(logprobs)}}}"
-        )
+        done = f',"done":true,"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
+        response = f'","response":{text(content)}{thinking_field}'
+        return self._line(self.planned_end, response, done, self._calls(calls), self._logprobs(logprobs))
 
     def _context(self) -> str:
         """Return the field `context`. By default, it contains one token for each character of the conversation."""
         if self.prompt.raw:
             return ""
-        context = self.reply.context
-        tokens = (
-            (*self.body.get("context", ()), *map(ord, counted_text(self.prompt) + self.reply.text))
-            if context is None
-            else context
-        )
+        tokens = self.reply.context
+        if tokens is None:
+            tokens = (*self.body.get("context", ()), *map(ord, counted_text(self.prompt) + self.reply.text))
         return f',"context":[{",".join(map(str, tokens))}]' if tokens else ""
 
 
