@@ -71,6 +71,7 @@ class SessionStore(Protocol):
         session_id: str,
         messages: Sequence[Message],
         *,
+        from_index: int | None = None,
         revision: str | None = None,
         ends_turn: bool = False,
         unfinished: Message | None = None,
@@ -78,6 +79,7 @@ class SessionStore(Protocol):
     ) -> ChatSession:
         """Append messages to the history and return the changed session.
 
+        If ``from_index`` is not None, the messages replace all messages from that position instead.
         ``ends_turn`` is true if ``messages`` are the last messages of a turn. If ``unfinished`` is not None, this
         partial answer is stored with the messages.
         ``images`` are stored atomically with the messages that reference them. An image is removed when no message of
@@ -100,6 +102,7 @@ class SessionStore(Protocol):
 
         ``images`` are stored atomically with the messages that reference them.
         """
+        return await self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields. If ``fields`` is a function, it computes the new fields from the stored metadata.

@@ -108,17 +108,6 @@ class SessionDirectory:
             self._recent.put(session_id, stored)
         return visible.session()
 
-    def replace_tail(
-        self,
-        session_id: str,
-        from_index: int,
-        messages: Sequence[Message],
-        *,
-        revision: str | None = None,
-        images: Sequence[Image] = (),
-    ) -> ChatSession:
-        return self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
-
     def append(
         self,
         session_id: str,

@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.store import SessionPage
+from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import SessionDirectory
 from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS
@@ -46,7 +46,7 @@ def _in_thread(
     return run
 
 
-class FileSessionStore:
+class FileSessionStore(SessionStore):
     """``SessionStore`` in a directory of ``<session_id>.json`` files. A cancelled call still completes its writes."""
 
     def __init__(
@@ -88,7 +88,6 @@ class FileSessionStore:
     put = _in_thread(SessionDirectory.put)
     load_image = _in_thread(SessionDirectory.load_image)
     append = _in_thread(SessionDirectory.append)
-    replace_tail = _in_thread(SessionDirectory.replace_tail)
     patch = _in_thread(SessionDirectory.patch)
     checkpoint = _in_thread(SessionDirectory.checkpoint)
     delete = _in_thread(SessionDirectory.delete)

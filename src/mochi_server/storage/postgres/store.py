@@ -16,7 +16,7 @@ from mochi_server.sessions.patching import FieldChanges, normalized, normalized_
 from mochi_server.sessions.search import words
 from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, revision_at
-from mochi_server.sessions.store import NewSession, SessionPage
+from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, fetch_one
@@ -95,7 +95,7 @@ class SessionLock(NamedTuple):
     """
 
 
-class PostgresSessionStore:
+class PostgresSessionStore(SessionStore):
     """``SessionStore`` in one PostgreSQL database. ``collection`` is "chats" or "agents"."""
 
     def __init__(self, database: Database, process: ServerProcess, collection: str = "chats") -> None:
@@ -176,17 +176,6 @@ class PostgresSessionStore:
         if advanced is not None and self.locked_sessions.get(session_id) == lock:
             self.locked_sessions[session_id] = advanced
         return session
-
-    async def replace_tail(
-        self,
-        session_id: str,
-        from_index: int,
-        messages: Sequence[Message],
-        *,
-        revision: str | None = None,
-        images: Sequence[Image] = (),
-    ) -> ChatSession:
-        return await self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
 
     @_shielded
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
