@@ -107,26 +107,20 @@ class FileSessionStore(SessionStore):
 
     async def begin(self, session_id: str, run_id: str | None, wait: bool) -> None:
         """Lock a session and repair it after a crash. If ``run_id`` is not None, begin a turn."""
+        is_turn = run_id is not None
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
         await self._locks.acquire(session_id, run_id=run_id, wait=wait)
         try:
             # This takes microseconds for a cached session; a thread takes half a millisecond.
-            if not self.directory.try_begin_fast(session_id, is_turn=run_id is not None):
-                await self.run(self.directory.begin, session_id, is_turn=run_id is not None)
+            if not self.directory.try_begin_fast(session_id, is_turn=is_turn):
+                await self.run(self.directory.begin, session_id, is_turn=is_turn)
         except BaseException:
-            await self.end(session_id, run_id)
+            await self.end(session_id)
             raise
 
-    async def end(self, session_id: str, run_id: str | None) -> None:
+    async def end(self, session_id: str) -> None:
         """Store the changes of a turn that are only in the turn log, and unlock the session."""
-        try:
-            if run_id is not None:
-                await self._end_turn(session_id)
-        finally:
-            self._locks.release(session_id)
-
-    async def _end_turn(self, session_id: str) -> None:
         try:
             if self.directory.has_logged(session_id):
                 await self.run(self.directory.save_logged, session_id)
@@ -136,6 +130,7 @@ class FileSessionStore(SessionStore):
             logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
         finally:
             self.directory.turns.pop(session_id, None)
+            self._locks.release(session_id)
 
     async def aclose(self) -> None:
         """Wait for pending work, stop the threads and unregister this process."""
@@ -187,7 +182,7 @@ class _Hold(AbstractAsyncContextManager[None]):
         await self._store.begin(self._session_id, self._run_id, self._wait)
 
     async def __aexit__(self, *_: object) -> None:
-        await self._store.end(self._session_id, self._run_id)
+        await self._store.end(self._session_id)
 
 
 class FileStores:
