@@ -1,7 +1,5 @@
 """File locks that allow only one thread of one process at a time to write a session's files."""
 
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -24,8 +22,6 @@ class FileLocks:
     def __init__(self, directory: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
         self._directory = directory
         self._timeout = timeout
-        names = [*(f"{slot:02d}" for slot in range(SLOTS)), "blobs", "import"]
-        self._threads = {name: threading.Lock() for name in names}
 
     def exclusive(self, session_id: str) -> AbstractContextManager[None]:
         return self._locked(f"{int(session_id, 16) % SLOTS:02d}")
@@ -39,17 +35,13 @@ class FileLocks:
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        threads, deadline = self._threads[name], time.monotonic() + self._timeout
-        busy = StorageBusy(f"Another process or request has locked the file {name}.lock in the sessions directory.")
-        if not threads.acquire(timeout=self._timeout):
-            raise busy
+        if not self._directory.is_dir():
+            self._directory.mkdir(mode=0o700, exist_ok=True)
         with ExitStack() as stack:
-            stack.callback(threads.release)
-            if not self._directory.is_dir():
-                self._directory.mkdir(mode=0o700, exist_ok=True)
             try:
-                remaining = max(0, deadline - time.monotonic())
-                stack.enter_context(exclusive_lock(self._directory / f"{name}.lock", remaining))
+                stack.enter_context(exclusive_lock(self._directory / f"{name}.lock", self._timeout))
             except TimeoutError as error:
-                raise busy from error
+                raise StorageBusy(
+                    f"Another process or request has locked the file {name}.lock in the sessions directory."
+                ) from error
             yield
