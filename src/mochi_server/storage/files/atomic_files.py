@@ -80,16 +80,6 @@ def write(path: Path, data: bytes) -> Signature:
     return written
 
 
-def check(directory: Path) -> None:
-    """Raise OSError if a small test file cannot be written to the directory. The test file is removed."""
-    probe = directory / f".check.{uuid4().hex}{TEMPORARY}"
-    try:
-        with probe.open("xb") as file:
-            file.write(b"can be written")
-    finally:
-        probe.unlink(missing_ok=True)
-
-
 def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
     """Append a line to a file, creating a missing file. After an OSError, the file is unchanged.
 

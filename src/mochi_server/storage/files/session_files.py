@@ -123,7 +123,11 @@ class SessionFiles:
             raise SessionNotFound(session_id) from error
 
     def is_current(self, session_id: str, stored: FileSnapshot) -> bool:
-        current = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
+        """Return whether the files have the signatures of ``stored``. After an I/O error, return False."""
+        try:
+            current = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
+        except OSError:
+            return False
         return current == (stored.file, stored.log)
 
     def create(self, session_id: str, record: SessionRecord, images: Sequence[Image] = ()) -> FileSnapshot | None:
