@@ -16,7 +16,7 @@ from mochi_server.util.clock import timestamp
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """Immutable state of a stored session.
+    """Metadata, messages and unknown keys of a session.
 
     ``partial`` is the partial answer of a turn, and ``writer`` is the name of the process that stored it.
     """

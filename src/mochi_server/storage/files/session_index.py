@@ -18,9 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions.search import words
@@ -80,15 +79,11 @@ _BY_TRIGRAMS = "id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?) AND"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """Signatures of the directory and of the index file at the last comparison of all session files.
-
-    The comparison expires at the monotonic time ``until``.
-    """
+class _Comparison(NamedTuple):
+    """Signatures at the last comparison of all session files, which expires at the monotonic time ``until``."""
 
     directory: Signature | None
-    index: Signature | None
+    index_file: Signature | None
     until: float
 
 
@@ -131,18 +126,17 @@ class SessionIndex:
             if (compared := self._compared) is not None:
                 self._changed.add(session_id)
                 if compared.directory == before:
-                    self._compared = replace(compared, directory=self._directory_signature())
+                    self._compared = compared._replace(directory=self._directory_signature())
                 if time.monotonic() >= compared.until:
                     self._compared = None
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first. Raises OSError."""
-        search_words = words(query.text)
-        while (page := self._try_list(query, search_words)) is None:
+        while (page := self._try_list(query)) is None:
             time.sleep(_PAUSE_SECONDS)
         return page
 
-    def _try_list(self, query: SessionQuery, search_words: Sequence[str]) -> SessionPage | None:
+    def _try_list(self, query: SessionQuery) -> SessionPage | None:
         """Return the page for ``query``, or None if a search must be repeated because texts are not indexed yet."""
         with self._lock:
             is_current = not self._unsettled and not self._changed
@@ -151,7 +145,7 @@ class SessionIndex:
             for _ in range(2):
                 try:
                     with self._opened() as database:
-                        page = self._query(database, query, search_words)
+                        page = self._query(database, query)
                 except sqlite3.OperationalError as error:
                     logger.debug("session index file is unusable; using an index in memory: %s", error)
                     break
@@ -161,31 +155,29 @@ class SessionIndex:
                 else:
                     self._memory = None
                     if self._compared:
-                        self._compared = replace(self._compared, index=signature(self._path))
+                        self._compared = self._compared._replace(index_file=signature(self._path))
                     return page
             self._compared = None
             self._memory = self._memory or _prepared(sqlite3.connect(":memory:", check_same_thread=False))
-            page = self._query(self._memory, query, search_words)
+            page = self._query(self._memory, query)
             self._compared = None  # the comparison is not valid for the file
             return page
 
-    def _query(
-        self, database: sqlite3.Connection, query: SessionQuery, search_words: Sequence[str]
-    ) -> SessionPage | None:
+    def _query(self, database: sqlite3.Connection, query: SessionQuery) -> SessionPage | None:
         self._last = None
         self._refresh(database)
-        if not search_words:
-            page = _page(database, query, None)
-            if len(page.encoded) <= _CACHED_BYTES:
-                self._last = query, page
-            return page
-        return _page(database, query, _matching(database, search_words)) if self._add_texts(database) else None
+        if search_words := words(query.text):
+            return _page(database, query, _matching(database, search_words)) if self._add_texts(database) else None
+        page = _page(database, query, None)
+        if len(page.encoded) <= _CACHED_BYTES:
+            self._last = query, page
+        return page
 
     def _is_unchanged(self) -> bool:
         compared = self._compared
         if compared is None or time.monotonic() >= compared.until:
             return False
-        return (compared.directory, compared.index) == (self._directory_signature(), signature(self._path))
+        return (compared.directory, compared.index_file) == (self._directory_signature(), signature(self._path))
 
     def _directory_signature(self) -> Signature | None:
         try:
@@ -235,10 +227,7 @@ class SessionIndex:
         return is_complete
 
     def _add_texts(self, database: sqlite3.Connection) -> bool:
-        """Index changed texts for about ``_STEP_SECONDS``. Return whether all texts are indexed.
-
-        The texts of sessions with a running turn are indexed last.
-        """
+        """Index changed texts for about ``_STEP_SECONDS``. Return whether all texts are indexed."""
         if self._has_all_texts:
             return True
         until, is_first = time.monotonic() + _STEP_SECONDS, True
@@ -289,10 +278,7 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:
-    """Return one page of the sessions in ``ids``, or of all sessions if ``ids`` is None.
-
-    Raises DatabaseError for damaged rows.
-    """
+    """Return one page of the sessions in ``ids`` (default: all). Raises DatabaseError for damaged rows."""
     where, values = ("", []) if ids is None else (_IN_IDS, [json.dumps([*ids])])
     total = database.execute(_COUNT).fetchone()[0] if ids is None else len(ids)
     statement, limit = _ENTRIES.format(where=where), -1 if query.limit is None else query.limit
