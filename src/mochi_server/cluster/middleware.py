@@ -79,10 +79,7 @@ class ClusterMiddleware:
             return
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request about a turn. If another server runs the turn, forward the request to that server.
-
-        Raises ``StorageFailed`` if a database query fails.
-        """
+        """Handle a request about a turn. If another server runs the turn, forward the request to that server."""
         try:
             peer = await self._responsible_peer(session_id, scope)
         except PeerGone:
@@ -102,9 +99,7 @@ class ClusterMiddleware:
     async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
         """Return the server that must handle a request, or None if this server must handle the request.
 
-        Raises:
-            PeerGone: The request reads the stream of a turn, and the server that ran the turn is dead.
-            StorageFailed: A database query failed.
+        Raises ``PeerGone`` if the request reads the stream of a turn, and the server that ran the turn is dead.
         """
         method, path = scope["method"], scope["path"].rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or _COMPLETION.fullmatch(path)):
@@ -137,10 +132,7 @@ class ClusterMiddleware:
             await send(message)
 
     async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a decision about a tool call to the server on which the tool call waits for the decision.
-
-        Raises ``StorageFailed`` if a database query fails.
-        """
+        """Send a decision about a tool call to the server on which the tool call waits for the decision."""
         content = await read_body(Request(scope, receive))
         own: list[Message] = []
         found: list[list[Message]] = []

@@ -88,11 +88,6 @@ class SessionDirectory:
             self.sweep()
             raise
 
-    def recover_imports(self) -> None:
-        """Complete or remove the imports of dead processes. Imports that are still running are not changed."""
-        with storage_errors("complete an import"), suppress(StorageBusy):
-            self._files.imports.recover()
-
     def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         record = SessionRecord.of(normalized(session))
         with storage_errors(f"save session {session.session_id}"):
@@ -178,6 +173,7 @@ class SessionDirectory:
             self._cache(session_id, self._files.append_to_log(session_id, stored, after, line, durably=False))
 
     def _partial_record(self, record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
+        """Return ``record`` with a partial answer, and the line for the turn log."""
         message = normalized_message(unfinished, len(record.messages))
         after = record.with_partial(message, self._files.processes.name)
         return after, partial_line(after)
@@ -209,21 +205,23 @@ class SessionDirectory:
         with storage_errors("list the sessions"):
             return self._index.list(query)
 
-    def register(self) -> tuple[int, ...]:
-        """Register this process as a server of the directory. Return the process ids of the other servers."""
+    def open(self) -> tuple[int, ...]:
+        """Register this process as a server of the directory. Return the process ids of the other servers.
+
+        First complete or remove the imports of dead processes. Imports that are still running are not changed.
+        """
+        with storage_errors("complete an import"), suppress(StorageBusy):
+            self._files.imports.recover()
         with storage_errors("register this process in the sessions directory"):
             self._files.create_directory()
             self._files.processes.register()
             return self._files.processes.other_processes()
 
-    def unregister(self) -> None:
+    def close(self) -> None:
         self._files.processes.unregister()
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
-        """Repair a locked session if its last turn crashed.
-
-        If ``is_turn`` is true, also register that this process runs a turn of the session.
-        """
+        """Repair a locked session if its last turn crashed. If ``is_turn`` is true, begin a turn."""
         with self._writing(session_id) as stored:
             if is_turn:
                 # Other processes would treat a partial answer of an unregistered process as that of a crashed one.
@@ -311,10 +309,7 @@ class SessionDirectory:
         return visible
 
     def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
-        """Return a session's list entry and file signature, or None if the session is unreadable.
-
-        The signature is None if the session has a turn log. Raises StorageBusy if the file is being written.
-        """
+        """Return what ``SessionIndex`` requires for an entry of the session list."""
         try:
             stored, visible = self._read(session_id)
             return visible.summary(), None if stored.log else stored.file

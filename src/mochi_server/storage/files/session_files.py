@@ -27,11 +27,8 @@ _FILE, _LOG = ".json", ".turn.jsonl"
 EDIT_SECONDS = 2.0
 """Age in seconds from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
 _STALE_SECONDS = 3600.0  # temporary files of this age belong to dead processes and are removed
+# Decoded messages and encoded lines are both cached, and Python strings use up to four bytes per character.
 _BYTES_PER_STORED_BYTE = 8
-"""Maximum memory use of a cached session, in bytes per byte of its files.
-
-Decoded messages and encoded lines are both cached, and Python strings use up to four bytes per character.
-"""
 _SESSION_BYTES = 16 * 1024
 
 

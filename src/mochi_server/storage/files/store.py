@@ -63,19 +63,14 @@ class FileSessionStore(SessionStore):
         self._locks = SessionLocks()
         self.others: tuple[int, ...] = ()
         """Process ids of the other servers that were using the directory when this store was opened."""
-        self._search_lock = asyncio.Lock()
-        """Lock that limits searches to one thread, because the first search may read every file."""
+        self._search_lock = asyncio.Lock()  # limits searches to one thread, because the first may read every file
         self._sweep_task: asyncio.Task[None] | None = None  # sweep that is repeated until the images are not locked
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
 
     async def open(self) -> None:
-        """Register this process, warn about other servers of the directory and recover from crashes.
-
-        Interrupted imports are completed or removed. Unreferenced images are removed in the background.
-        """
+        """Open the directory and warn about other servers of it. Remove unreferenced images in the background."""
         try:
-            await self.run(self.directory.recover_imports)
-            self.others = await self.run(self.directory.register)
+            self.others = await self.run(self.directory.open)
             for process_id in self.others:
                 logger.warning(_SHARED_DIRECTORY, process_id, self._path.absolute())
         except StorageFailed as error:
@@ -138,7 +133,7 @@ class FileSessionStore(SessionStore):
             self._sweep_task.cancel()
             await asyncio.wait([self._sweep_task])
         await anyio.to_thread.run_sync(self._threads.shutdown)
-        self.directory.unregister()
+        self.directory.close()
 
     async def run(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
