@@ -251,11 +251,6 @@ class SessionDirectory:
         stored = self._current(session_id) if session_id in self.turns else None
         return None if stored is None else stored.record.with_partial(None).session()
 
-    def has_logged(self, session_id: str) -> bool:
-        """Return whether the session's turn log has changes of a turn that this process runs."""
-        turn = self.turns.get(session_id)
-        return turn is not None and turn.stored.log is not None
-
     def save_logged(self, session_id: str) -> None:
         """Write the changes in the session's turn log to the session's file."""
         with self._writing(session_id) as stored:

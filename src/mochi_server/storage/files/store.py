@@ -117,7 +117,7 @@ class FileSessionStore(SessionStore):
     async def end(self, session_id: str) -> None:
         """Store the changes of a turn that are only in the turn log, and unlock the session."""
         try:
-            if self.directory.has_logged(session_id):
+            if (turn := self.directory.turns.get(session_id)) and turn.stored.log:
                 await self.run(self.directory.save_logged, session_id)
         except SessionNotFound:
             logger.debug("session deleted during its turn session_id=%s", session_id)

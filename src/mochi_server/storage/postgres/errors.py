@@ -49,20 +49,15 @@ _CONNECT_REASONS = {
 _CONNECTION_CLASSES = ("08", "57")  # SQLSTATE classes: "08" is a lost connection, "57" an intervention of an operator
 
 
-def describe_error(error: Exception) -> str:
-    """Return the reason of a database error as a text that may be sent to clients."""
+def failure(operation: str, error: Exception) -> StorageFailed:
+    """Convert a database exception to ``StorageUnavailable`` if it may be temporary, otherwise to ``StorageFailed``."""
     known = next((text for kind, text in _REASONS if isinstance(error, kind)), None)
     state = getattr(error, "sqlstate", None)
     if not state:  # errors while connecting have no SQLSTATE
         known = next((text for pattern, text in _CONNECT_REASONS.items() if re.search(pattern, str(error))), known)
     if known == UNREACHABLE and state and state[:2] not in _CONNECTION_CLASSES:
         known = None
-    return known or f"the database reports an error{f' (SQLSTATE {state})' if state else ''}"
-
-
-def failure(operation: str, error: Exception) -> StorageFailed:
-    """Convert a database exception to ``StorageUnavailable`` if it may be temporary, otherwise to ``StorageFailed``."""
+    reason = known or f"the database reports an error{f' (SQLSTATE {state})' if state else ''}"
     number = errno.ENOSPC if isinstance(error, errors.DiskFull) else errno.EIO
-    reason = describe_error(error)
     kind = StorageUnavailable if reason in _TRANSIENT else StorageFailed
     return kind(operation, OSError(number, reason))
