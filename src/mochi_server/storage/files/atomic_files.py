@@ -11,9 +11,7 @@ from uuid import uuid4
 
 from mochi_server.util.platform import OPEN_SAFELY, sync_directory
 
-_TICK_NS = 20_000_000
-"""Maximum length of a kernel clock tick in nanoseconds. Writes within one tick have the same modification time."""
-
+_TICK_NS = 20_000_000  # maximum length of a kernel clock tick, in which all writes have the same modification time
 TEMPORARY = ".tmp"
 """Suffix of files that are still being written. Such files that remain after a crash may be removed at any time."""
 

@@ -92,10 +92,7 @@ class SessionFiles:
             yield
 
     def read(self, session_id: str) -> FileSnapshot:
-        """Read a session. If its file is damaged, rename the file and raise SessionNotFound.
-
-        Raises StorageBusy if the damaged file is so new that an editor may still be writing it.
-        """
+        """Read a session. Rename a damaged file and raise SessionNotFound, or StorageBusy if the file is very new."""
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
         try:

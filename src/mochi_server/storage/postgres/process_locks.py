@@ -60,10 +60,7 @@ class ServerProcess:
         """``url`` is the address at which other servers reach this process, or "" if it serves no requests."""
         self.name = new_id()
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
-        """Function that is called after reconnecting to the database.
-
-        Before the call, this process acquires its locks again, except locks that another process has taken.
-        """
+        """Function that is called after reconnecting, when this process has its locks again that are still free."""
         self._url = url
         self._database = database
         self._connection: Connection | None = None
