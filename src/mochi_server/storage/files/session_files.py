@@ -16,8 +16,7 @@ from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.import_staging import ImportStaging
-from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS, FileLocks
-from mochi_server.storage.files.process_registry import ProcessRegistry
+from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS, FileLocks, ProcessRegistry
 from mochi_server.storage.files.turn_log import apply_log
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.platform import scan_directory, sync_directory
