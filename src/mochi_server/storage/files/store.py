@@ -60,7 +60,7 @@ class FileSessionStore(SessionStore):
         self._path = Path(sessions_dir)
         self.directory = SessionDirectory(self._path, recent, timeout=0)  # waiting would block a thread
         self._wait_seconds = wait_seconds
-        self._locks = SessionLocks()
+        self.locks = SessionLocks()
         self.others: tuple[int, ...] = ()
         """Process ids of the other servers that were using the directory when this store was opened."""
         self._search_lock = asyncio.Lock()  # limits searches to one thread, because the first may read every file
@@ -99,33 +99,6 @@ class FileSessionStore(SessionStore):
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
     ) -> AbstractAsyncContextManager[None]:
         return _Hold(self, session_id, run_id, wait)
-
-    async def begin(self, session_id: str, run_id: str | None, wait: bool) -> None:
-        """Lock a session and repair it after a crash. If ``run_id`` is not None, begin a turn."""
-        is_turn = run_id is not None
-        if not is_session_id(session_id):
-            raise SessionNotFound(session_id)
-        await self._locks.acquire(session_id, run_id=run_id, wait=wait)
-        try:
-            # This takes microseconds for a cached session; a thread takes half a millisecond.
-            if not self.directory.try_begin_fast(session_id, is_turn=is_turn):
-                await self.run(self.directory.begin, session_id, is_turn=is_turn)
-        except BaseException:
-            await self.end(session_id)
-            raise
-
-    async def end(self, session_id: str) -> None:
-        """Store the changes of a turn that are only in the turn log, and unlock the session."""
-        try:
-            if (turn := self.directory.turns.get(session_id)) and turn.stored.log:
-                await self.run(self.directory.save_logged, session_id)
-        except SessionNotFound:
-            logger.debug("session deleted during its turn session_id=%s", session_id)
-        except (StorageBusy, StorageFailed) as error:  # the log is durable
-            logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
-        finally:
-            self.directory.turns.pop(session_id, None)
-            self._locks.release(session_id)
 
     async def aclose(self) -> None:
         """Wait for pending work, stop the threads and unregister this process."""
@@ -174,10 +147,32 @@ class _Hold(AbstractAsyncContextManager[None]):
         self._store, self._session_id, self._run_id, self._wait = store, session_id, run_id, wait
 
     async def __aenter__(self) -> None:
-        await self._store.begin(self._session_id, self._run_id, self._wait)
+        """Lock the session and repair it after a crash. If ``run_id`` is not None, begin a turn."""
+        store, session_id, is_turn = self._store, self._session_id, self._run_id is not None
+        if not is_session_id(session_id):
+            raise SessionNotFound(session_id)
+        await store.locks.acquire(session_id, run_id=self._run_id, wait=self._wait)
+        try:
+            # This takes microseconds for a cached session; a thread takes half a millisecond.
+            if not store.directory.try_begin_fast(session_id, is_turn=is_turn):
+                await store.run(store.directory.begin, session_id, is_turn=is_turn)
+        except BaseException:
+            await self.__aexit__()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
-        await self._store.end(self._session_id)
+        """Store the changes of a turn that are only in the turn log, and unlock the session."""
+        store, session_id = self._store, self._session_id
+        try:
+            if (turn := store.directory.turns.get(session_id)) and turn.stored.log:
+                await store.run(store.directory.save_logged, session_id)
+        except SessionNotFound:
+            logger.debug("session deleted during its turn session_id=%s", session_id)
+        except (StorageBusy, StorageFailed) as error:  # the log is durable
+            logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
+        finally:
+            store.directory.turns.pop(session_id, None)
+            store.locks.release(session_id)
 
 
 class FileStores:
