@@ -7,7 +7,7 @@ import pytest
 
 from mochi_server.errors import SessionConflict
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
-from mochi_server.storage.files.process_registry import ProcessRegistry
+from mochi_server.storage.files.locks import ProcessRegistry
 from tests.faults.other_writers import (
     edit_first_message,
     open_store,

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mochi_server.cluster.peer_request import IDLE_SECONDS, PEER_HEADER, PeerRequest, http_session
 from mochi_server.constants import API_PREFIX, KEY_PATTERN, OPENAI_PREFIX
 from mochi_server.errors import ConfirmationInterrupted, MochiError, Unauthorized
+from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
 from mochi_server.web.asgi import header, send_error
 from mochi_server.web.disconnect import ClientDisconnected, read_body, until_disconnect
@@ -26,7 +27,6 @@ _CHAT = re.compile(
 _COMPLETION = re.compile(rf"{OPENAI_PREFIX}/(chat/completions|completions|responses)/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
-_SESSION_ID = re.compile("[0-9a-f]{10}")
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 
 
@@ -69,8 +69,8 @@ class ClusterMiddleware:
                 await self._resolve_confirmation(match[1], scope, receive, send)
             elif match:
                 await self._forward(match[1], scope, receive, send)
-            elif method == "POST" and (match := _completion_session(scope)):
-                await self._forward(match[0], scope, receive, send)
+            elif method == "POST" and (session_id := _completion_session(scope)):
+                await self._forward(session_id, scope, receive, send)
             else:
                 await self._app(scope, receive, send)
         except MochiError as error:
@@ -79,10 +79,7 @@ class ClusterMiddleware:
             return
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request about a turn. If another server runs the turn, forward the request to that server.
-
-        Raises ``StorageFailed`` if a database query fails.
-        """
+        """Handle a request about a turn. If another server runs the turn, forward the request to that server."""
         try:
             peer = await self._responsible_peer(session_id, scope)
         except PeerGone:
@@ -102,9 +99,7 @@ class ClusterMiddleware:
     async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
         """Return the server that must handle a request, or None if this server must handle the request.
 
-        Raises:
-            PeerGone: The request reads the stream of a turn, and the server that ran the turn is dead.
-            StorageFailed: A database query failed.
+        Raises ``PeerGone`` if the request reads the stream of a turn, and the server that ran the turn is dead.
         """
         method, path = scope["method"], scope["path"].rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or _COMPLETION.fullmatch(path)):
@@ -137,10 +132,7 @@ class ClusterMiddleware:
             await send(message)
 
     async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a decision about a tool call to the server on which the tool call waits for the decision.
-
-        Raises ``StorageFailed`` if a database query fails.
-        """
+        """Send a decision about a tool call to the server on which the tool call waits for the decision."""
         content = await read_body(Request(scope, receive))
         own: list[Message] = []
         found: list[list[Message]] = []
@@ -180,10 +172,10 @@ class ClusterMiddleware:
         return send_signed
 
 
-def _completion_session(scope: Scope) -> re.Match[str] | None:
-    """Return the match of the session ID in the header of a completion request, or None for other requests."""
-    is_completion = _COMPLETION.fullmatch(scope["path"])
-    return _SESSION_ID.fullmatch(header(scope, b"x-mochi-session")) if is_completion else None
+def _completion_session(scope: Scope) -> str | None:
+    """Return the session ID in the header of a completion request, or None for other requests."""
+    session_id = header(scope, b"x-mochi-session") if _COMPLETION.fullmatch(scope["path"]) else ""
+    return session_id if is_session_id(session_id) else None
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:

@@ -120,12 +120,7 @@ class PeerRequest:
         await self.send(_body(content))
 
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of ``work``.
-
-        Raises:
-            ServerLost: ``peer`` stopped sending heartbeats.
-            ShuttingDown: This server shuts down.
-        """
+        """Return the result of ``work``. Raises ``ServerLost`` if ``peer`` is silent, and ``ShuttingDown``."""
         task = asyncio.ensure_future(work)
         tasks: set[asyncio.Future[Any]] = {task, self._stopping}
         try:
@@ -150,7 +145,7 @@ class PeerRequest:
     async def _failure(self, peer: Peer, error: Exception) -> Exception:
         """Return ``PeerGone`` if ``peer`` died before it responded, otherwise ``ServerLost``.
 
-        If necessary, wait a few seconds until the database shows whether ``peer`` has died.
+        This may take seconds, until the database shows whether ``peer`` has died.
         """
         if self._has_begun or isinstance(error, aiohttp.SocketTimeoutError):
             return ServerLost(self.session_id)

@@ -70,6 +70,7 @@ class SessionStore(Protocol):
         session_id: str,
         messages: Sequence[Message],
         *,
+        from_index: int | None = None,
         revision: str | None = None,
         ends_turn: bool = False,
         unfinished: Message | None = None,
@@ -77,6 +78,7 @@ class SessionStore(Protocol):
     ) -> ChatSession:
         """Append messages to the history and return the changed session.
 
+        If ``from_index`` is not None, the messages replace all messages from that position instead.
         ``ends_turn`` is true if ``messages`` are the last messages of a turn. The partial answer ``unfinished`` and the
         ``images`` are stored atomically with the messages. An image is removed when no message of any session
         references it any more.
@@ -95,6 +97,7 @@ class SessionStore(Protocol):
         images: Sequence[Image] = (),
     ) -> ChatSession:
         """Replace all messages from position ``from_index``, and store ``images``. Return the changed session."""
+        return await self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields atomically. A function computes the new fields from the stored metadata."""

@@ -9,14 +9,14 @@ from mochi_server.sessions.patching import FieldChanges, normalized, normalized_
 from mochi_server.sessions.search import matches, searchable_texts, words
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import NewSession, SessionPage
+from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id, now, timestamp
 
 
-class MemorySessionStore:
+class MemorySessionStore(SessionStore):
     """``SessionStore`` in memory. Use it from one event loop only."""
 
     def __init__(self) -> None:
@@ -68,17 +68,6 @@ class MemorySessionStore:
         if sha256 not in self._images:
             raise BlobNotFound(sha256)
         return self._images[sha256]
-
-    async def replace_tail(
-        self,
-        session_id: str,
-        from_index: int,
-        messages: Sequence[Message],
-        *,
-        revision: str | None = None,
-        images: Sequence[Image] = (),
-    ) -> ChatSession:
-        return await self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         record = self._find(session_id, revision)

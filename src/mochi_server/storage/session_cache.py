@@ -23,7 +23,7 @@ class SessionCache(Generic[_T]):
         self._max_bytes = max_bytes
         self._used = 0
         self._entries: OrderedDict[str, _T] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, session_id: str) -> _T | None:
         with self._lock:
@@ -34,18 +34,15 @@ class SessionCache(Generic[_T]):
     def put(self, session_id: str, stored: _T) -> None:
         """Cache a session, unless this session alone exceeds the memory limit."""
         with self._lock:
-            self._remove(session_id)
+            self.remove(session_id)
             if stored.memory > self._max_bytes:
                 return
             self._entries[session_id] = stored
             self._used += stored.memory
             while self._used > self._max_bytes:
-                self._remove(next(iter(self._entries)))
+                self.remove(next(iter(self._entries)))
 
     def remove(self, session_id: str) -> None:
         with self._lock:
-            self._remove(session_id)
-
-    def _remove(self, session_id: str) -> None:
-        if removed := self._entries.pop(session_id, None):
-            self._used -= removed.memory
+            if removed := self._entries.pop(session_id, None):
+                self._used -= removed.memory

@@ -1,6 +1,7 @@
 """Immutable state of a stored session, including the partial answer of a running turn."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -16,7 +17,7 @@ from mochi_server.util.clock import timestamp
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """Immutable state of a stored session.
+    """Metadata, messages and unknown keys of a session.
 
     ``partial`` is the partial answer of a turn, and ``writer`` is the name of the process that stored it.
     """
@@ -26,7 +27,6 @@ class SessionRecord:
     extra: dict[str, Any] = field(default_factory=dict)
     partial: Message | None = None
     writer: str | None = None
-    encoded_tail: tuple[bytes, ...] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, session: ChatSession) -> "SessionRecord":
@@ -69,15 +69,10 @@ class SessionRecord:
         """Return a copy without the partial answer, in which ``messages`` replace all messages from ``from_index``."""
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
-        is_same_tail = prefix is self.messages and len(prefix.blocks) == len(history.blocks)
-        return replace(
-            self,
-            metadata=replace(self.metadata, updated_at=updated_at),
-            messages=history,
-            encoded_tail=(*self._tail, *map(encode, messages)) if is_same_tail else None,
-            partial=None,
-            writer=None,
-        )
+        after = SessionRecord(replace(self.metadata, updated_at=updated_at), history, self.extra)
+        if prefix is self.messages and len(prefix.blocks) == len(history.blocks):
+            vars(after)["_tail"] = (*self._tail, *map(encode, messages))
+        return after
 
     def with_fields(self, fields: Mapping[str, Any], updated_at: str) -> "SessionRecord":
         """Return a copy with these metadata fields changed. None resets a field. Raises ValueError for model=None."""
@@ -99,12 +94,11 @@ class SessionRecord:
 
     @cached_property
     def _tail(self) -> tuple[bytes, ...]:
-        return tuple(map(encode, self.messages.tail)) if self.encoded_tail is None else self.encoded_tail
+        return tuple(map(encode, self.messages.tail))
 
     def _same_history(self, **changes: Any) -> "SessionRecord":
-        after = replace(self, encoded_tail=self.__dict__.get("_tail", self.encoded_tail), **changes)
-        if "digest" in self.__dict__:
-            after.__dict__["digest"] = self.digest
+        after = copy(self)  # with the cached properties, which depend only on the messages
+        vars(after).update(changes)
         return after
 
 

@@ -77,10 +77,7 @@ class Metrics:
         self._store.set_function(store)
 
     def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
-        """Record the outcome, duration and error code of an ended turn.
-
-        ``messages`` are its stored messages. They have its tool results and its prompt evaluation times.
-        """
+        """Record an ended turn. ``messages`` are its stored messages, with tool results and evaluation times."""
         self._turns.labels(outcome).inc()
         self._turn_seconds.observe(seconds)
         durations = [message.get("prompt_eval_duration") for message in messages]
@@ -97,10 +94,7 @@ class Metrics:
                 self._calls.labels(*self._tool_labels(message)).inc()
 
     def response_ended(self, last: Mapping[str, Any]) -> None:
-        """Count a model's answer and its tokens, and record the model's load time.
-
-        ``last`` is the last line of Ollama's response.
-        """
+        """Record an answer's tokens and the model's load time. ``last`` is the last line of Ollama's response."""
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
@@ -139,10 +133,7 @@ class Metrics:
 
 
 def _label(name: str, known: set[str]) -> str:
-    """Return ``name`` as a label value, or "other" for a new name if ``known`` has the maximum number of names.
-
-    The number of names is limited, because each label value uses memory.
-    """
+    """Return ``name``, or "other" for a new name if ``known`` is full: each label value uses memory."""
     if name not in known and len(known) >= _MAX_NAMES:
         return _OTHER
     known.add(name)

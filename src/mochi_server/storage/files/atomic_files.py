@@ -11,9 +11,7 @@ from uuid import uuid4
 
 from mochi_server.util.platform import OPEN_SAFELY, sync_directory
 
-_TICK_NS = 20_000_000
-"""Maximum length of a kernel clock tick in nanoseconds. Writes within one tick have the same modification time."""
-
+_TICK_NS = 20_000_000  # maximum length of a kernel clock tick, in which all writes have the same modification time
 TEMPORARY = ".tmp"
 """Suffix of files that are still being written. Such files that remain after a crash may be removed at any time."""
 
@@ -78,16 +76,6 @@ def write(path: Path, data: bytes) -> Signature:
         raise
     sync_directory(path.parent)
     return written
-
-
-def check(directory: Path) -> None:
-    """Raise OSError if a small test file cannot be written to the directory. The test file is removed."""
-    probe = directory / f".check.{uuid4().hex}{TEMPORARY}"
-    try:
-        with probe.open("xb") as file:
-            file.write(b"can be written")
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
@@ -18,7 +19,7 @@ from mochi_server.sessions.search import searchable_texts
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.types import Message, SessionQuery
-from mochi_server.storage.files import atomic_files
+from mochi_server.storage.files.atomic_files import TEMPORARY, Signature
 from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS
 from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles, storage_errors
 from mochi_server.storage.files.session_index import SessionIndex
@@ -58,9 +59,11 @@ class SessionDirectory:
         """Whether a sweep of the images was skipped because the images were locked."""
 
     def check(self) -> None:
+        """Raise StorageFailed if a small file cannot be written to the directory."""
         with storage_errors("write the sessions directory"):
             self._files.create_directory()
-            atomic_files.check(self._files.path)
+            with NamedTemporaryFile(buffering=0, dir=self._files.path, prefix=".check.", suffix=TEMPORARY) as file:
+                file.write(b"can be written")
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session. If its id is in use or locked, the session gets a new id."""
@@ -85,11 +88,6 @@ class SessionDirectory:
             self.sweep()
             raise
 
-    def recover_imports(self) -> None:
-        """Complete or remove the imports of dead processes. Imports that are still running are not changed."""
-        with storage_errors("complete an import"), suppress(StorageBusy):
-            self._files.imports.recover()
-
     def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         record = SessionRecord.of(normalized(session))
         with storage_errors(f"save session {session.session_id}"):
@@ -107,17 +105,6 @@ class SessionDirectory:
         if stored.is_settled:
             self._recent.put(session_id, stored)
         return visible.session()
-
-    def replace_tail(
-        self,
-        session_id: str,
-        from_index: int,
-        messages: Sequence[Message],
-        *,
-        revision: str | None = None,
-        images: Sequence[Image] = (),
-    ) -> ChatSession:
-        return self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
 
     def append(
         self,
@@ -186,6 +173,7 @@ class SessionDirectory:
             self._cache(session_id, self._files.append_to_log(session_id, stored, after, line, durably=False))
 
     def _partial_record(self, record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
+        """Return ``record`` with a partial answer, and the line for the turn log."""
         message = normalized_message(unfinished, len(record.messages))
         after = record.with_partial(message, self._files.processes.name)
         return after, partial_line(after)
@@ -217,21 +205,23 @@ class SessionDirectory:
         with storage_errors("list the sessions"):
             return self._index.list(query)
 
-    def register(self) -> tuple[int, ...]:
-        """Register this process as a server of the directory. Return the process ids of the other servers."""
+    def open(self) -> tuple[int, ...]:
+        """Register this process as a server of the directory. Return the process ids of the other servers.
+
+        First complete or remove the imports of dead processes. Imports that are still running are not changed.
+        """
+        with storage_errors("complete an import"), suppress(StorageBusy):
+            self._files.imports.recover()
         with storage_errors("register this process in the sessions directory"):
             self._files.create_directory()
             self._files.processes.register()
             return self._files.processes.other_processes()
 
-    def unregister(self) -> None:
+    def close(self) -> None:
         self._files.processes.unregister()
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
-        """Repair a locked session if its last turn crashed.
-
-        If ``is_turn`` is true, also register that this process runs a turn of the session.
-        """
+        """Repair a locked session if its last turn crashed. If ``is_turn`` is true, begin a turn."""
         with self._writing(session_id) as stored:
             if is_turn:
                 # Other processes would treat a partial answer of an unregistered process as that of a crashed one.
@@ -247,10 +237,7 @@ class SessionDirectory:
 
     def try_begin_fast(self, session_id: str, *, is_turn: bool) -> bool:
         """Run ``begin`` without a file lock. Return False if the session is not cached or needs crash recovery."""
-        try:
-            stored = self._current(session_id)
-        except OSError:
-            return False
+        stored = self._current(session_id)
         if stored is None or stored.log or (is_turn and self._files.processes.name is None):
             return False
         if stored.record.after_crash() is not stored.record:
@@ -261,18 +248,8 @@ class SessionDirectory:
 
     def load_cached(self, session_id: str) -> ChatSession | None:
         """Return the session of a running turn from the cache, or None if its files must be read."""
-        if session_id not in self.turns:
-            return None
-        try:
-            stored = self._current(session_id)
-        except OSError:
-            return None
+        stored = self._current(session_id) if session_id in self.turns else None
         return None if stored is None else stored.record.with_partial(None).session()
-
-    def has_logged(self, session_id: str) -> bool:
-        """Return whether the session's turn log has changes of a turn that this process runs."""
-        turn = self.turns.get(session_id)
-        return turn is not None and turn.stored.log is not None
 
     def save_logged(self, session_id: str) -> None:
         """Write the changes in the session's turn log to the session's file."""
@@ -290,7 +267,7 @@ class SessionDirectory:
             yield self._current(session_id) or self._files.read_locked(session_id)
 
     def _current(self, session_id: str) -> FileSnapshot | None:
-        """Return the cached snapshot of a session, or None if it is missing or outdated. Raises OSError."""
+        """Return the cached snapshot of a session, or None if it is missing or outdated."""
         turn = self.turns.get(session_id)
         cached = turn.stored if turn else self._recent.get(session_id)
         return cached if cached and self._files.is_current(session_id, cached) else None
@@ -301,14 +278,11 @@ class SessionDirectory:
         self._recent.put(session_id, stored)
 
     def _cache_written(self, session_id: str, stored: FileSnapshot) -> ChatSession:
-        """Cache a snapshot and return its session.
-
-        The partial answer of a running turn is omitted. The partial answer of a crashed turn is included as a message.
-        """
         self._cache(session_id, stored)
         return self._visible(session_id, stored).session()
 
     def _visible(self, session_id: str, stored: FileSnapshot) -> SessionRecord:
+        """Return the record without the partial answer of a running turn, or after crash recovery."""
         record = stored.record
         return record.with_partial(None) if self._is_running(session_id, stored) else record.after_crash()
 
@@ -317,10 +291,7 @@ class SessionDirectory:
         return session_id in self.turns or self._files.processes.is_running(stored.record.writer)
 
     def _read(self, session_id: str) -> tuple[FileSnapshot, SessionRecord]:
-        """Read a session's files without a lock. Return the snapshot and the record for callers.
-
-        The partial answer of a running turn is omitted. The partial answer of a crashed turn is included as a message.
-        """
+        """Read a session's files without a lock. Return the snapshot and the visible record."""
         was_running = session_id in self.turns
         stored = self._current(session_id) or self._files.read(session_id)
         # A turn that began or ended during the read has not crashed, so its partial answer is not recovered.
@@ -332,22 +303,18 @@ class SessionDirectory:
             raise SessionConflict(session_id)
         return visible
 
-    def _summary(self, session_id: str) -> tuple[dict[str, Any], atomic_files.Signature | None] | None:
-        """Return a session's list entry and file signature, or None if the session is unreadable.
-
-        The signature is None if the session has a turn log. Raises StorageBusy if the file is being written.
-        """
+    def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
+        """Return what ``SessionIndex`` requires for an entry of the session list."""
         try:
             stored, visible = self._read(session_id)
-        except SessionNotFound:
-            return None
+            return visible.summary(), None if stored.log else stored.file
         except SessionTooNew as error:
             logger.warning("session omitted from the list: %s", error.message)
-            return None
         except OSError as error:
             logger.warning("session omitted from the list session_id=%s: its file is unreadable: %s", session_id, error)
-            return None
-        return visible.summary(), None if stored.log else stored.file
+        except SessionNotFound:
+            pass
+        return None
 
     def _texts(self, session_id: str) -> Sequence[str] | None:
         try:

@@ -59,10 +59,7 @@ class ImageFiles:
             return True
 
     def sweep(self) -> None:
-        """Remove unreferenced images and temporary files. Raises StorageBusy if the images are locked.
-
-        I/O errors are logged and not raised.
-        """
+        """Remove unreferenced images and temporary files. I/O errors are logged. Raises StorageBusy."""
         try:
             if not self._stored_files():
                 return
@@ -84,11 +81,8 @@ class ImageFiles:
                 atomic_files.write(path, image.data)
 
     def _stored_files(self) -> list[Path]:
-        if not self._path.is_dir():
-            return []
-        return [
-            path for path in self._path.iterdir() if is_sha256(path.name) or path.name.endswith(atomic_files.TEMPORARY)
-        ]
+        files = self._path.iterdir() if self._path.is_dir() else ()
+        return [path for path in files if is_sha256(path.name) or path.suffix == atomic_files.TEMPORARY]
 
     def _read_references(self) -> set[str]:
         """Return the names of all referenced images. Raises OSError if a file cannot be read."""

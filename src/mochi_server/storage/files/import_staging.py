@@ -34,10 +34,9 @@ class ImportStaging:
     blobs: ImageFiles
 
     def store(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
-        """Store all new sessions, or none of them after an error. Sessions whose id is in use get a new id.
+        """Store all new sessions, or none of them after an error or if ``check`` raises an exception.
 
-        ``check`` is called before each session. If ``check`` raises an exception, the import is cancelled. Raises
-        OSError, StorageBusy.
+        Sessions whose id is in use get a new id. Raises OSError, StorageBusy.
         """
         with self.locks.imports():
             self._recover()

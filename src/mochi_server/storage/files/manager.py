@@ -74,4 +74,5 @@ class SessionManager:
 
     def _replace(self, session_id: str, edit: Callable[[ChatSession], Tail]) -> ChatSession:
         session = self._directory.load(session_id)
-        return self._directory.replace_tail(session_id, *edit(session), revision=session.revision)
+        from_index, messages = edit(session)
+        return self._directory.append(session_id, messages, from_index=from_index, revision=session.revision)

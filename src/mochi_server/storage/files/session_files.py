@@ -16,8 +16,7 @@ from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.import_staging import ImportStaging
-from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS, FileLocks
-from mochi_server.storage.files.process_registry import ProcessRegistry
+from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS, FileLocks, ProcessRegistry
 from mochi_server.storage.files.turn_log import apply_log
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.platform import scan_directory, sync_directory
@@ -27,11 +26,8 @@ _FILE, _LOG = ".json", ".turn.jsonl"
 EDIT_SECONDS = 2.0
 """Age in seconds from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
 _STALE_SECONDS = 3600.0  # temporary files of this age belong to dead processes and are removed
+# Decoded messages and encoded lines are both cached, and Python strings use up to four bytes per character.
 _BYTES_PER_STORED_BYTE = 8
-"""Maximum memory use of a cached session, in bytes per byte of its files.
-
-Decoded messages and encoded lines are both cached, and Python strings use up to four bytes per character.
-"""
 _SESSION_BYTES = 16 * 1024
 
 
@@ -95,10 +91,7 @@ class SessionFiles:
             yield
 
     def read(self, session_id: str) -> FileSnapshot:
-        """Read a session. If its file is damaged, rename the file and raise SessionNotFound.
-
-        Raises StorageBusy if the damaged file is so new that an editor may still be writing it.
-        """
+        """Read a session. Rename a damaged file and raise SessionNotFound, or StorageBusy if the file is very new."""
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
         try:
@@ -123,7 +116,11 @@ class SessionFiles:
             raise SessionNotFound(session_id) from error
 
     def is_current(self, session_id: str, stored: FileSnapshot) -> bool:
-        current = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
+        """Return whether the files have the signatures of ``stored``. After an I/O error, return False."""
+        try:
+            current = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
+        except OSError:
+            return False
         return current == (stored.file, stored.log)
 
     def create(self, session_id: str, record: SessionRecord, images: Sequence[Image] = ()) -> FileSnapshot | None:

@@ -18,9 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions.search import words
@@ -32,7 +31,7 @@ from mochi_server.util.clock import timestamp
 
 TRUSTED_SECONDS = 1.0
 
-_VERSION = 4
+_VERSION = 5
 _BUSY_SECONDS = 0.5
 _STEP_SECONDS = 0.05  # time in which a search adds texts before it releases the lock for other lists
 _PAUSE_SECONDS = 0.001  # pause between two such steps, because locks are not fair
@@ -46,16 +45,19 @@ CREATE TABLE IF NOT EXISTS sessions
 CREATE INDEX IF NOT EXISTS signatures ON sessions (session_id, inode, modified_ns, size);
 CREATE INDEX IF NOT EXISTS newest ON sessions (updated DESC, session_id);
 CREATE TABLE IF NOT EXISTS texts (id INTEGER PRIMARY KEY, session_id TEXT, position INTEGER, text TEXT);
-CREATE INDEX IF NOT EXISTS pieces ON texts (session_id, position);
+CREATE UNIQUE INDEX IF NOT EXISTS pieces ON texts (session_id, position);
 CREATE TABLE IF NOT EXISTS searched (session_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TRIGGER IF NOT EXISTS session_changed AFTER UPDATE ON sessions BEGIN
     DELETE FROM searched WHERE session_id = old.session_id; END;
 CREATE TRIGGER IF NOT EXISTS session_deleted AFTER DELETE ON sessions BEGIN
-    DELETE FROM searched WHERE session_id = old.session_id; END;
+    DELETE FROM searched WHERE session_id = old.session_id;
+    DELETE FROM texts WHERE session_id = old.session_id; END;
 """
 _TRIGRAMS = """
-CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5
-    (text, content='texts', content_rowid='id', tokenize='trigram case_sensitive 1', detail=none)
+CREATE VIRTUAL TABLE trigrams USING fts5
+    (text, content='texts', content_rowid='id', tokenize='trigram case_sensitive 1', detail=none);
+CREATE TRIGGER text_deleted AFTER DELETE ON texts BEGIN
+    INSERT INTO trigrams (trigrams, rowid, text) VALUES ('delete', old.id, old.text); END;
 """
 """Table for fast searches. It requires SQLite 3.34; with older versions, searches scan all texts."""
 _UPSERT = """
@@ -77,15 +79,11 @@ _BY_TRIGRAMS = "id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?) AND"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """Signatures of the directory and of the index file at the last comparison of all session files.
-
-    The comparison expires at the monotonic time ``until``.
-    """
+class _Comparison(NamedTuple):
+    """Signatures at the last comparison of all session files, which expires at the monotonic time ``until``."""
 
     directory: Signature | None
-    index: Signature | None
+    index_file: Signature | None
     until: float
 
 
@@ -128,18 +126,17 @@ class SessionIndex:
             if (compared := self._compared) is not None:
                 self._changed.add(session_id)
                 if compared.directory == before:
-                    self._compared = replace(compared, directory=self._directory_signature())
+                    self._compared = compared._replace(directory=self._directory_signature())
                 if time.monotonic() >= compared.until:
                     self._compared = None
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first. Raises OSError."""
-        search_words = words(query.text)
-        while (page := self._try_list(query, search_words)) is None:
+        while (page := self._try_list(query)) is None:
             time.sleep(_PAUSE_SECONDS)
         return page
 
-    def _try_list(self, query: SessionQuery, search_words: Sequence[str]) -> SessionPage | None:
+    def _try_list(self, query: SessionQuery) -> SessionPage | None:
         """Return the page for ``query``, or None if a search must be repeated because texts are not indexed yet."""
         with self._lock:
             is_current = not self._unsettled and not self._changed
@@ -148,7 +145,7 @@ class SessionIndex:
             for _ in range(2):
                 try:
                     with self._opened() as database:
-                        page = self._query(database, query, search_words)
+                        page = self._query(database, query)
                 except sqlite3.OperationalError as error:
                     logger.debug("session index file is unusable; using an index in memory: %s", error)
                     break
@@ -158,31 +155,29 @@ class SessionIndex:
                 else:
                     self._memory = None
                     if self._compared:
-                        self._compared = replace(self._compared, index=signature(self._path))
+                        self._compared = self._compared._replace(index_file=signature(self._path))
                     return page
             self._compared = None
             self._memory = self._memory or _prepared(sqlite3.connect(":memory:", check_same_thread=False))
-            page = self._query(self._memory, query, search_words)
+            page = self._query(self._memory, query)
             self._compared = None  # the comparison is not valid for the file
             return page
 
-    def _query(
-        self, database: sqlite3.Connection, query: SessionQuery, search_words: Sequence[str]
-    ) -> SessionPage | None:
+    def _query(self, database: sqlite3.Connection, query: SessionQuery) -> SessionPage | None:
         self._last = None
         self._refresh(database)
-        if not search_words:
-            page = _page(database, query, None)
-            if len(page.encoded) <= _CACHED_BYTES:
-                self._last = query, page
-            return page
-        return _page(database, query, _matching(database, search_words)) if self._add_texts(database) else None
+        if search_words := words(query.text):
+            return _page(database, query, _matching(database, search_words)) if self._add_texts(database) else None
+        page = _page(database, query, None)
+        if len(page.encoded) <= _CACHED_BYTES:
+            self._last = query, page
+        return page
 
     def _is_unchanged(self) -> bool:
         compared = self._compared
         if compared is None or time.monotonic() >= compared.until:
             return False
-        return (compared.directory, compared.index) == (self._directory_signature(), signature(self._path))
+        return (compared.directory, compared.index_file) == (self._directory_signature(), signature(self._path))
 
     def _directory_signature(self) -> Signature | None:
         try:
@@ -226,18 +221,13 @@ class SessionIndex:
         if rows or removed:
             self._has_all_texts = False
             with database:
-                for session_id in removed:
-                    _store_texts(database, session_id, ())
-                    database.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
+                database.executemany("DELETE FROM sessions WHERE session_id = ?", [(id_,) for id_ in removed])
                 database.executemany(_UPSERT, rows)
         self._unsettled = unsettled
         return is_complete
 
     def _add_texts(self, database: sqlite3.Connection) -> bool:
-        """Index changed texts for about ``_STEP_SECONDS``. Return whether all texts are indexed.
-
-        The texts of sessions with a running turn are indexed last.
-        """
+        """Index changed texts for about ``_STEP_SECONDS``. Return whether all texts are indexed."""
         if self._has_all_texts:
             return True
         until, is_first = time.monotonic() + _STEP_SECONDS, True
@@ -282,16 +272,13 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
     if version == 0:
         database.execute("PRAGMA page_size = 16384")  # four times fewer reads than with the default
         database.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-        with suppress(sqlite3.OperationalError):
-            database.execute(_TRIGRAMS)
+        with suppress(sqlite3.OperationalError), database:
+            database.executescript(f"BEGIN; {_TRIGRAMS} COMMIT;")
     return database
 
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:
-    """Return one page of the sessions in ``ids``, or of all sessions if ``ids`` is None.
-
-    Raises DatabaseError for damaged rows.
-    """
+    """Return one page of the sessions in ``ids`` (default: all). Raises DatabaseError for damaged rows."""
     where, values = ("", []) if ids is None else (_IN_IDS, [json.dumps([*ids])])
     total = database.execute(_COUNT).fetchone()[0] if ids is None else len(ids)
     statement, limit = _ENTRIES.format(where=where), -1 if query.limit is None else query.limit
@@ -307,22 +294,16 @@ def _has_trigrams(database: sqlite3.Connection) -> bool:
 
 
 def _store_texts(database: sqlite3.Connection, session_id: str, texts: Sequence[str]) -> None:
-    rows = database.execute("SELECT id, position, text FROM texts WHERE session_id = ?", (session_id,)).fetchall()
-    unchanged = {position for _, position, text in rows if position < len(texts) and texts[position] == text}
-    if len(unchanged) == len(rows) == len(texts):
-        return
+    stored = dict(database.execute("SELECT position, text FROM texts WHERE session_id = ?", (session_id,)))
+    new = dict(enumerate(texts))
+    old_keys = [(session_id, position) for position, text in stored.items() if new.get(position) != text]
+    new_rows = [(session_id, position, text) for position, text in new.items() if stored.get(position) != text]
+    database.executemany("DELETE FROM texts WHERE session_id = ? AND position = ?", old_keys)
     has_trigrams = _has_trigrams(database)
-    for row_id, position, text in rows:
-        if position not in unchanged:
-            if has_trigrams:
-                database.execute("INSERT INTO trigrams (trigrams, rowid, text) VALUES ('delete', ?, ?)", (row_id, text))
-            database.execute("DELETE FROM texts WHERE id = ?", (row_id,))
-    for position, text in enumerate(texts):
-        if position not in unchanged:
-            insert = "INSERT INTO texts (session_id, position, text) VALUES (?, ?, ?)"
-            row_id = database.execute(insert, (session_id, position, text)).lastrowid
-            if has_trigrams:
-                database.execute("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", (row_id, text))
+    for row in new_rows:
+        row_id = database.execute("INSERT INTO texts (session_id, position, text) VALUES (?, ?, ?)", row).lastrowid
+        if has_trigrams:  # not by a trigger, in which FTS5 inserts rows at half the speed
+            database.execute("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", (row_id, row[-1]))
 
 
 def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:

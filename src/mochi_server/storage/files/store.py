@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.store import SessionPage
+from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import SessionDirectory
 from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS
@@ -46,7 +46,7 @@ def _in_thread(
     return run
 
 
-class FileSessionStore:
+class FileSessionStore(SessionStore):
     """``SessionStore`` in a directory of ``<session_id>.json`` files. A cancelled call still completes its writes."""
 
     def __init__(
@@ -60,22 +60,17 @@ class FileSessionStore:
         self._path = Path(sessions_dir)
         self.directory = SessionDirectory(self._path, recent, timeout=0)  # waiting would block a thread
         self._wait_seconds = wait_seconds
-        self._locks = SessionLocks()
+        self.locks = SessionLocks()
         self.others: tuple[int, ...] = ()
         """Process ids of the other servers that were using the directory when this store was opened."""
-        self._search_lock = asyncio.Lock()
-        """Lock that limits searches to one thread, because the first search may read every file."""
+        self._search_lock = asyncio.Lock()  # limits searches to one thread, because the first may read every file
         self._sweep_task: asyncio.Task[None] | None = None  # sweep that is repeated until the images are not locked
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
 
     async def open(self) -> None:
-        """Register this process, warn about other servers of the directory and recover from crashes.
-
-        Interrupted imports are completed or removed. Unreferenced images are removed in the background.
-        """
+        """Open the directory and warn about other servers of it. Remove unreferenced images in the background."""
         try:
-            await self.run(self.directory.recover_imports)
-            self.others = await self.run(self.directory.register)
+            self.others = await self.run(self.directory.open)
             for process_id in self.others:
                 logger.warning(_SHARED_DIRECTORY, process_id, self._path.absolute())
         except StorageFailed as error:
@@ -88,7 +83,6 @@ class FileSessionStore:
     put = _in_thread(SessionDirectory.put)
     load_image = _in_thread(SessionDirectory.load_image)
     append = _in_thread(SessionDirectory.append)
-    replace_tail = _in_thread(SessionDirectory.replace_tail)
     patch = _in_thread(SessionDirectory.patch)
     checkpoint = _in_thread(SessionDirectory.checkpoint)
     delete = _in_thread(SessionDirectory.delete)
@@ -106,45 +100,13 @@ class FileSessionStore:
     ) -> AbstractAsyncContextManager[None]:
         return _Hold(self, session_id, run_id, wait)
 
-    async def begin(self, session_id: str, run_id: str | None, wait: bool) -> None:
-        """Lock a session and repair it after a crash. If ``run_id`` is not None, begin a turn."""
-        if not is_session_id(session_id):
-            raise SessionNotFound(session_id)
-        await self._locks.acquire(session_id, run_id=run_id, wait=wait)
-        try:
-            # This takes microseconds for a cached session; a thread takes half a millisecond.
-            if not self.directory.try_begin_fast(session_id, is_turn=run_id is not None):
-                await self.run(self.directory.begin, session_id, is_turn=run_id is not None)
-        except BaseException:
-            await self.end(session_id, run_id)
-            raise
-
-    async def end(self, session_id: str, run_id: str | None) -> None:
-        """Store the changes of a turn that are only in the turn log, and unlock the session."""
-        try:
-            if run_id is not None:
-                await self._end_turn(session_id)
-        finally:
-            self._locks.release(session_id)
-
-    async def _end_turn(self, session_id: str) -> None:
-        try:
-            if self.directory.has_logged(session_id):
-                await self.run(self.directory.save_logged, session_id)
-        except SessionNotFound:
-            logger.debug("session deleted during its turn session_id=%s", session_id)
-        except (StorageBusy, StorageFailed) as error:  # the log is durable
-            logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
-        finally:
-            self.directory.turns.pop(session_id, None)
-
     async def aclose(self) -> None:
         """Wait for pending work, stop the threads and unregister this process."""
         if self._sweep_task is not None:
             self._sweep_task.cancel()
             await asyncio.wait([self._sweep_task])
         await anyio.to_thread.run_sync(self._threads.shutdown)
-        self.directory.unregister()
+        self.directory.close()
 
     async def run(
         self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
@@ -185,10 +147,32 @@ class _Hold(AbstractAsyncContextManager[None]):
         self._store, self._session_id, self._run_id, self._wait = store, session_id, run_id, wait
 
     async def __aenter__(self) -> None:
-        await self._store.begin(self._session_id, self._run_id, self._wait)
+        """Lock the session and repair it after a crash. If ``run_id`` is not None, begin a turn."""
+        store, session_id, is_turn = self._store, self._session_id, self._run_id is not None
+        if not is_session_id(session_id):
+            raise SessionNotFound(session_id)
+        await store.locks.acquire(session_id, run_id=self._run_id, wait=self._wait)
+        try:
+            # This takes microseconds for a cached session; a thread takes half a millisecond.
+            if not store.directory.try_begin_fast(session_id, is_turn=is_turn):
+                await store.run(store.directory.begin, session_id, is_turn=is_turn)
+        except BaseException:
+            await self.__aexit__()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
-        await self._store.end(self._session_id, self._run_id)
+        """Store the changes of a turn that are only in the turn log, and unlock the session."""
+        store, session_id = self._store, self._session_id
+        try:
+            if (turn := store.directory.turns.get(session_id)) and turn.stored.log:
+                await store.run(store.directory.save_logged, session_id)
+        except SessionNotFound:
+            logger.debug("session deleted during its turn session_id=%s", session_id)
+        except (StorageBusy, StorageFailed) as error:  # the log is durable
+            logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
+        finally:
+            store.directory.turns.pop(session_id, None)
+            store.locks.release(session_id)
 
 
 class FileStores:

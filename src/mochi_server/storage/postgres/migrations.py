@@ -32,23 +32,24 @@ def migrations() -> dict[int, str]:
     return {int(name[:4]): (folder / name).read_text() for name in names}
 
 
-async def migrate(database: Database) -> list[int]:
-    """Run the missing migrations and return their versions. Raises ``SchemaTooNew``, ``StorageFailed``."""
+async def migrate(database: Database) -> int:
+    """Run the missing migrations and return the new version. Raises ``SchemaTooNew``, ``StorageFailed``."""
     known = migrations()
     async with database.connection("migrate the database schema") as connection, connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         await connection.execute(_TABLE)
         row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
         version = row[0] if row else 0
-        if version > max(known):
-            raise SchemaTooNew(version, max(known))
+        latest = max(known)
+        if version > latest:
+            raise SchemaTooNew(version, latest)
         missing = [number for number in known if number > version]
         for number in missing:
             await connection.execute(sql.SQL(known[number]))
             await connection.execute("INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number])
     if missing:
-        logger.info("database schema migrated version=%d", missing[-1])
-    return missing
+        logger.info("database schema migrated version=%d", latest)
+    return latest
 
 
 async def prepare(url: str) -> int:
@@ -56,7 +57,6 @@ async def prepare(url: str) -> int:
     database = Database(url)
     try:
         await database.open()
-        await migrate(database)
+        return await migrate(database)
     finally:
         await database.aclose()
-    return max(migrations())

@@ -5,7 +5,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from mochi_server.storage.postgres.pool import Database, Row, fetch_all
-from mochi_server.storage.postgres.process_locks import IS_SILENT, ServerProcess, lock_key
+from mochi_server.storage.postgres.process_locks import IS_SILENT, ServerProcess, locked_names
 
 _SELECT_OWNER = """
 SELECT process FROM runs WHERE session_id = %(session_id)s ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
@@ -99,9 +99,8 @@ class PeerDirectory:
     async def _live_peers(self, condition: str, **values: str) -> list[Peer]:
         async with self._database.connection("find other servers") as connection:
             rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
-            keys = {row[0]: lock_key("processes", row[0]) for row in rows}
-            locked = await self._process.locked_keys(connection, keys.values())
-        return [Peer(*row) for row in rows if keys[row[0]] in locked]
+            live = await locked_names(connection, "processes", [row[0] for row in rows])
+        return [Peer(*row) for row in rows if row[0] in live]
 
     async def _fetch(self, statement: str, **values: str) -> list[Row]:
         async with self._database.connection("find other servers") as connection:

@@ -23,11 +23,7 @@ STATEMENT_SECONDS = 15
 _CONNECT_SECONDS = 5
 _START_SECONDS = 5
 _WAIT_SECONDS = 10  # timeout for getting a connection from the pool
-_UNREACHABLE_SECONDS = 0.3
-"""Timeout in seconds for getting a connection from the pool while the database is unreachable.
-
-A short timeout is sufficient, because turns retry their writes.
-"""
+_UNREACHABLE_SECONDS = 0.3  # the same timeout during an outage; it is short, because turns retry their writes
 
 _OPTIONS: dict[str, Any] = {
     "autocommit": True,

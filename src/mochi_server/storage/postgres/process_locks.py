@@ -47,6 +47,12 @@ def lock_key(namespace: str, name: str) -> int:
     return NAMESPACES[namespace] << 40 | int(name, 16)
 
 
+async def locked_names(connection: Connection, namespace: str, names: Iterable[str]) -> set[str]:
+    """Return the subset of sessions or processes that any process has locked."""
+    locked = {key for (key,) in await fetch_all(connection, _LOCKED)}
+    return {name for name in names if lock_key(namespace, name) in locked}
+
+
 class ServerProcess:
     """Registration, heartbeat and locks of this server process. Use an instance in one event loop only."""
 
@@ -54,10 +60,7 @@ class ServerProcess:
         """``url`` is the address at which other servers reach this process, or "" if it serves no requests."""
         self.name = new_id()
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
-        """Function that is called after reconnecting to the database.
-
-        Before the call, this process acquires its locks again, except locks that another process has taken.
-        """
+        """Function that is called after reconnecting, when this process has its locks again that are still free."""
         self._url = url
         self._database = database
         self._connection: Connection | None = None
@@ -96,30 +99,21 @@ class ServerProcess:
         with suppress(StorageFailed):
             await self._lock("pg_advisory_unlock", key)
 
-    @staticmethod
-    async def locked_keys(connection: Connection, keys: Iterable[int]) -> set[int]:
-        """Return the subset of ``keys`` that any process has locked."""
-        return set(keys) & {key for (key,) in await fetch_all(connection, _LOCKED)}
-
     async def delete_dead_processes(self) -> None:
         """Delete the rows of dead processes, expired runs and expired idempotency keys. Raises ``StorageFailed``."""
         async with self._database.connection("clean up after dead servers") as connection:
-            names = {name: lock_key("processes", name) for (name,) in await fetch_all(connection, _SILENT_PROCESSES)}
-            locked = await self.locked_keys(connection, names.values())
-            dead = [name for name, key in names.items() if key not in locked]
+            silent = {name for (name,) in await fetch_all(connection, _SILENT_PROCESSES)}
+            dead = [*silent - await locked_names(connection, "processes", silent)]
             for statement in _CLEAN_UP:
                 await connection.execute(statement, {"dead": dead})
 
     async def aclose(self) -> None:
-        """Stop the heartbeat, release all locks and close the connection.
-
-        Without the explicit release, the database would release the locks some time after the close.
-        """
+        """Stop the heartbeat, release all locks and close the connection."""
         if self._heartbeat is not None:
             await cancel_and_wait([self._heartbeat])
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
+            with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):  # the database notices the close later
                 await asyncio.wait_for(connection.execute("SELECT pg_advisory_unlock_all()"), _CLOSE_SECONDS)
             await connection.close()
 
@@ -150,10 +144,7 @@ class ServerProcess:
         return bool(row and row[0])
 
     async def _run_heartbeat(self) -> None:
-        """Send heartbeats, and reconnect after an outage.
-
-        If the database only rejects writes, the connection and its locks are kept.
-        """
+        """Send heartbeats, and reconnect after an outage. Keep a connection whose writes the database rejects."""
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS if self.connected else _RETRY_SECONDS)
             async with self._connection_lock:

@@ -115,10 +115,9 @@ class CachedHistory:
     memory: int = 0
 
     def updated_to(self, head: SessionRow, positions: Sequence[int], bodies: Sequence[str]) -> "CachedHistory | None":
-        """Return the cached messages together with newer messages. Return None if the cache cannot be updated.
+        """Return the cached and the newer messages of the session row ``head``, or None if the cache is outdated.
 
-        ``head`` is the session's current row. ``positions`` and ``bodies`` are the positions and JSON texts of the
-        messages that were written after the change number ``change``.
+        ``positions`` and ``bodies`` belong to the messages that were written after the change number ``change``.
         """
         if self.key != head.key:
             return None

@@ -16,11 +16,11 @@ from mochi_server.sessions.patching import FieldChanges, normalized, normalized_
 from mochi_server.sessions.search import words
 from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, revision_at
-from mochi_server.sessions.store import NewSession, SessionPage
+from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, fetch_one
-from mochi_server.storage.postgres.process_locks import IS_SILENT, ServerProcess, lock_key
+from mochi_server.storage.postgres.process_locks import IS_SILENT, ServerProcess, lock_key, locked_names
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
 from mochi_server.storage.session_cache import SessionCache
 from mochi_server.storage.session_locks import SessionLocks
@@ -89,13 +89,10 @@ class SessionLock(NamedTuple):
     fence: int
     run_id: str | None
     end: int
-    """Number of messages in the history when the lock was acquired, or after the last write with this lock.
-
-    New messages are appended at this position.
-    """
+    """Number of messages when the lock was acquired or last used. New messages are appended at this position."""
 
 
-class PostgresSessionStore:
+class PostgresSessionStore(SessionStore):
     """``SessionStore`` in one PostgreSQL database. ``collection`` is "chats" or "agents"."""
 
     def __init__(self, database: Database, process: ServerProcess, collection: str = "chats") -> None:
@@ -177,17 +174,6 @@ class PostgresSessionStore:
             self.locked_sessions[session_id] = advanced
         return session
 
-    async def replace_tail(
-        self,
-        session_id: str,
-        from_index: int,
-        messages: Sequence[Message],
-        *,
-        revision: str | None = None,
-        images: Sequence[Image] = (),
-    ) -> ChatSession:
-        return await self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
-
     @_shielded
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
@@ -253,10 +239,7 @@ class PostgresSessionStore:
         return {id_ for id_, lock in self.locked_sessions.items() if (lock.key, lock.fence) not in current}
 
     async def recover_crashed(self, session_id: str) -> None:
-        """Repair a session after its server died: store the partial answer and missing tool results as messages.
-
-        These messages are marked as interrupted. If a live server is running the turn, nothing changes.
-        """
+        """Store the partial answer and missing tool results as messages, unless a live server runs the turn."""
         with suppress(errors.SessionNotFound):
             async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
                 row = await fetch_one(connection, _READ, self._parameters(session_id, change=0))
@@ -271,11 +254,10 @@ class PostgresSessionStore:
         statement = "SELECT session_id FROM partials JOIN sessions ON key = session WHERE collection = %(collection)s"
         async with self._database.connection("find interrupted answers") as connection:
             rows = await fetch_all(connection, statement, {"collection": self._collection})
-            keys = {id_: self._key(id_) for (id_,) in rows if id_ not in self.locked_sessions}
-            locked = await self._process.locked_keys(connection, keys.values())
-        for session_id, key in keys.items():
-            if key not in locked:
-                await self.recover_crashed(session_id)
+            ids = {id_ for (id_,) in rows} - self.locked_sessions.keys()
+            locked = await locked_names(connection, self._collection, ids)
+        for session_id in ids - locked:
+            await self.recover_crashed(session_id)
 
     def session_released(self, session_id: str) -> None:
         """Wake the requests that wait for this session. Call this after another process has unlocked the session."""
@@ -334,10 +316,9 @@ class PostgresSessionStore:
     ) -> AsyncIterator[tuple[Connection, SessionRow]]:
         """Begin a transaction, lock the session's row in it, and provide the connection and the row.
 
-        If a dead server has left a partial answer, it is first stored as messages. ``is_new_lock`` is true if this
-        process has just locked the session; then any partial answer is from a dead server.
-
-        Raises ``SessionTaken`` if another process has locked the session since this process locked it.
+        First store the partial answer of a dead server as messages. If ``is_new_lock`` is true, this process has just
+        locked the session, so any partial answer is from a dead server. Raises ``SessionTaken`` if another process has
+        locked the session since this process locked it.
         """
         async with self._database.transaction(operation) as connection:
             row = await fetch_one(connection, _LOCK, self._parameters(session_id))
@@ -375,8 +356,9 @@ class PostgresSessionStore:
 
     async def _is_abandoned(self, connection: Connection, session_id: str) -> bool:
         """Return whether no live process has locked the session. If true, a partial answer needs crash recovery."""
-        key = self._key(session_id)
-        return session_id not in self.locked_sessions and key not in await self._process.locked_keys(connection, [key])
+        if session_id in self.locked_sessions:
+            return False
+        return not await locked_names(connection, self._collection, [session_id])
 
     @_shielded
     async def _try_lock(self, session_id: str, run_id: str | None) -> bool:
@@ -421,8 +403,7 @@ class PostgresSessionStore:
     async def _wait_until_released(self, session_id: str, *, wait: bool) -> None:
         """Wait until another process unlocks the session, but at most ``_RETRY_SECONDS``.
 
-        Raises ``SessionBusy`` if a turn has the lock and ``wait`` is false. Raises ``ServerLost`` if the server that
-        runs the turn is frozen.
+        Raises ``SessionBusy`` if a turn has the lock and ``wait`` is false, and ``ServerLost`` if its server is frozen.
         """
         async with self._database.connection(f"lock session {session_id}") as connection:
             run_id, is_silent = await fetch_one(connection, _OWNER, self._parameters(session_id)) or (None, None)
@@ -451,8 +432,7 @@ async def _require_revision(
 ) -> None:
     """Raise ``SessionConflict`` if the revision of the history is neither ``expected`` nor ``written``.
 
-    ``written`` is the revision after the write. The history already has this revision if the write is a retry and the
-    first attempt was committed. If ``expected`` is None, do nothing.
+    If this write repeats a committed write, the history already has the revision ``written``.
     """
     if expected is None:
         return
