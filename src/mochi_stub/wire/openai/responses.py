@@ -13,17 +13,7 @@ from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.body_validation import (
-    Location,
-    flag,
-    integer,
-    mapping,
-    number,
-    schema,
-    string,
-    string_or,
-    tagged,
-)
+from mochi_stub.wire.body_validation import Location, integer, number, schema, string_or, tagged
 from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer
 from mochi_stub.wire.openai.request_schema import (
@@ -40,21 +30,21 @@ from mochi_stub.wire.openai.tool_choice import ALLOWED, NAMED, select_tools, too
 _PARTS = {
     "input_text": TEXT,
     "output_text": TEXT,
-    "input_image": {"image_url": string},
-    "input_file": mapping,
-    "refusal": {"refusal!": string},
+    "input_image": {"image_url": str},
+    "input_file": dict,
+    "refusal": {"refusal!": str},
 }
 _CONTENT = string_or([tagged("type", _PARTS)])
 _ITEMS = {
     "message": {"role!": ("user", "assistant", "system", "developer"), "content!": _CONTENT},
-    "function_call": {"call_id!": string, "name!": string, "arguments!": string},
-    "function_call_output": {"call_id!": string, "output!": _CONTENT},
+    "function_call": {"call_id!": str, "name!": str, "arguments!": str},
+    "function_call_output": {"call_id!": str, "output!": _CONTENT},
     "reasoning": {"summary": [TEXT], "content": [TEXT]},
-    "item_reference": mapping,
+    "item_reference": dict,
 }
-_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": string, "schema!": mapping, "strict": flag}}
-_ANY_TOOL = schema({"type!": string})
-_FUNCTION = schema({"name!": string, "parameters": mapping})
+_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": str, "schema!": dict, "strict": bool}}
+_ANY_TOOL = schema({"type!": str})
+_FUNCTION = schema({"name!": str, "parameters": dict})
 
 
 def _tool(value: Any, location: Location) -> Any:
@@ -66,22 +56,22 @@ def _tool(value: Any, location: Location) -> Any:
 
 RESPONSE = schema(
     {
-        "model": string,
+        "model": str,
         "input!": string_or([tagged("type", _ITEMS, default="message")]),
-        "instructions": string,
-        "previous_response_id": string,
+        "instructions": str,
+        "previous_response_id": str,
         "tools": [_tool],
         "tool_choice": tool_choice(NAMED, ALLOWED),
-        "parallel_tool_calls": flag,
+        "parallel_tool_calls": bool,
         "max_output_tokens": integer(1),
         "temperature": number(0, 2),
         "top_p": number(0, 1),
-        "reasoning": {"effort": EFFORT, "summary": string},
-        "text": {"format": tagged("type", _FORMAT), "verbosity": string},
-        "metadata": mapping,
-        "store": flag,
-        "stream": flag,
-        "truncation": string,
+        "reasoning": {"effort": EFFORT, "summary": str},
+        "text": {"format": tagged("type", _FORMAT), "verbosity": str},
+        "metadata": dict,
+        "store": bool,
+        "stream": bool,
+        "truncation": str,
     }
 )
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}

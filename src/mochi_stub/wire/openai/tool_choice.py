@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from mochi_stub.wire.body_validation import Check, Location, Schema, schema, string
+from mochi_stub.wire.body_validation import Check, Location, Schema, schema
 from mochi_stub.wire.provider_pipeline import HttpError
 
 Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
 _MODE = schema(("none", "auto", "required"))
-_TYPE = schema({"type!": string})
-NAMED = {"name!": string}
-ALLOWED = {"mode!": ("auto", "required"), "tools!": [{"type!": string, "name": string, "function": NAMED}]}
+_TYPE = schema({"type!": str})
+NAMED = {"name!": str}
+ALLOWED = {"mode!": ("auto", "required"), "tools!": [{"type!": str, "name": str, "function": NAMED}]}
 
 
 def tool_choice(function: Schema, allowed: Schema) -> Check:
