@@ -36,13 +36,15 @@ class ValidationError(Exception):
         self.kind, self.location, self.expected, self.found = kind, location, expected, found
 
 
-def read(data: bytes, check: Check) -> Any:
-    """Parse a JSON body and return the result of `check`. Raises ValidationError."""
+def read(data: bytes, check: Check, format_error: Callable[[ValidationError], Exception]) -> Any:
+    """Parse a JSON body and return the result of `check`. Raises the result of `format_error` for an invalid body."""
     try:
-        value = orjson.loads(data)
+        return check(orjson.loads(data), ())
     except orjson.JSONDecodeError as error:
-        raise ValidationError("syntax", (), found=str(error)) from None
-    return check(value, ())
+        problem = ValidationError("syntax", (), found=str(error))
+    except ValidationError as error:
+        problem = error
+    raise format_error(problem)
 
 
 _KINDS = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "decimal", "str": "string", "list": "array"}

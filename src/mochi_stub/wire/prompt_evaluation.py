@@ -25,18 +25,15 @@ class EvaluatedPrompt(NamedTuple):
     evaluated_tokens: int
     seconds: float | None
 
-    def generation(self, encoder: Encoder, reply: Reply | None = None, **noted: Any) -> Generation:
-        """Return the response that sends `reply`. If `reply` is None, the response sends `self.reply`.
-
-        `noted` contains additional fields for the journal entry of the request.
-        """
+    def generation(self, encoder: Encoder, reply: Reply, **noted: Any) -> Generation:
+        """Return the response that sends `reply`. `noted` has additional fields for the request's journal entry."""
         journal_fields = {
             **{"truncated": self.fit.truncated, "dropped_messages": self.fit.dropped},
             **{"prompt_tokens": self.fit.tokens, "evaluated_tokens": self.evaluated_tokens},
             **noted,
         }
-        sent, stream = self.reply if reply is None else reply, self.fit.prompt.stream
-        return Generation(sent, encoder, stream, journal_fields, self.evaluation, self.seconds or 0.0)
+        stream = self.fit.prompt.stream
+        return Generation(reply, encoder, stream, journal_fields, self.evaluation, self.seconds or 0.0)
 
 
 def evaluate_prompt(

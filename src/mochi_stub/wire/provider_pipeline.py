@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from mochi_stub.http.http_result import (
+    ANY,
     Encoder,
     Generation,
     Handler,
@@ -41,7 +42,6 @@ RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
 
-T = TypeVar("T")
 R = TypeVar("R")
 Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
@@ -55,39 +55,55 @@ class HttpError(Exception):
         self.details = details
 
 
-def with_checked_body(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
+def with_checked_body(
+    format_error: Callable[[ValidationError], HttpError],
+    check: Check,
+    handler: Callable[[Stub, Request, dict[str, Any]], Result],
+) -> Handler:
     """Return a handler that validates the request body and passes it to `handler`."""
-    return lambda stub, request: handler(stub, request, read(request.body, check))
+    return lambda stub, request: handler(stub, request, read(request.body, check, format_error))
+
+
+def refuse(status: int, message: str, **details: Any) -> Handler:
+    """Return a handler that raises HttpError. The message can contain the placeholders `{method}` and `{path}`."""
+
+    def handler(_stub: Stub, request: Request) -> Result:
+        raise HttpError(status, message.format(method=request.method, path=request.path), **details)
+
+    return handler
 
 
 def with_refusals(
-    routes: Routes,
-    others: Mapping[str, Handler],
-    refusal: Callable[[HttpError | ValidationError, Stub, Request], HttpResponse],
+    routes: Routes, failure_answer: Callable[..., HttpResponse], wrong_method: Handler | None = None
 ) -> Routes:
-    """Wrap all handlers so that `refusal` builds their error responses.
+    """Wrap all handlers so that `failure_answer` builds the responses to requests that they refuse.
 
-    `others` contains the handlers of the HTTP methods for which a route has no handler.
+    The arguments of `failure_answer` are a failure, the request, IDs for the response, and the details of an HttpError
+    as keywords. `wrong_method` handles the HTTP methods for which a route has no handler.
     """
+
+    def refusing(stub: Stub, request: Request, build: Callable[..., R], *arguments: Any) -> R | HttpResponse:
+        try:
+            return build(*arguments)
+        except NotLoaded as error:
+            refused = HttpError(error.status, error.message)
+        except TooLong as error:
+            refused = HttpError(400, str(error))
+        except HttpError as error:
+            refused = error
+        return failure_answer(refused.failure, request, stub.seeded_ids(request.body), **refused.details)
 
     def wrapped(handler: Handler) -> Handler:
         def answer(stub: Stub, request: Request) -> Result:
-            def refusing(build: Callable[[T], R], argument: T) -> R | HttpResponse:
-                try:
-                    return build(argument)
-                except TooLong as error:
-                    return refusal(HttpError(400, str(error)), stub, request)
-                except (HttpError, ValidationError) as error:
-                    return refusal(error, stub, request)
-
-            result = refusing(partial(handler, stub), request)
-            if isinstance(result, (HttpResponse, Generation)):
+            result = refusing(stub, request, handler, stub, request)
+            if not isinstance(result, ScheduledResult):
                 return result
-            then, failed = partial(refusing, result.then), partial(refusing, result.failed)
-            return ScheduledResult(result.scheduler, result.load_request, then, failed)
+            then, failed = partial(refusing, stub, request, result.then), partial(refusing, stub, request, result.failed)
+            return result._replace(then=then, failed=failed)
 
         return answer
 
+    others = {ANY: wrong_method} if wrong_method else {}
     return {
         path: {method: wrapped(handler) for method, handler in {**others, **methods}.items()}
         for path, methods in routes.items()
@@ -97,11 +113,11 @@ def with_refusals(
 def schedule(stub: Stub, load: LoadRequest, then: Callable[[Lease], HttpResponse | Generation]) -> ScheduledResult:
     """Return a result that loads the model and then calls `then` to build the response.
 
-    Use this function only in handlers that `with_refusals` wraps: if loading fails, the result raises HttpError.
+    Use this function only in handlers that `with_refusals` wraps: if loading fails, the result raises NotLoaded.
     """
 
     def failed(error: NotLoaded) -> HttpResponse:
-        raise HttpError(error.status, error.message)
+        raise error
 
     return ScheduledResult(stub.scheduler, load, then, failed)
 
@@ -112,14 +128,18 @@ def usual_load(model: Model) -> LoadRequest:
 
 
 class GenerationContext(NamedTuple):
-    """Input of an encoder: the reply, its prompt and model, the token counts, and reproducible IDs and times."""
+    """Input of an encoder: the request, the prompt and its reply, the token counts, and reproducible IDs and times."""
 
-    model: Model
+    request: Request
     prompt: Prompt
     reply: Reply
     usage: Counts
     ids: SeededIds
     evaluated: EvaluatedPrompt
+
+    def generation(self, encoder: Encoder) -> Generation:
+        noted = {"model": self.prompt.model, "prompt_tokens": self.usage.input}
+        return self.evaluated.generation(encoder, self.reply, **noted)
 
 
 class Counts(NamedTuple):
@@ -154,7 +174,7 @@ def generate(
 
     def build_result(lease: Lease) -> Generation:
         context = build_context(stub, load, lease, prompt, request)
-        return start_generation(context, encoder(context))
+        return context.generation(encoder(context))
 
     return schedule(stub, load, build_result)
 
@@ -168,7 +188,7 @@ def build_context(stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, r
     evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
     ids = stub.seeded_ids(prompt.model.encode(errors="replace") + request.body)
     usage = count_usage(evaluated.reply, evaluated.fit.tokens, model)
-    return GenerationContext(model, evaluated.fit.prompt, evaluated.reply, usage, ids, evaluated)
+    return GenerationContext(request, evaluated.fit.prompt, evaluated.reply, usage, ids, evaluated)
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
@@ -196,11 +216,6 @@ def options(fields: Mapping[str, Any]) -> dict[str, Any]:
     if stop := fields.get("stop"):
         found["stop"] = [stop] if isinstance(stop, str) else stop
     return {name: value for name, value in found.items() if name}
-
-
-def start_generation(context: GenerationContext, encoder: Encoder) -> Generation:
-    noted = {"model": context.prompt.model, "prompt_tokens": context.usage.input}
-    return context.evaluated.generation(encoder, context.reply, **noted)
 
 
 def count_usage(reply: Reply, prompt_tokens: int, model: Model) -> Counts:

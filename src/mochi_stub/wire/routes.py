@@ -19,7 +19,7 @@ from mochi_stub.wire.anthropic import errors as anthropic_errors
 from mochi_stub.wire.anthropic import routes as anthropic
 from mochi_stub.wire.gemini import errors as gemini_errors
 from mochi_stub.wire.gemini import routes as gemini
-from mochi_stub.wire.ollama.errors import json_answer
+from mochi_stub.wire.ollama import errors as ollama_errors
 from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA
 from mochi_stub.wire.openai import errors as openai_errors
 from mochi_stub.wire.openai.routes import ROUTES as OPENAI
@@ -53,13 +53,10 @@ def failure_answer(request: Request, failure: Failure) -> HttpResponse:
     """Return the error response in the format of the provider to which the requested path belongs."""
     path = request.path
     if path.startswith("/v1/messages"):
-        return anthropic_errors.failure_answer(failure, SeededIds.of(0, request.body))
+        return anthropic_errors.failure_answer(failure, request, SeededIds.of(0, request.body))
     if path.startswith(("/v1beta/", "/v1alpha/")) or (request.method == "POST" and path.startswith("/v1/models/")):
-        as_list = path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
-        return gemini_errors.failure_answer(failure, as_list=as_list)
-    if path.startswith("/v1/"):
-        return openai_errors.failure_answer(failure)
-    return json_answer({"error": failure.message}, failure.status)
+        return gemini_errors.failure_answer(failure, request)
+    return openai_errors.failure_answer(failure) if path.startswith("/v1/") else ollama_errors.failure_answer(failure)
 
 
 def route(stub: Stub, request: Request) -> Result:

@@ -26,18 +26,12 @@ _TYPES = {
 _KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
 
 
-def refusal(error: pipeline.HttpError | ValidationError, stub: Stub, request: Request) -> HttpResponse:
-    """Return the error response for a request that Anthropic rejects."""
-    failure = Failure(format_error(error), 400) if isinstance(error, ValidationError) else error.failure
-    return failure_answer(failure, stub.seeded_ids(request.body))
-
-
 def json_answer(value: Any, ids: SeededIds, status: int = 200, headers: pipeline.Headers = ()) -> HttpResponse:
     """Return a JSON response with the header `request-id`."""
     return pipeline.json_answer(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
 
 
-def failure_answer(failure: Failure, ids: SeededIds) -> HttpResponse:
+def failure_answer(failure: Failure, _request: Request, ids: SeededIds) -> HttpResponse:
     return json_answer(error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure))
 
 
@@ -56,12 +50,12 @@ def find_model(stub: Stub, name: str) -> Model:
     return pipeline.find_declared(stub.models, name, pipeline.HttpError(404, f"model: {name}"))
 
 
-def format_error(error: ValidationError) -> str:
-    """Return the error message for an invalid body, in Anthropic's wording."""
+def format_error(error: ValidationError) -> pipeline.HttpError:
+    """Return the HTTP error for an invalid body, in Anthropic's wording."""
     expected, message = error.expected, "Field required"
     match error.kind:
         case "syntax":
-            return f"The request body is not valid JSON: {error.found}"
+            message = f"The request body is not valid JSON: {error.found}"
         case "type":
             message = f"Input should be a valid {_KINDS.get(expected, expected)}"
         case "value":
@@ -76,4 +70,4 @@ def format_error(error: ValidationError) -> str:
         case "high":
             message = f"Input should be less than or equal to {expected:g}"
     path = ".".join(map(str, error.location))
-    return f"{path}: {message}" if path else message
+    return pipeline.HttpError(400, f"{path}: {message}" if path else message)

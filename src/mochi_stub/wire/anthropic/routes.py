@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
@@ -12,7 +13,7 @@ from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, Reasoning, Text
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, json_answer, refusal
+from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, format_error, json_answer
 from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, to_prompt
 from mochi_stub.wire.json_encoding import event
 
@@ -44,14 +45,6 @@ def model(stub: Stub, request: Request) -> Result:
     return json_answer(_model_object(found), stub.seeded_ids(request.body))
 
 
-def wrong_method(_stub: Stub, _request: Request) -> Result:
-    raise pipeline.HttpError(405, "Method Not Allowed")
-
-
-def unknown_path(_stub: Stub, _request: Request) -> Result:
-    raise pipeline.HttpError(404, "Not Found")
-
-
 def _model_object(model: Model) -> dict[str, Any]:
     created_at = f"{model.modified_at[:19]}Z"
     return {"type": "model", "id": model.name, "display_name": model.name, "created_at": created_at}
@@ -63,7 +56,7 @@ class MessageEvents:
     content_type = pipeline.EVENTS
 
     def __init__(self, context: pipeline.GenerationContext) -> None:
-        self.reply, self.ids = context.reply, context.ids
+        self.context, self.reply, self.ids = context, context.reply, context.ids
         self.started = False
         self.open: type | None = None
         self.index = 0
@@ -96,7 +89,7 @@ class MessageEvents:
         return event(error_body(failure, self.ids), "error").encode()
 
     def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
-        return failure_answer(failure, self.ids)
+        return failure_answer(failure, self.context.request, self.ids)
 
     def whole(self) -> HttpResponse:
         blocks = enumerate(pipeline.blocks(self.reply))
@@ -173,12 +166,15 @@ def _event(name: str, **fields: Any) -> str:
     return event({"type": name, **fields}, name)
 
 
+_checked = partial(pipeline.with_checked_body, format_error)
+_UNKNOWN_PATH = pipeline.refuse(404, "Not Found")
 _OWN_HANDLERS: Routes = {
-    "/messages": {"POST": pipeline.with_checked_body(MESSAGES, messages)},
-    "/messages/count_tokens": {"POST": pipeline.with_checked_body(COUNT, count_tokens)},
-    "/messages/*": {ANY: unknown_path},
+    "/messages": {"POST": _checked(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": _checked(COUNT, count_tokens)},
+    "/messages/*": {ANY: _UNKNOWN_PATH},
 }
-ROUTES = pipeline.with_refusals(_OWN_HANDLERS, {ANY: wrong_method}, refusal)
-_SHARED_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}
-SHARED = pipeline.with_refusals(_SHARED_HANDLERS, {ANY: wrong_method}, refusal)
+_SHARED_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: _UNKNOWN_PATH}}
+_WRONG_METHOD = pipeline.refuse(405, "Method Not Allowed")
+ROUTES = pipeline.with_refusals(_OWN_HANDLERS, failure_answer, _WRONG_METHOD)
+SHARED = pipeline.with_refusals(_SHARED_HANDLERS, failure_answer, _WRONG_METHOD)
 """Routes of the paths that the APIs of OpenAI and Gemini also have."""

@@ -33,16 +33,19 @@ _TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean"
 _GENERATING = ("generateContent", "streamGenerateContent")
 
 
-def refusal(error: pipeline.HttpError | ValidationError, _stub: Stub, request: Request) -> HttpResponse:
-    """Return the error response for a request that Gemini rejects."""
-    failure = Failure(format_error(error), 400) if isinstance(error, ValidationError) else error.failure
-    sends_list = request.path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
-    return failure_answer(failure, as_list=request.method == "POST" and sends_list)
-
-
-def failure_answer(failure: Failure, *, as_list: bool) -> HttpResponse:
+def failure_answer(failure: Failure, request: Request, *_: object) -> HttpResponse:
     body = error_body(failure)
-    return json_answer([body] if as_list else body, failure.status, pipeline.headers_of(failure))
+    is_list = request.method == "POST" and is_streaming(request) and not sends_events(request)
+    return json_answer([body] if is_list else body, failure.status, pipeline.headers_of(failure))
+
+
+def is_streaming(request: Request) -> bool:
+    return request.path.endswith(":streamGenerateContent")
+
+
+def sends_events(request: Request) -> bool:
+    """Return whether a stream consists of server-sent events. Otherwise, it is a JSON array."""
+    return request.query.get("alt") == "sse"
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
@@ -69,20 +72,21 @@ def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
     return model
 
 
-def format_error(error: ValidationError) -> str:
-    """Return the error message for an invalid body. Field names are in snake case, as in Gemini's messages."""
+def format_error(error: ValidationError) -> pipeline.HttpError:
+    """Return the HTTP error for an invalid body. Field names are in snake case, as in Gemini's messages."""
     steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in error.location]
     path = "".join(steps).removeprefix(".")
     match error.kind:
         case "syntax":
-            return f"Invalid JSON payload received. {error.found}"
+            message = f"Invalid JSON payload received. {error.found}"
         case "missing":
-            return f"* {path}: {path.rpartition('.')[2]} is not specified\n"
+            message = f"* {path}: {path.rpartition('.')[2]} is not specified\n"
         case "empty":
-            return f"* {path}: must not be empty\n"
+            message = f"* {path}: must not be empty\n"
         case "low" | "high":
             side = "greater" if error.kind == "low" else "less"
-            return f"* {path}: must be {side} than or equal to {error.expected:g}, but is {error.found}\n"
-        case "value" | "tag":
-            return f"Invalid value at '{path}' (TYPE_ENUM), {dumps(error.found)}"
-    return f"Invalid value at '{path}' (TYPE_{_TYPES.get(error.expected, 'MESSAGE')}), {dumps(error.found)}"
+            message = f"* {path}: must be {side} than or equal to {error.expected:g}, but is {error.found}\n"
+        case "value" | "tag" | "type":
+            expected = _TYPES.get(error.expected, "MESSAGE") if error.kind == "type" else "ENUM"
+            message = f"Invalid value at '{path}' (TYPE_{expected}), {dumps(error.found)}"
+    return pipeline.HttpError(400, message)

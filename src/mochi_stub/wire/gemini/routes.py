@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from mochi_stub.http.http_result import ANY, Generation, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import ToolCall, prompt_tokens
@@ -16,12 +15,22 @@ from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import Check, ValidationError, read
-from mochi_stub.wire.gemini.errors import JSON, error_body, failure_answer, find_model, json_answer, refusal
+from mochi_stub.wire.gemini.errors import (
+    JSON,
+    error_body,
+    failure_answer,
+    find_model,
+    format_error,
+    is_streaming,
+    json_answer,
+    sends_events,
+)
 from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, content_text, to_prompt
 from mochi_stub.wire.json_encoding import dumps, one_line
 
 EVENTS = b"text/event-stream"
 Body: TypeAlias = "dict[str, Any]"
+_UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 
@@ -39,38 +48,23 @@ def _verb(stub: Stub, request: Request) -> Result:
     version, name_and_verb = _version_and_name(request)
     name, _, action = name_and_verb.rpartition(":")
     if action not in _VERBS:
-        return unknown_path(stub, request)
+        return _UNKNOWN_PATH(stub, request)
     check, handler = _VERBS[action]
-    return handler(stub, request, find_model(stub, name, version, action), name, read(request.body, check))
+    return handler(
+        stub, request, find_model(stub, name, version, action), name, read(request.body, check, format_error)
+    )
 
 
-def unknown_path(_stub: Stub, request: Request) -> Result:
-    raise pipeline.HttpError(404, f"The requested URL {request.path} was not found on this server.")
-
-
-def wrong_method(_stub: Stub, request: Request) -> Result:
-    raise pipeline.HttpError(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
-
-
-def generate(stub: Stub, request: Request, model: Model, name: str, body: Body, *, stream: bool) -> Result:
+def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
     """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
-    events = request.query.get("alt") == "sse"
-    thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
-    load, prompt = pipeline.usual_load(model), to_prompt(body, name, model, stream=stream)
-
-    def build_result(lease: Lease) -> Generation:
-        context = pipeline.build_context(stub, load, lease, prompt, request)
-        if stream and not events:  # recorded frames are events, not a JSON array
-            context = context._replace(reply=replace(context.reply, frames=None))
-        return pipeline.start_generation(context, Candidates(context, thoughts, events))
-
-    return pipeline.schedule(stub, load, build_result)
+    prompt = to_prompt(body, name, model, stream=is_streaming(request))
+    return pipeline.generate(stub, model, prompt, request, partial(Candidates, body))
 
 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
     generate_request = body.get("generateContentRequest", body)
     if "contents" not in generate_request:
-        raise ValidationError("missing", ("CountTokensRequest", "contents"))
+        raise format_error(ValidationError("missing", ("CountTokensRequest", "contents")))
     prompt = pipeline.with_defaults(to_prompt(generate_request, name, model, stream=False), model)
     return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
@@ -95,8 +89,8 @@ def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
 
 
 _VERBS: dict[str, tuple[Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
-    "generateContent": (GENERATE, partial(generate, stream=False)),
-    "streamGenerateContent": (GENERATE, partial(generate, stream=True)),
+    "generateContent": (GENERATE, generate),
+    "streamGenerateContent": (GENERATE, generate),
     "countTokens": (COUNT, _count),
     "embedContent": (EMBED, _embed),
     "batchEmbedContents": (BATCH, _embed_batch),
@@ -125,17 +119,13 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 
 class Candidates:
-    """Encoder of a reply.
+    """Encoder of a reply. A stream consists of server-sent events if the request asks for them, or is a JSON array."""
 
-    If `thoughts` is true, the response includes the reasoning. If `events` is true, a stream consists of server-sent
-    events; otherwise, it is a JSON array.
-    """
-
-    def __init__(self, context: pipeline.GenerationContext, thoughts: bool, events: bool) -> None:
+    def __init__(self, body: Body, context: pipeline.GenerationContext) -> None:
         self.context = context
-        self.thoughts = thoughts
-        self.events = events
-        self.content_type = EVENTS if events else JSON
+        self.thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
+        self.events = sends_events(context.request)
+        self.content_type = EVENTS if self.events else JSON
         self.calls = 0
         self.has_sent = False
         self.common_fields = {"modelVersion": context.prompt.model, "responseId": context.ids.id(0, 22, ALPHANUMERIC)}
@@ -150,8 +140,8 @@ class Candidates:
     def error(self, failure: Failure) -> bytes:
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
-        return failure_answer(failure, as_list=stream and not self.events)
+    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
+        return failure_answer(failure, self.context.request)
 
     def whole(self) -> HttpResponse:
         parts = self._parts(pipeline.blocks(self.context.reply)) or [{"text": ""}]
@@ -192,6 +182,7 @@ class Candidates:
         return {"text": value, "thought": True} if kind is Reasoning else {"text": value}
 
 
-_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: unknown_path}}
-ROUTES = pipeline.with_refusals(_HANDLERS, {ANY: wrong_method}, refusal)
+_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: _UNKNOWN_PATH}}
+_WRONG_METHOD = pipeline.refuse(405, "The request method {method} is inappropriate for the URL {path}.")
+ROUTES = pipeline.with_refusals(_HANDLERS, failure_answer, _WRONG_METHOD)
 verb = ROUTES["/models/*"]["POST"]

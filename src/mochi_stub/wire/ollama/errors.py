@@ -22,7 +22,7 @@ def json_answer(value: object, status: int = 200, headers: Headers = ()) -> Http
     return HttpResponse(status, dumps(value).encode(), JSON, headers)
 
 
-def failure_answer(failure: Failure) -> HttpResponse:
+def failure_answer(failure: Failure, *_: object) -> HttpResponse:
     return json_answer({"error": failure.message}, failure.status, headers_of(failure))
 
 

@@ -111,4 +111,4 @@ _HANDLERS: Routes = {
     "/api/experimental/web_fetch": {"POST": _unavailable(403, f"{NO_WEB} web fetch is unavailable")},
     "/api/experimental/model-recommendations": {"GET": lambda *_: errors.json_answer({"recommendations": []})},
 }
-ROUTES = with_refusals(_HANDLERS, {}, lambda error, *_: errors.failure_answer(error.failure))
+ROUTES = with_refusals(_HANDLERS, errors.failure_answer)

@@ -206,7 +206,7 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         first = choices[0]
         whole = first._replace(reply=replace(first.reply, parts=parts), usage=_total_usage(choices, n))
         reasons = [choice.reply.finish for choice in choices]
-        return pipeline.start_generation(whole, CompletionChunks(whole, reasons, body))
+        return whole.generation(CompletionChunks(whole, reasons, body))
 
     return pipeline.schedule(stub, load, build_result)
 
