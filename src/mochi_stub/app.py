@@ -141,7 +141,7 @@ class ExchangeHandler:
             async for batch in batches:
                 last = batch[-1].value
                 if isinstance(last, Failure) and (not stream or (len(batch) == 1 and not self.record.status)):
-                    return await self._answer(encoder.refusal(last, stream=stream))
+                    return await self._answer(encoder.refusal(last))
                 if not stream:
                     continue
                 if not self.record.status:

@@ -136,8 +136,7 @@ class FrameEncoder:
     def error(self, failure: Failure) -> bytes:
         return failure.message.encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
-        del stream
+    def refusal(self, failure: Failure) -> HttpResponse:
         return HttpResponse(failure.status, failure.message.encode())
 
     def whole(self) -> HttpResponse:

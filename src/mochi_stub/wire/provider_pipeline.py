@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from mochi_stub.http.http_result import (
     ANY,
@@ -29,7 +29,6 @@ from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.embedding import embed, normalised
-from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.replies.truncation import TooLong
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
 from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
@@ -78,7 +77,7 @@ def with_refusals(
 ) -> Routes:
     """Wrap all handlers so that `failure_answer` builds the responses to requests that they refuse.
 
-    The arguments of `failure_answer` are a failure, the request, IDs for the response, and the details of an HttpError
+    The arguments of `failure_answer` are a failure, IDs for the response, the request, and the details of an HttpError
     as keywords. `wrong_method` handles the HTTP methods for which a route has no handler.
     """
 
@@ -91,14 +90,17 @@ def with_refusals(
             refused = HttpError(400, str(error))
         except HttpError as error:
             refused = error
-        return failure_answer(refused.failure, request, stub.seeded_ids(request.body), **refused.details)
+        return failure_answer(refused.failure, stub.seeded_ids(request.body), request, **refused.details)
 
     def wrapped(handler: Handler) -> Handler:
         def answer(stub: Stub, request: Request) -> Result:
             result = refusing(stub, request, handler, stub, request)
             if not isinstance(result, ScheduledResult):
                 return result
-            then, failed = partial(refusing, stub, request, result.then), partial(refusing, stub, request, result.failed)
+            then, failed = (
+                partial(refusing, stub, request, result.then),
+                partial(refusing, stub, request, result.failed),
+            )
             return result._replace(then=then, failed=failed)
 
         return answer
@@ -127,31 +129,6 @@ def usual_load(model: Model) -> LoadRequest:
     return LoadRequest(model, model.parameters, shift=model.shifts_context)
 
 
-class GenerationContext(NamedTuple):
-    """Input of an encoder: the request, the prompt and its reply, the token counts, and reproducible IDs and times."""
-
-    request: Request
-    prompt: Prompt
-    reply: Reply
-    usage: Counts
-    ids: SeededIds
-    evaluated: EvaluatedPrompt
-
-    def generation(self, encoder: Encoder) -> Generation:
-        noted = {"model": self.prompt.model, "prompt_tokens": self.usage.input}
-        return self.evaluated.generation(encoder, self.reply, **noted)
-
-
-class Counts(NamedTuple):
-    """Token counts of a request and its reply. `output` includes `reasoning`."""
-
-    input: int
-    output: int
-    reasoning: int
-    cache_read: int
-    cache_creation: int
-
-
 def find_declared(models: Sequence[Model], name: str, missing: HttpError) -> Model:
     """Return the model with this name, with or without the tag `:latest`. Raises `missing` for an unknown name."""
     for candidate in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
@@ -167,28 +144,16 @@ def list_models(models: Iterable[Model]) -> list[Model]:
 
 
 def generate(
-    stub: Stub, model: Model, prompt: Prompt, request: Request, encoder: Callable[[GenerationContext], Encoder]
+    stub: Stub, model: Model, prompt: Prompt, request: Request, encoder: Callable[[EvaluatedPrompt], Encoder]
 ) -> ScheduledResult:
     """Return a result that loads the model and sends the reply to `prompt`. `encoder` creates the reply's encoder."""
     load = usual_load(model)
 
     def build_result(lease: Lease) -> Generation:
-        context = build_context(stub, load, lease, prompt, request)
-        return context.generation(encoder(context))
+        evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
+        return evaluated.generation(encoder(evaluated), evaluated.reply, prompt_tokens=evaluated.usage.input)
 
     return schedule(stub, load, build_result)
-
-
-def build_context(stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, request: Request) -> GenerationContext:
-    """Evaluate a prompt, and return the input for the encoder of its reply.
-
-    The IDs and times in the reply are derived from the model name and the request body.
-    """
-    model = load.model
-    evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
-    ids = stub.seeded_ids(prompt.model.encode(errors="replace") + request.body)
-    usage = count_usage(evaluated.reply, evaluated.fit.tokens, model)
-    return GenerationContext(request, evaluated.fit.prompt, evaluated.reply, usage, ids, evaluated)
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
@@ -216,25 +181,6 @@ def options(fields: Mapping[str, Any]) -> dict[str, Any]:
     if stop := fields.get("stop"):
         found["stop"] = [stop] if isinstance(stop, str) else stop
     return {name: value for name, value in found.items() if name}
-
-
-def count_usage(reply: Reply, prompt_tokens: int, model: Model) -> Counts:
-    """Return the token counts of a prompt and its reply. Counts that the reply sets replace the calculated counts."""
-    usage, per_token = reply.usage, model.chars_per_token
-    reasoning_tokens = count_tokens(len(reply.reasoning), per_token)
-    return Counts(
-        input=prompt_tokens if usage.input is None else usage.input,
-        output=count_tokens(generated_characters(reply), per_token) if usage.output is None else usage.output,
-        reasoning=reasoning_tokens if usage.reasoning is None else usage.reasoning,
-        cache_read=usage.cache_read or 0,
-        cache_creation=usage.cache_creation or 0,
-    )
-
-
-def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
-    """Count the characters of a reply: reasoning, text, and the names and JSON arguments of tool calls."""
-    calls = sum(len(call.name) + len(encode(call.arguments)) for call in reply.tool_calls)
-    return len(reply.reasoning) + len(reply.text) + calls
 
 
 def blocks(reply: Reply) -> list[Piece]:

@@ -51,11 +51,11 @@ def provider(request: Request) -> str:
 
 def failure_answer(request: Request, failure: Failure) -> HttpResponse:
     """Return the error response in the format of the provider to which the requested path belongs."""
-    path = request.path
+    path, ids = request.path, SeededIds.of(0, request.body)
     if path.startswith("/v1/messages"):
-        return anthropic_errors.failure_answer(failure, request, SeededIds.of(0, request.body))
+        return anthropic_errors.failure_answer(failure, ids)
     if path.startswith(("/v1beta/", "/v1alpha/")) or (request.method == "POST" and path.startswith("/v1/models/")):
-        return gemini_errors.failure_answer(failure, request)
+        return gemini_errors.failure_answer(failure, ids, request)
     return openai_errors.failure_answer(failure) if path.startswith("/v1/") else ollama_errors.failure_answer(failure)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mochi_stub.http.http_result import HttpResponse, Request, Stub
+from mochi_stub.http.http_result import HttpResponse, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
 from mochi_stub.reply import Failure
@@ -31,7 +31,7 @@ def json_answer(value: Any, ids: SeededIds, status: int = 200, headers: pipeline
     return pipeline.json_answer(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
 
 
-def failure_answer(failure: Failure, _request: Request, ids: SeededIds) -> HttpResponse:
+def failure_answer(failure: Failure, ids: SeededIds, *_: object) -> HttpResponse:
     return json_answer(error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure))
 
 

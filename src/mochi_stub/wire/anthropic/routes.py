@@ -16,6 +16,7 @@ from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, format_error, json_answer
 from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, to_prompt
 from mochi_stub.wire.json_encoding import event
+from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 SIGNATURE_LENGTH = 64
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
@@ -55,8 +56,8 @@ class MessageEvents:
 
     content_type = pipeline.EVENTS
 
-    def __init__(self, context: pipeline.GenerationContext) -> None:
-        self.context, self.reply, self.ids = context, context.reply, context.ids
+    def __init__(self, evaluated: EvaluatedPrompt) -> None:
+        self.reply, self.ids = evaluated.reply, evaluated.ids
         self.started = False
         self.open: type | None = None
         self.index = 0
@@ -64,19 +65,19 @@ class MessageEvents:
             "id": f"msg_{self.ids.id(1, 24, ALPHANUMERIC)}",
             "type": "message",
             "role": "assistant",
-            "model": context.prompt.model,
+            "model": evaluated.prompt.model,
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
         }
         self.usage: dict[str, Any] = {
-            "input_tokens": context.usage.input,
-            "cache_creation_input_tokens": context.usage.cache_creation,
-            "cache_read_input_tokens": context.usage.cache_read,
-            "output_tokens": context.usage.output,
+            "input_tokens": evaluated.usage.input,
+            "cache_creation_input_tokens": evaluated.usage.cache_creation,
+            "cache_read_input_tokens": evaluated.usage.cache_read,
+            "output_tokens": evaluated.usage.output,
         }
-        if context.usage.reasoning:
-            self.usage["output_tokens_details"] = {"thinking_tokens": context.usage.reasoning}
+        if evaluated.usage.reasoning:
+            self.usage["output_tokens_details"] = {"thinking_tokens": evaluated.usage.reasoning}
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
@@ -88,8 +89,8 @@ class MessageEvents:
     def error(self, failure: Failure) -> bytes:
         return event(error_body(failure, self.ids), "error").encode()
 
-    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
-        return failure_answer(failure, self.context.request, self.ids)
+    def refusal(self, failure: Failure) -> HttpResponse:
+        return failure_answer(failure, self.ids)
 
     def whole(self) -> HttpResponse:
         blocks = enumerate(pipeline.blocks(self.reply))
@@ -113,21 +114,18 @@ class MessageEvents:
     def _piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
-        opening = ""
-        if self.open is not piece.kind:
-            opening = self._close()
-            self.open = piece.kind
-            opening += self._begin(_EMPTY[piece.kind])
+        opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind, _EMPTY[piece.kind])
         kind = "thinking" if piece.kind is Reasoning else "text"
         return opening + self._delta({"type": f"{kind}_delta", kind: piece.value})
 
     def _call(self, call: ToolCall) -> str:
-        start = self._begin({**self._block(ToolCall, call, self.index), "input": {}})
+        start = self._begin(ToolCall, {**self._block(ToolCall, call, self.index), "input": {}})
         pieces = ["", *pipeline.argument_pieces(call)]
         deltas = [self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
-        return start + "".join(deltas) + self._stop()
+        return start + "".join(deltas) + self._close()
 
-    def _begin(self, block: Mapping[str, Any]) -> str:
+    def _begin(self, kind: type, block: Mapping[str, Any]) -> str:
+        self.open = kind
         return _event("content_block_start", index=self.index, content_block=block)
 
     def _delta(self, delta: dict[str, Any]) -> str:
@@ -139,13 +137,10 @@ class MessageEvents:
             return ""
         signature = {"type": "signature_delta", "signature": self._signature(self.index)}
         ending = self._delta(signature) if self.open is Reasoning else ""
+        ending += _event("content_block_stop", index=self.index)
         self.open = None
-        return ending + self._stop()
-
-    def _stop(self) -> str:
-        stop_event = _event("content_block_stop", index=self.index)
         self.index += 1
-        return stop_event
+        return ending
 
     def _block(self, kind: type, value: Any, index: int) -> dict[str, Any]:
         if kind is ToolCall:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mochi_stub.http.http_result import HttpResponse, Request, Stub
 from mochi_stub.models.catalogue import Model
+from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.reply import Failure
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import ValidationError, snake_case
@@ -33,7 +34,7 @@ _TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean"
 _GENERATING = ("generateContent", "streamGenerateContent")
 
 
-def failure_answer(failure: Failure, request: Request, *_: object) -> HttpResponse:
+def failure_answer(failure: Failure, _ids: SeededIds, request: Request) -> HttpResponse:
     body = error_body(failure)
     is_list = request.method == "POST" and is_streaming(request) and not sends_events(request)
     return json_answer([body] if is_list else body, failure.status, pipeline.headers_of(failure))

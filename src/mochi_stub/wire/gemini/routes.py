@@ -27,6 +27,7 @@ from mochi_stub.wire.gemini.errors import (
 )
 from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, content_text, to_prompt
 from mochi_stub.wire.json_encoding import dumps, one_line
+from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 EVENTS = b"text/event-stream"
 Body: TypeAlias = "dict[str, Any]"
@@ -58,7 +59,7 @@ def _verb(stub: Stub, request: Request) -> Result:
 def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
     """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
     prompt = to_prompt(body, name, model, stream=is_streaming(request))
-    return pipeline.generate(stub, model, prompt, request, partial(Candidates, body))
+    return pipeline.generate(stub, model, prompt, request, partial(Candidates, request, body))
 
 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
@@ -121,14 +122,18 @@ def _model_object(model: Model) -> dict[str, Any]:
 class Candidates:
     """Encoder of a reply. A stream consists of server-sent events if the request asks for them, or is a JSON array."""
 
-    def __init__(self, body: Body, context: pipeline.GenerationContext) -> None:
-        self.context = context
+    def __init__(self, request: Request, body: Body, evaluated: EvaluatedPrompt) -> None:
+        self.request = request
+        self.evaluated = evaluated
         self.thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
-        self.events = sends_events(context.request)
+        self.events = sends_events(request)
         self.content_type = EVENTS if self.events else JSON
         self.calls = 0
         self.has_sent = False
-        self.common_fields = {"modelVersion": context.prompt.model, "responseId": context.ids.id(0, 22, ALPHANUMERIC)}
+        self.common_fields = {
+            "modelVersion": evaluated.prompt.model,
+            "responseId": evaluated.ids.id(0, 22, ALPHANUMERIC),
+        }
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return "".join([self._framed(self._response([part])) for part in self._parts(pieces)]).encode()
@@ -140,11 +145,11 @@ class Candidates:
     def error(self, failure: Failure) -> bytes:
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
 
-    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
-        return failure_answer(failure, self.context.request)
+    def refusal(self, failure: Failure) -> HttpResponse:
+        return failure_answer(failure, self.evaluated.ids, self.request)
 
     def whole(self) -> HttpResponse:
-        parts = self._parts(pipeline.blocks(self.context.reply)) or [{"text": ""}]
+        parts = self._parts(pipeline.blocks(self.evaluated.reply)) or [{"text": ""}]
         return json_answer(self._response(parts, is_last=True))
 
     def _framed(self, response: dict[str, Any]) -> str:
@@ -155,14 +160,14 @@ class Candidates:
         return f"{before}{dumps(response)}"
 
     def _response(self, parts: list[dict[str, Any]], *, is_last: bool = False) -> dict[str, Any]:
-        reason = {"finishReason": _FINISH[self.context.reply.finish]} if is_last else {}
+        reason = {"finishReason": _FINISH[self.evaluated.reply.finish]} if is_last else {}
         candidate = {"content": {"parts": parts, "role": "model"}, **reason, "index": 0}
         usage = {"usageMetadata": self._usage()} if is_last else {}
         return {"candidates": [candidate], **usage, **self.common_fields}
 
     def _usage(self) -> dict[str, int]:
         """Return the value of `usageMetadata`. Its `candidatesTokenCount` includes the reasoning."""
-        counts = self.context.usage
+        counts = self.evaluated.usage
         return {
             "promptTokenCount": counts.input,
             "candidatesTokenCount": counts.output,
@@ -177,7 +182,7 @@ class Candidates:
     def _part(self, kind: type, value: Any) -> dict[str, Any]:
         if kind is ToolCall:
             self.calls += 1
-            generated_id = self.context.ids.id(self.calls, 8)
+            generated_id = self.evaluated.ids.id(self.calls, 8)
             return {"functionCall": {"id": value.id or generated_id, "name": value.name, "args": value.arguments}}
         return {"text": value, "thought": True} if kind is Reasoning else {"text": value}
 

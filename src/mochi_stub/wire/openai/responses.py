@@ -17,15 +17,19 @@ from mochi_stub.wire.body_validation import Location, integer, number, schema, s
 from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer
 from mochi_stub.wire.openai.request_schema import (
+    ALLOWED,
     EFFORT,
+    NAMED,
     TEXT,
     arguments,
     chat_model,
     reply_format,
+    select_tools,
     text_and_images,
     thinking,
+    tool_choice,
 )
-from mochi_stub.wire.openai.tool_choice import ALLOWED, NAMED, select_tools, tool_choice
+from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 _PARTS = {
     "input_text": TEXT,
@@ -149,9 +153,9 @@ class ResponseEvents:
 
     content_type = pipeline.EVENTS
 
-    def __init__(self, body: Mapping[str, Any], context: pipeline.GenerationContext) -> None:
-        self.context, self.body, self.ids = context, body, context.ids
-        self.status = "incomplete" if context.reply.finish in _INCOMPLETE else "completed"
+    def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
+        self.evaluated, self.body, self.ids = evaluated, body, evaluated.ids
+        self.status = "incomplete" if evaluated.reply.finish in _INCOMPLETE else "completed"
         self.items: list[dict[str, Any]] = []
         self.open: type | None = None
         self.text: list[str] = []
@@ -169,11 +173,11 @@ class ResponseEvents:
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
         return (self._start() + self._event("response.failed", response=response)).encode()
 
-    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
+    def refusal(self, failure: Failure) -> HttpResponse:
         return failure_answer(failure)
 
     def whole(self) -> HttpResponse:
-        for piece in pipeline.blocks(self.context.reply):
+        for piece in pipeline.blocks(self.evaluated.reply):
             self._piece(piece)
         self._close(self.status)
         return pipeline.json_answer(self._response(self.status))
@@ -192,15 +196,13 @@ class ResponseEvents:
     def _piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
-        opening = ""
-        if self.open is not piece.kind:
-            opening = self._close()
-            self.open = piece.kind
-            item = self._item("", "in_progress")
-            opening += self._event("response.output_item.added", output_index=len(self.items), item=item)
-            opening += self._part_event("added", "")
+        opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind)
         self.text.append(piece.value)
         return opening + self._text_event("delta", delta=piece.value)
+
+    def _begin(self, kind: type) -> str:
+        self.open = kind
+        return self._item_event("added", self._item("", "in_progress")) + self._part_event("added", "")
 
     def _close(self, status: str = "completed") -> str:
         """Return the events that end the current item, or an empty string if no item is open."""
@@ -209,11 +211,14 @@ class ResponseEvents:
         text = "".join(self.text)
         ending = self._text_event("done", text=text) + self._part_event("done", text)
         item = self._item(text, status)
-        ending += self._event("response.output_item.done", output_index=len(self.items), item=item)
+        ending += self._item_event("done", item)
         self.items.append(item)
         self.open = None
         self.text.clear()
         return ending
+
+    def _item_event(self, name: str, item: Mapping[str, Any]) -> str:
+        return self._event(f"response.output_item.{name}", output_index=len(self.items), item=item)
 
     def _text_event(self, name: str, **fields: str) -> str:
         if self.open is Reasoning:
@@ -241,28 +246,25 @@ class ResponseEvents:
         return {"id": self._id("msg"), "type": "message", "status": status, "role": "assistant", "content": content}
 
     def _call(self, call: ToolCall) -> str:
-        index = len(self.items)
         item = {
             "id": self._id("fc"),
             "type": "function_call",
             "status": "completed",
-            "call_id": call.id or f"call_{self.ids.id(index + 1, 24, ALPHANUMERIC)}",
+            "call_id": call.id or f"call_{self.ids.id(len(self.items) + 1, 24, ALPHANUMERIC)}",
             "name": call.name,
             "arguments": dumps(call.arguments),
         }
-        target = {"item_id": item["id"], "output_index": index}
-        open_item = {**item, "status": "in_progress", "arguments": ""}
+        target = {"item_id": item["id"], "output_index": len(self.items)}
         name = "response.function_call_arguments"
-        self.items.append(item)
-        added = self._event("response.output_item.added", output_index=index, item=open_item)
+        added = self._item_event("added", {**item, "status": "in_progress", "arguments": ""})
         deltas = [self._event(f"{name}.delta", **target, delta=piece) for piece in pipeline.argument_pieces(call)]
-        arguments_done = self._event(f"{name}.done", **target, arguments=item["arguments"])
-        item_done = self._event("response.output_item.done", output_index=index, item=item)
-        return "".join([added, *deltas, arguments_done, item_done])
+        done = self._event(f"{name}.done", **target, arguments=item["arguments"]) + self._item_event("done", item)
+        self.items.append(item)
+        return "".join([added, *deltas, done])
 
     def _response(self, status: str) -> dict[str, Any]:
         body = self.body
-        reason = _INCOMPLETE[self.context.reply.finish] if status == "incomplete" else None
+        reason = _INCOMPLETE[self.evaluated.reply.finish] if status == "incomplete" else None
         return {
             "id": f"resp_{self.ids.id(0, 48)}",
             "object": "response",
@@ -275,7 +277,7 @@ class ResponseEvents:
             "max_output_tokens": body.get("max_output_tokens"),
             "max_tool_calls": None,
             "metadata": body.get("metadata", {}),
-            "model": self.context.prompt.model,
+            "model": self.evaluated.prompt.model,
             "output": list(self.items),
             "parallel_tool_calls": body.get("parallel_tool_calls", True),
             "previous_response_id": None,
@@ -294,7 +296,7 @@ class ResponseEvents:
         }
 
     def _usage(self) -> dict[str, Any]:
-        counts = self.context.usage
+        counts = self.evaluated.usage
         return {
             "input_tokens": counts.input,
             "input_tokens_details": {"cached_tokens": counts.cache_read},
