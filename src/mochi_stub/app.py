@@ -64,7 +64,7 @@ class App:
         response = self.access.response(request)
         if response is None or request.method != "OPTIONS":
             return response
-        return response._replace(headers=(*response.headers, *allowed_methods(request.path)))
+        return response._replace(headers=(*response.headers, *allowed_methods(request)))
 
 
 @dataclass

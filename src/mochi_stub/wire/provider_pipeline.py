@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from mochi_stub.http.http_result import (
-    ANY,
     Encoder,
     Generation,
     Handler,
@@ -29,7 +27,6 @@ from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.embedding import embed, normalised
-from mochi_stub.replies.truncation import TooLong
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
 from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
 from mochi_stub.wire.json_encoding import dumps
@@ -41,8 +38,20 @@ RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
 
-R = TypeVar("R")
 Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
+
+
+class Api(NamedTuple):
+    """API of one provider. Its paths begin with one of the prefixes.
+
+    The arguments of `failure_answer` are a failure, IDs for the response, the request, and the details of an HttpError
+    as keywords. `wrong_method` handles the HTTP methods for which a route has no handler.
+    """
+
+    prefixes: tuple[str, ...]
+    routes: Routes
+    failure_answer: Callable[..., HttpResponse]
+    wrong_method: Handler
 
 
 class HttpError(Exception):
@@ -72,50 +81,10 @@ def refuse(status: int, message: str, **details: Any) -> Handler:
     return handler
 
 
-def with_refusals(
-    routes: Routes, failure_answer: Callable[..., HttpResponse], wrong_method: Handler | None = None
-) -> Routes:
-    """Wrap all handlers so that `failure_answer` builds the responses to requests that they refuse.
-
-    The arguments of `failure_answer` are a failure, IDs for the response, the request, and the details of an HttpError
-    as keywords. `wrong_method` handles the HTTP methods for which a route has no handler.
-    """
-
-    def refusing(stub: Stub, request: Request, build: Callable[..., R], *arguments: Any) -> R | HttpResponse:
-        try:
-            return build(*arguments)
-        except NotLoaded as error:
-            refused = HttpError(error.status, error.message)
-        except TooLong as error:
-            refused = HttpError(400, str(error))
-        except HttpError as error:
-            refused = error
-        return failure_answer(refused.failure, stub.seeded_ids(request.body), request, **refused.details)
-
-    def wrapped(handler: Handler) -> Handler:
-        def answer(stub: Stub, request: Request) -> Result:
-            result = refusing(stub, request, handler, stub, request)
-            if not isinstance(result, ScheduledResult):
-                return result
-            then, failed = (
-                partial(refusing, stub, request, result.then),
-                partial(refusing, stub, request, result.failed),
-            )
-            return result._replace(then=then, failed=failed)
-
-        return answer
-
-    others = {ANY: wrong_method} if wrong_method else {}
-    return {
-        path: {method: wrapped(handler) for method, handler in {**others, **methods}.items()}
-        for path, methods in routes.items()
-    }
-
-
 def schedule(stub: Stub, load: LoadRequest, then: Callable[[Lease], HttpResponse | Generation]) -> ScheduledResult:
     """Return a result that loads the model and then calls `then` to build the response.
 
-    Use this function only in handlers that `with_refusals` wraps: if loading fails, the result raises NotLoaded.
+    If loading fails, the result raises NotLoaded.
     """
 
     def failed(error: NotLoaded) -> HttpResponse:

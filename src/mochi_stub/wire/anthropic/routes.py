@@ -163,13 +163,12 @@ def _event(name: str, **fields: Any) -> str:
 
 _checked = partial(pipeline.with_checked_body, format_error)
 _UNKNOWN_PATH = pipeline.refuse(404, "Not Found")
-_OWN_HANDLERS: Routes = {
+_ROUTES: Routes = {
     "/messages": {"POST": _checked(MESSAGES, messages)},
     "/messages/count_tokens": {"POST": _checked(COUNT, count_tokens)},
     "/messages/*": {ANY: _UNKNOWN_PATH},
+    "/models": {"GET": models},
+    "/models/*": {"GET": model},
+    "/*": {ANY: _UNKNOWN_PATH},
 }
-_SHARED_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: _UNKNOWN_PATH}}
-_WRONG_METHOD = pipeline.refuse(405, "Method Not Allowed")
-ROUTES = pipeline.with_refusals(_OWN_HANDLERS, failure_answer, _WRONG_METHOD)
-SHARED = pipeline.with_refusals(_SHARED_HANDLERS, failure_answer, _WRONG_METHOD)
-"""Routes of the paths that the APIs of OpenAI and Gemini also have."""
+API = pipeline.Api(("/v1",), _ROUTES, failure_answer, pipeline.refuse(405, "Method Not Allowed"))

@@ -187,7 +187,6 @@ class Candidates:
         return {"text": value, "thought": True} if kind is Reasoning else {"text": value}
 
 
-_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: _UNKNOWN_PATH}}
+_ROUTES: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: _UNKNOWN_PATH}}
 _WRONG_METHOD = pipeline.refuse(405, "The request method {method} is inappropriate for the URL {path}.")
-ROUTES = pipeline.with_refusals(_HANDLERS, failure_answer, _WRONG_METHOD)
-verb = ROUTES["/models/*"]["POST"]
+API = pipeline.Api(("/v1", "/v1beta", "/v1alpha"), _ROUTES, failure_answer, _WRONG_METHOD)

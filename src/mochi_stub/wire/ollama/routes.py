@@ -15,7 +15,7 @@ from mochi_stub.wire.ollama.go_json import timestamp
 from mochi_stub.wire.ollama.model_create import create
 from mochi_stub.wire.ollama.model_names import short_name
 from mochi_stub.wire.ollama.model_show import details, show
-from mochi_stub.wire.provider_pipeline import list_models, with_refusals
+from mochi_stub.wire.provider_pipeline import list_models
 
 VERSION = "0.33.0"
 NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
@@ -87,7 +87,7 @@ def _get_and_head(handler: Handler) -> dict[str, Handler]:
 
 
 _SIGN_OUT = _unavailable(500, "there was an error signing out")
-_HANDLERS: Routes = {
+ROUTES: Routes = {
     "/": _constant(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8")),
     "/api/version": _constant(errors.json_answer({"version": VERSION})),
     "/api/status": {"GET": lambda _stub, _request: errors.json_answer(NO_CLOUD)},
@@ -111,4 +111,3 @@ _HANDLERS: Routes = {
     "/api/experimental/web_fetch": {"POST": _unavailable(403, f"{NO_WEB} web fetch is unavailable")},
     "/api/experimental/model-recommendations": {"GET": lambda *_: errors.json_answer({"recommendations": []})},
 }
-ROUTES = with_refusals(_HANDLERS, errors.failure_answer)

@@ -60,7 +60,7 @@ def _to_base64(vector: list[float]) -> str:
 
 
 _checked = partial(pipeline.with_checked_body, format_error)
-_HANDLERS: Routes = {
+_ROUTES: Routes = {
     "/chat/completions": {"POST": _checked(schema.CHAT, chat)},
     "/completions": {"POST": _checked(schema.COMPLETION, completions)},
     "/responses": {"POST": _checked(RESPONSE, responses)},
@@ -70,4 +70,4 @@ _HANDLERS: Routes = {
     "/*": {ANY: pipeline.refuse(404, "Invalid URL ({method} {path})", code=None)},
 }
 _WRONG_METHOD = pipeline.refuse(405, "Not allowed to {method} on {path}.", code="method_not_supported")
-ROUTES = pipeline.with_refusals(_HANDLERS, failure_answer, _WRONG_METHOD)
+API = pipeline.Api(("/v1",), _ROUTES, failure_answer, _WRONG_METHOD)
