@@ -119,11 +119,11 @@ def _check_support(body: Mapping[str, Any], model: Model) -> None:
         raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
     if body.get("tools") and not model.can("tools"):
         raise HttpError(400, f"'{body['model']}' does not support tool use.")
-    budget = body.get("thinking", {}).get("budget_tokens", 0)
+    thinking = body.get("thinking", {})
+    budget = thinking.get("budget_tokens", 0)
     if budget >= body.get("max_tokens", budget + 1):
         raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
-    thinking, choice = body.get("thinking", {}).get("type"), body.get("tool_choice", {}).get("type")
-    if thinking == "enabled" and choice in ("any", "tool"):
+    if thinking.get("type") == "enabled" and body.get("tool_choice", {}).get("type") in ("any", "tool"):
         raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
 
 

@@ -21,7 +21,6 @@ from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 SIGNATURE_LENGTH = 64
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 _TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",
     403: "permission_error",

@@ -35,13 +35,12 @@ _STATUSES = {
     409: "ABORTED",
     429: "RESOURCE_EXHAUSTED",
     499: "CANCELLED",
-    500: "INTERNAL",
     501: "UNIMPLEMENTED",
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
 _TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean": "BOOL", "array": "REPEATED"}
-_GENERATING = ("generateContent", "streamGenerateContent")
+_LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
 
 
 def models(stub: Stub, _request: Request) -> Result:
@@ -60,9 +59,8 @@ def _verb(stub: Stub, request: Request) -> Result:
     if action not in _VERBS:
         return _UNKNOWN_PATH(stub, request)
     check, handler = _VERBS[action]
-    return handler(
-        stub, request, find_model(stub, name, version, action), name, read(request.body, check, format_error)
-    )
+    model = find_model(stub, name, version, action)
+    return handler(stub, request, model, name, read(request.body, check, format_error))
 
 
 def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
@@ -80,9 +78,8 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
 
 
 def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    return pipeline.schedule(
-        stub, pipeline.usual_load(model), lambda _: json_answer({"embedding": _vector(stub, model, body)})
-    )
+    load = pipeline.usual_load(model)
+    return pipeline.schedule(stub, load, lambda _: json_answer({"embedding": _vector(stub, model, body)}))
 
 
 def _embed_batch(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
@@ -145,25 +142,21 @@ def sends_events(request: Request) -> bool:
 
 def error_body(failure: Failure) -> dict[str, Any]:
     """Return the error object for a response body or a stream. For status 429, it contains the delay before a retry."""
-    default = "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION"
-    status = _STATUSES.get(failure.status, default)
+    status = _STATUSES.get(failure.status, "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION")
     error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
     if failure.status == 429:
         delay = dict(pipeline.headers_of(failure))[b"retry-after"].decode("latin-1")
-        retry_info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{delay}s"}
-        error["details"] = [retry_info]
+        error["details"] = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{delay}s"}]
     return {"error": error}
 
 
 def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
     """Return the model with this name. Raises HttpError if the model is unknown or does not support `verb`."""
-    message = (
-        f"models/{name} is not found for API version {version}, or is not supported for {verb}. Call ListModels to "
-        "see the list of available models and their supported methods."
-    )
-    model = pipeline.find_declared(stub.models, name.removeprefix("models/"), pipeline.HttpError(404, message))
-    if verb in _GENERATING and not model.can("completion"):
-        raise pipeline.HttpError(404, message)
+    message = f"models/{name} is not found for API version {version}, or is not supported for {verb}. {_LIST_MODELS}"
+    missing = pipeline.HttpError(404, message)
+    model = pipeline.find_declared(stub.models, name.removeprefix("models/"), missing)
+    if verb in ("generateContent", "streamGenerateContent") and not model.can("completion"):
+        raise missing
     return model
 
 
@@ -244,8 +237,7 @@ class Candidates:
         }
 
     def _parts(self, pieces: list[Piece]) -> list[dict[str, Any]]:
-        included = [piece for piece in pieces if self.thoughts or piece.kind is not Reasoning]
-        return [self._part(piece.kind, piece.value) for piece in included]
+        return [self._part(piece.kind, piece.value) for piece in pieces if self.thoughts or piece.kind is not Reasoning]
 
     def _part(self, kind: type, value: Any) -> dict[str, Any]:
         if kind is ToolCall:

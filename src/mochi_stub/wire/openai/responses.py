@@ -263,8 +263,7 @@ class ResponseEvents:
         return "".join([added, *deltas, done])
 
     def _response(self, status: str) -> dict[str, Any]:
-        body = self.body
-        reason = _INCOMPLETE[self.evaluated.reply.finish] if status == "incomplete" else None
+        body, finish = self.body, self.evaluated.reply.finish
         return {
             "id": f"resp_{self.ids.id(0, 48)}",
             "object": "response",
@@ -272,7 +271,7 @@ class ResponseEvents:
             "status": status,
             "background": False,
             "error": None,
-            "incomplete_details": {"reason": reason} if reason else None,
+            "incomplete_details": {"reason": _INCOMPLETE[finish]} if status == "incomplete" else None,
             "instructions": body.get("instructions"),
             "max_output_tokens": body.get("max_output_tokens"),
             "max_tool_calls": None,
