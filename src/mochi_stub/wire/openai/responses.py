@@ -149,7 +149,10 @@ def _message(item: Mapping[str, Any]) -> Message | None:
 
 
 class ResponseEvents:
-    """Encoder of a response. `open` is the kind of the current item; `text` is the list of its text pieces."""
+    """Encoder of a response.
+
+    `open` is the kind of the current item, `target` has the fields that identify it, and `text` lists its text pieces.
+    """
 
     content_type = pipeline.EVENTS
 
@@ -158,6 +161,7 @@ class ResponseEvents:
         self.status = "incomplete" if evaluated.reply.finish in _INCOMPLETE else "completed"
         self.items: list[dict[str, Any]] = []
         self.open: type | None = None
+        self.target: dict[str, Any] = {}
         self.text: list[str] = []
         self.sequence = 0
 
@@ -201,7 +205,9 @@ class ResponseEvents:
         return opening + self._text_event("delta", delta=piece.value)
 
     def _begin(self, kind: type) -> str:
+        prefix, index = ("rs", "summary_index") if kind is Reasoning else ("msg", "content_index")
         self.open = kind
+        self.target = {"item_id": self._id(prefix), "output_index": len(self.items), index: 0}
         return self._item_event("added", self._item("", "in_progress")) + self._part_event("added", "")
 
     def _close(self, status: str = "completed") -> str:
@@ -209,9 +215,8 @@ class ResponseEvents:
         if self.open is None:
             return ""
         text = "".join(self.text)
-        ending = self._text_event("done", text=text) + self._part_event("done", text)
         item = self._item(text, status)
-        ending += self._item_event("done", item)
+        ending = self._text_event("done", text=text) + self._part_event("done", text) + self._item_event("done", item)
         self.items.append(item)
         self.open = None
         self.text.clear()
@@ -222,28 +227,27 @@ class ResponseEvents:
 
     def _text_event(self, name: str, **fields: str) -> str:
         if self.open is Reasoning:
-            return self._event(f"response.reasoning_summary_text.{name}", **self._target(), summary_index=0, **fields)
-        return self._event(f"response.output_text.{name}", **self._target(), content_index=0, **fields, logprobs=[])
+            return self._event(f"response.reasoning_summary_text.{name}", **self.target, **fields)
+        return self._event(f"response.output_text.{name}", **self.target, **fields, logprobs=[])
 
     def _part_event(self, name: str, text: str) -> str:
-        if self.open is Reasoning:
-            part = {"type": "summary_text", "text": text}
-            return self._event(f"response.reasoning_summary_part.{name}", **self._target(), summary_index=0, part=part)
-        part = _output_text(text)
-        return self._event(f"response.content_part.{name}", **self._target(), content_index=0, part=part)
+        kind = "reasoning_summary_part" if self.open is Reasoning else "content_part"
+        return self._event(f"response.{kind}.{name}", **self.target, part=self._part(text))
 
-    def _target(self) -> dict[str, Any]:
-        return {"item_id": self._id("rs" if self.open is Reasoning else "msg"), "output_index": len(self.items)}
+    def _part(self, text: str) -> dict[str, Any]:
+        if self.open is Reasoning:
+            return {"type": "summary_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
     def _id(self, prefix: str) -> str:
         return f"{prefix}_{self.ids.id(_FIRST_ITEM_ID + len(self.items), 48)}"
 
     def _item(self, text: str, status: str) -> dict[str, Any]:
+        item_id = self.target["item_id"]
         if self.open is Reasoning:
-            summary = [{"type": "summary_text", "text": text}] if text else []
-            return {"id": self._id("rs"), "type": "reasoning", "summary": summary}
-        content = [] if status == "in_progress" else [_output_text(text)]
-        return {"id": self._id("msg"), "type": "message", "status": status, "role": "assistant", "content": content}
+            return {"id": item_id, "type": "reasoning", "summary": [self._part(text)] if text else []}
+        content = [] if status == "in_progress" else [self._part(text)]
+        return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": content}
 
     def _call(self, call: ToolCall) -> str:
         item = {
@@ -303,7 +307,3 @@ class ResponseEvents:
             "output_tokens_details": {"reasoning_tokens": counts.reasoning},
             "total_tokens": counts.input + counts.output,
         }
-
-
-def _output_text(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
