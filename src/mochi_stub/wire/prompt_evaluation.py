@@ -47,7 +47,7 @@ class EvaluatedPrompt:
     def prompt(self) -> Prompt:
         return self.fit.prompt
 
-    @cached_property
+    @property
     def ids(self) -> SeededIds:
         """IDs and times of the reply, derived from the model name and the request body."""
         return self.stub.seeded_ids(self.prompt.model.encode(errors="replace") + self.prompt.request)

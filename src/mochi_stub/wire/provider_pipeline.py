@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from mochi_stub.http.http_result import (
     Encoder,
     Generation,
     Handler,
+    Headers,
     HttpResponse,
     Request,
     Result,
@@ -37,8 +38,6 @@ ARGUMENT_PIECE = 16
 RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
-
-Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
 
 
 class Api(NamedTuple):

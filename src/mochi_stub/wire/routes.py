@@ -15,7 +15,7 @@ from string import punctuation
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from mochi_stub.http.http_result import ANY, Handler, HttpResponse, Request, Result, ScheduledResult, Stub
+from mochi_stub.http.http_result import ANY, Handler, Headers, HttpResponse, Request, Result, ScheduledResult, Stub
 from mochi_stub.models.scheduler import NotLoaded
 from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.replies.truncation import TooLong
@@ -51,15 +51,15 @@ def route(stub: Stub, request: Request) -> Result:
         clean = _clean(path)
         if clean != path:
             return _redirect(clean, method, request.query_string, permanent=True)
-    shorter = ROUTES.get(path[:-1], []) if path.endswith("/") and path not in ROUTES else []
-    if any(method in handlers for _, handlers in shorter):
+    if path.endswith("/") and path not in ROUTES and any(method in match[1] for match in ROUTES.get(path[:-1], ())):
         return _redirect(path[:-1], method, request.query_string, permanent=method == "GET")
     api, handlers = _match(request)
     handler = handlers.get(method) or handlers.get(ANY) or api.wrong_method
     answer = partial(_answer, api, stub, request)
     result: Result = answer(handler, stub, request)
     if isinstance(result, ScheduledResult):
-        return result._replace(then=partial(answer, result.then), failed=partial(answer, result.failed))
+        then, failed = partial(answer, result.then), partial(answer, result.failed)
+        return ScheduledResult(result.scheduler, result.load_request, then, failed)
     return result
 
 
@@ -76,7 +76,7 @@ def _answer(api: Api, stub: Stub, request: Request, build: Callable[..., Any], *
     return api.failure_answer(refused.failure, stub.seeded_ids(request.body), request, **refused.details)
 
 
-def allowed_methods(request: Request) -> tuple[tuple[bytes, bytes], ...]:
+def allowed_methods(request: Request) -> Headers:
     """Return the header `Allow` for a path of Ollama or of the stub, or no header for other paths."""
     api, handlers = _match(request)
     is_listed = api.wrong_method is _wrong_method and ANY not in handlers
@@ -90,11 +90,11 @@ def _match(request: Request) -> Match:
     while matches is None:
         path = path.rpartition("/")[0]
         matches = ROUTES.get(f"{path}/*")
-    matches = [match for match in matches if request.method in match[1] or ANY in match[1]] or matches
     if len(matches) == 1:
         return matches[0]
+    matches = [match for match in matches if request.method in match[1] or ANY in match[1]] or matches
     api = _client_api(request)
-    return next(match for match in matches if match[0] is api)
+    return next((match for match in matches if match[0] is api), matches[0])
 
 
 def _client_api(request: Request) -> Api:

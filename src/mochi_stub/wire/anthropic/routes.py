@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, Headers, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.replies.chunks import Piece
@@ -63,7 +63,7 @@ def _model_object(model: Model) -> dict[str, Any]:
     return {"type": "model", "id": model.name, "display_name": model.name, "created_at": created_at}
 
 
-def json_answer(value: Any, ids: SeededIds, status: int = 200, headers: pipeline.Headers = ()) -> HttpResponse:
+def json_answer(value: Any, ids: SeededIds, status: int = 200, headers: Headers = ()) -> HttpResponse:
     """Return a JSON response with the header `request-id`."""
     return pipeline.json_answer(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
 

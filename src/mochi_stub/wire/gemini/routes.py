@@ -184,17 +184,13 @@ class Candidates:
     """Encoder of a reply. A stream consists of server-sent events if the request asks for them, or is a JSON array."""
 
     def __init__(self, request: Request, body: Body, evaluated: EvaluatedPrompt) -> None:
-        self.request = request
-        self.evaluated = evaluated
+        self.request, self.evaluated, self.ids = request, evaluated, evaluated.ids
         self.thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
         self.events = sends_events(request)
         self.content_type = EVENTS if self.events else JSON
         self.calls = 0
         self.has_sent = False
-        self.common_fields = {
-            "modelVersion": evaluated.prompt.model,
-            "responseId": evaluated.ids.id(0, 22, ALPHANUMERIC),
-        }
+        self.common_fields = {"modelVersion": evaluated.prompt.model, "responseId": self.ids.id(0, 22, ALPHANUMERIC)}
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return "".join([self._framed(self._response([part])) for part in self._parts(pieces)]).encode()
@@ -207,7 +203,7 @@ class Candidates:
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
 
     def refusal(self, failure: Failure) -> HttpResponse:
-        return failure_answer(failure, self.evaluated.ids, self.request)
+        return failure_answer(failure, self.ids, self.request)
 
     def whole(self) -> HttpResponse:
         parts = self._parts(pipeline.blocks(self.evaluated.reply)) or [{"text": ""}]
@@ -242,7 +238,7 @@ class Candidates:
     def _part(self, kind: type, value: Any) -> dict[str, Any]:
         if kind is ToolCall:
             self.calls += 1
-            generated_id = self.evaluated.ids.id(self.calls, 8)
+            generated_id = self.ids.id(self.calls, 8)
             return {"functionCall": {"id": value.id or generated_id, "name": value.name, "args": value.arguments}}
         return {"text": value, "thought": True} if kind is Reasoning else {"text": value}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from mochi_stub.http.http_result import HttpResponse, Stub
+from mochi_stub.http.http_result import Headers, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.wire.ollama.go_json import dumps
 from mochi_stub.wire.ollama.model_names import find, parse_name, routed
-from mochi_stub.wire.provider_pipeline import Headers, HttpError, headers_of
+from mochi_stub.wire.provider_pipeline import HttpError, headers_of
 
 JSON = b"application/json; charset=utf-8"
 no_remote = partial(HttpError, 403, "ollama cloud is disabled: remote model is unavailable")
