@@ -219,7 +219,6 @@ def _text_prompt(body: Mapping[str, Any], model: Model, text: str) -> Prompt:
         model=body.get("model", model.name),
         operation="generate",
         messages=(Message("user", text),),
-        thinks=False,
         options=pipeline.options(body),
         stream=body.get("stream", False),
     )
