@@ -25,6 +25,7 @@ CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 LogLevel = Annotated[
     Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"], BeforeValidator(lambda value: str(value).upper())
 ]
+Stripped = Annotated[str, StringConstraints(strip_whitespace=True)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -36,8 +37,9 @@ CodeDirectory = Literal["tools_dir", "agents_dir"]
 CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")
 """Settings of the directories from which the server imports code."""
 _PREFIX = "MOCHI_"
-_OPTIONS = ("test_mode", "stub_speed", "insecure")
-"""Options of the command that are not settings. The names omit the dashes."""
+_ORIGIN = re.compile(r"[\w+.-]+://([^\s/\[\]@]+|\[[\da-fA-F:.]+\](:\d+)?)")
+_OPTIONS = {name: f"the option --{name.replace('_', '-')}" for name in ("test_mode", "stub_speed", "insecure")}
+"""Options of the command that are not settings."""
 _TOOL_SETTINGS = ("files_root",)
 """Environment variables that only the sample tools read. The names are in lower case and omit the prefix."""
 
@@ -49,20 +51,22 @@ class MochiServerSettings(BaseSettings):
         env_prefix=_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
     )
 
-    host: str = Field("127.0.0.1", description="Address to listen on.")
+    host: Stripped = Field("127.0.0.1", description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on. `0` selects a free port.")
     env: Annotated[str, StringConstraints(to_lower=True)] = Field(
         "", description="`test` starts test mode, like `--test-mode`."
     )
 
-    ollama_host: str = Field("http://localhost:11434", description="URL of Ollama. A host name alone means port 11434.")
+    ollama_host: Stripped = Field(
+        "http://localhost:11434", description="URL of Ollama. A host name alone means port 11434."
+    )
     ollama_connect_timeout_seconds: Timeout = Field(5, description="Timeout for connecting to Ollama.")
     ollama_stall_timeout_seconds: Timeout = Field(
         600, description="Longest time without output from Ollama during an answer. It includes loading the model."
     )
 
     data_dir: Directory = Field(".", description="Base directory for all relative paths of this table.")
-    store_url: str = Field(
+    store_url: Stripped = Field(
         "",
         repr=False,
         description="`postgresql://…` stores sessions in this database, which several servers can share. "
@@ -75,7 +79,7 @@ class MochiServerSettings(BaseSettings):
         60, description="How long a turn retries to read and write its session while the database is unreachable."
     )
     workers: int = Field(1, ge=1, le=1000, description="Server processes. More than one requires `MOCHI_STORE_URL`.")
-    advertise_url: str = Field(
+    advertise_url: Stripped = Field(
         "",
         description="URL at which other servers with the same database reach this server. "
         "The default is the listening address, or the host name if the server listens on all addresses.",
@@ -139,7 +143,6 @@ class MochiServerSettings(BaseSettings):
     @field_validator("host")
     @classmethod
     def _is_host(cls, value: str) -> str:
-        value = value.strip()
         if not re.fullmatch(r"[A-Za-z0-9._:%-]{1,253}", value):
             raise ValueError("not a host name or an IP address")
         return value
@@ -147,15 +150,14 @@ class MochiServerSettings(BaseSettings):
     @field_validator("ollama_host")
     @classmethod
     def _is_url(cls, value: str) -> str:
-        url = full_url(value.strip())
-        if not _is_http(url):
+        url = full_url(value)
+        if not is_http_url(url):
             raise ValueError("not an http:// or https:// URL")
         return url.rstrip("/")
 
     @field_validator("store_url")
     @classmethod
     def _is_database_url(cls, value: str) -> str:
-        value = value.strip()
         if value and not re.match(r"postgres(ql)?://", value):
             raise ValueError("not a URL such as postgresql://user:password@host/database")
         return value
@@ -170,8 +172,8 @@ class MochiServerSettings(BaseSettings):
     @field_validator("advertise_url")
     @classmethod
     def _is_advertise_url(cls, value: str, info: ValidationInfo) -> str:
-        value = value.strip().rstrip("/")
-        if value and (not _is_http(value) or re.search(r"[?#@]", value)):
+        value = value.rstrip("/")
+        if value and (not is_http_url(value) or re.search(r"[?#@]", value)):
             raise ValueError("not a URL such as http://10.0.0.5:8000, without credentials and query")
         if info.data.get("workers", 1) > 1 and not re.fullmatch(r"(http://[^/]+)?", value):
             raise ValueError("with several workers, use http://host without a port: each worker has its own port")
@@ -195,17 +197,15 @@ class MochiServerSettings(BaseSettings):
     @classmethod
     def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for origin in value:
-            if origin not in ("*", "null") and not re.fullmatch(
-                r"[\w+.-]+://[^\s/\[\]@]+|[\w+.-]+://\[[\da-fA-F:.]+\](:\d+)?", origin
-            ):
+            if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
                 raise ValueError(f"{without_credentials(origin)!r} is not an origin such as https://chat.example")
         return value
 
     @model_validator(mode="before")
     @classmethod
     def _agent_chats_follow_agents(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "agents_dir" in values and "agent_chats_dir" not in values:
-            values = values | {"agent_chats_dir": str(Path(str(values["agents_dir"])) / "agent_chats")}
+        if isinstance(values, dict) and "agents_dir" in values:
+            values = {"agent_chats_dir": str(Path(str(values["agents_dir"])) / "agent_chats")} | values
         return values
 
     @property
@@ -245,9 +245,7 @@ def environment_problems(environment: Mapping[str, str]) -> list[str]:
         name, value = variable[len(_PREFIX) :].lower(), environment[variable]
         if name not in MochiServerSettings.model_fields and name not in _TOOL_SETTINGS:
             similar = nearest(name, [*MochiServerSettings.model_fields, *_OPTIONS])
-            known = (
-                f"the option --{similar.replace('_', '-')}" if similar in _OPTIONS else f"{_PREFIX}{similar}".upper()
-            )
+            known = _OPTIONS.get(str(similar), f"{_PREFIX}{similar}".upper())
             hint = f" Did you mean {known}?" if similar else ""
             problems.append(f"{variable} is not a setting and has no effect.{hint}")
         elif name == "env" and value.lower() not in ("", "test"):
@@ -261,7 +259,8 @@ def without_credentials(url: str) -> str:
     return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
 
 
-def _is_http(url: str) -> bool:
+def is_http_url(url: str) -> bool:
+    """Return whether ``url`` is a URL of the scheme http or https with a possible host and port."""
     try:
         parts = urlsplit(url)
         is_host = re.fullmatch(r"[^\s\\/?#@<>\"'`{}|^]+", parts.hostname or "") is not None

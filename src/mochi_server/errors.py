@@ -280,6 +280,13 @@ class PromptExists(MochiError):
 class ValidationFailed(MochiError):
     code, status, cause = "VALIDATION_ERROR", 422, "The request is invalid. The message names the field."
 
+    @classmethod
+    def at(cls, location: str | Sequence[str | int], problem: str) -> "ValidationFailed":
+        """Return the error for an invalid value at ``location``: the name of a field, or a path in the request body."""
+        path = [location] if isinstance(location, str) else [*location]
+        error = {"loc": ["body", *path], "msg": problem, "type": "value_error"}
+        return cls(f"{'.'.join(map(str, path))}: {problem}", errors=[error])
+
 
 class InvalidComparison(MochiError):
     code, status, cause = "VALIDATION_ERROR", 400, "The request of a comparison is invalid."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -12,9 +12,9 @@ from mochi_stub.http.access import Access
 from mochi_stub.http.connection import ResponseWriter
 from mochi_stub.http.http_result import Encoder, Generation, HttpResponse, Request, Result, ScheduledResult, Stub
 from mochi_stub.http.response_cache import CachedReply, RequestEntries, ResponseCache
-from mochi_stub.journal import Journal, JournalEntry, Outcome
+from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease, NotLoaded
-from mochi_stub.recording.replay import recorded_playback
+from mochi_stub.recording.replay import recorded_playback, replay
 from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure
 from mochi_stub.wire.routes import allowed_methods, route
@@ -33,50 +33,40 @@ def log_request(record: JournalEntry) -> None:
 
 @dataclass(frozen=True)
 class App:
-    """Request handler of the stub. `replay` is called first. If it returns None, a route handles the request.
-
-    All delays are divided by `speed`. If `speed` is 0, there are no delays.
-    """
+    """Request handler of the stub. All delays are divided by `speed`. If `speed` is 0, there are no delays."""
 
     stub: Stub
-    replay: Callable[[Stub, Request], Result | None]
     cache: ResponseCache
     speed: float
-    access: Access = field(default_factory=Access)
+    access: Access
 
     async def __call__(self, writer: ResponseWriter) -> None:
-        request, journal = writer.request, self.stub.journal
-        record = journal.open(request)
-        entries = self.cache.entries_of(request)
+        record = self.stub.journal.open(writer.request)
+        entries = self.cache.entries_of(writer.request)
         try:
-            result = (entries and entries.get()) or self._handle(request)
-            await ExchangeHandler(writer, record, journal, self.speed, entries, self.access).send(result)
+            result = (entries and entries.get()) or self._handle(writer.request)
+            await ExchangeHandler(self, writer, record, entries).send(result)
         finally:
             log_request(record)
 
     def _handle(self, request: Request) -> Result:
         try:
-            return self._access_response(request) or self.replay(self.stub, request) or route(self.stub, request)
+            response = self.access.response(request)
+            if response and request.method == "OPTIONS":
+                response = response._replace(headers=(*response.headers, *allowed_methods(request)))
+            return response or replay(self.stub, request) or route(self.stub, request)
         except Exception as error:
             return _crashed(request, error)
-
-    def _access_response(self, request: Request) -> HttpResponse | None:
-        response = self.access.response(request)
-        if response is None or request.method != "OPTIONS":
-            return response
-        return response._replace(headers=(*response.headers, *allowed_methods(request)))
 
 
 @dataclass
 class ExchangeHandler:
     """Sender of the response to one request. Reusable responses are cached under the request and `cache_key`."""
 
+    app: App
     writer: ResponseWriter
     record: JournalEntry
-    journal: Journal
-    speed: float = 0.0
     entries: RequestEntries | None = None
-    access: Access = field(default_factory=Access)
     cache_key: tuple[Hashable, ...] = ()
     parts: list[bytes] = field(default_factory=list)
     lease: Lease | None = None
@@ -90,7 +80,7 @@ class ExchangeHandler:
                 noted = dict(result.noted)
                 if result.evaluation is not None and self.lease is not None:
                     noted["evaluated_tokens"] = result.evaluation.run(self.lease.prompt_cache)
-                self.journal.update(self.record, chunks=result.chunks, **noted)
+                self.record.update(chunks=result.chunks, **noted)
                 result = result.answer
             if isinstance(result, HttpResponse):
                 await self._answer(result)
@@ -103,7 +93,7 @@ class ExchangeHandler:
         scheduler, load_request = scheduled.scheduler, scheduled.load_request
         try:
             self.lease = lease = scheduler.try_acquire(load_request) or await scheduler.acquire(load_request)
-            self.journal.update(self.record, num_ctx=lease.context, reload=lease.reload)
+            self.record.update(num_ctx=lease.context, reload=lease.reload)
             if self.entries is None:
                 return scheduled.then(lease)
             self.entries.add(scheduled)
@@ -118,10 +108,10 @@ class ExchangeHandler:
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
         fields = {"rule": reply.rule, "mode": reply.mode, "passed_over": reply.passed_over, **generation.noted}
-        self.journal.update(self.record, **fields)
-        if self.speed and generation.prompt_seconds:
-            await asyncio.sleep(generation.prompt_seconds / self.speed)
-        immediate = not self.speed and not has_interruptions(reply)
+        self.record.update(**fields)
+        if self.app.speed and generation.prompt_seconds:
+            await asyncio.sleep(generation.prompt_seconds / self.app.speed)
+        immediate = not self.app.speed and not has_interruptions(reply)
         if not immediate or fields.get("truncated"):
             self.entries = None
         if immediate and not generation.stream:
@@ -135,21 +125,18 @@ class ExchangeHandler:
 
     async def _play(self, generation: Generation) -> None:
         """Stream the pieces of the reply at their planned times. Without streaming, send the whole body at the end."""
-        encoder, stream = generation.encoder, generation.stream
-        end = planned_end(generation.reply) if self.speed else 0
-        async with aclosing(paced(pieces(generation.reply), self.speed, end)) as batches:
+        encoder, stream, speed = generation.encoder, generation.stream, self.app.speed
+        end = planned_end(generation.reply) if speed else 0
+        async with aclosing(paced(pieces(generation.reply), speed, end)) as batches:
             async for batch in batches:
                 last = batch[-1].value
                 if isinstance(last, Failure) and (not stream or (len(batch) == 1 and not self.record.status)):
                     return await self._answer(encoder.refusal(last))
-                if not stream:
-                    continue
-                if not self.record.status:
-                    self._start(200, encoder.content_type)
-                if isinstance(last, (Failure, Cut)):
+                if stream and isinstance(last, (Failure, Cut)):
                     await self._chunks(encoder, batch[:-1])
                     return await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")
-                await self._chunks(encoder, batch)
+                if stream:
+                    await self._chunks(encoder, batch)
         if not stream:
             return await self._answer(encoder.whole())
         if not self.record.status:
@@ -165,13 +152,15 @@ class ExchangeHandler:
     def _start(self, status: int, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:
         kind = ((b"content-type", content_type),) if content_type else ()
         request = self.writer.request
-        cors = self.access.headers(request) if b"origin" in dict(request.raw_headers) else ()
-        self.journal.update(self.record, status=status)
+        cors = self.app.access.headers(request) if b"origin" in dict(request.raw_headers) else ()
+        self.record.update(status=status)
         self.writer.start(status, [*headers, *kind, *cors])
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
+        if not self.record.status:
+            self._start(200, encoder.content_type)
         body = encoder.chunk(contents)
-        self.journal.update(self.record, chunks=len(contents))
+        self.record.update(chunks=len(contents))
         await self._write(body)
         await asyncio.sleep(0)
 
@@ -186,7 +175,7 @@ class ExchangeHandler:
 
     def _close(self, outcome: Outcome) -> None:
         if self.record.outcome == "running":
-            self.journal.close(self.record, outcome)
+            self.record.close(outcome)
             if self.lease is not None:
                 self.lease.release()
 

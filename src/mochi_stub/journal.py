@@ -88,6 +88,7 @@ class Exchange:
 class JournalEntry:
     """Journal entry of one request and its response. The request is parsed only when the journal is read."""
 
+    journal: Journal
     request: Request
     status: int = 0
     outcome: Outcome = "running"
@@ -95,6 +96,21 @@ class JournalEntry:
     fields: dict[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
     duration: float | None = None
+
+    def update(self, *, status: int = 0, chunks: int = 0, **fields: Any) -> None:
+        """Set `status` unless it is 0, set `fields`, and add `chunks` to the chunk count."""
+        with self.journal.changed:
+            self.status = status or self.status
+            self.chunks += chunks
+            self.fields |= fields
+            self.journal.changed.notify_all()
+
+    def close(self, outcome: Outcome) -> None:
+        with self.journal.changed:
+            self.outcome = outcome
+            self.duration = time.monotonic() - self.started
+            self.journal.running -= not self.request.path.startswith(STUB_ROUTES)
+            self.journal.changed.notify_all()
 
     def exchange(self) -> Exchange:
         return Exchange(
@@ -127,55 +143,38 @@ class Journal:
     def __init__(self) -> None:
         self._records: deque[JournalEntry] = deque()
         self._bytes = 0
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
         self.running = 0
 
     def open(self, request: Request) -> JournalEntry:
-        record = JournalEntry(request)
+        record = JournalEntry(self, request)
         if request.path.startswith(STUB_ROUTES):
             return record
-        with self._changed:
+        with self.changed:
             self.running += 1
             self._records.append(record)
             self._bytes += len(request.body)
             while len(self._records) > MAX_EXCHANGES or (self._bytes > MAX_BYTES and len(self._records) > 1):
                 self._bytes -= len(self._records.popleft().request.body)
-            self._changed.notify_all()
+            self.changed.notify_all()
         return record
 
-    def update(self, record: JournalEntry, *, status: int = 0, chunks: int = 0, **fields: Any) -> None:
-        """Update a journal entry: set `status` unless it is 0, set `fields`, and add `chunks` to its chunk count."""
-        with self._changed:
-            record.status = status or record.status
-            record.chunks += chunks
-            record.fields |= fields
-            self._changed.notify_all()
-
-    def close(self, record: JournalEntry, outcome: Outcome) -> None:
-        with self._changed:
-            record.outcome = outcome
-            record.duration = time.monotonic() - record.started
-            self.running -= not record.request.path.startswith(STUB_ROUTES)
-            self._changed.notify_all()
-
     def clear(self) -> None:
-        with self._changed:
+        with self.changed:
             self._records.clear()
             self._bytes = 0
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def exchanges(self) -> list[Exchange]:
-        with self._changed:
+        with self.changed:
             return [record.exchange() for record in self._records]
 
     def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float) -> list[Exchange]:
-        """Return the exchanges once `condition(exchanges)` is true. Raises TimeoutError after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
-        with self._changed:
-            while not condition(found := [record.exchange() for record in self._records]):
-                if not self._changed.wait(deadline - time.monotonic()):
-                    raise TimeoutError(f"the condition was not met within {timeout} s; last exchanges: {found[-5:]}")
-            return found
+        with self.changed:
+            if not self.changed.wait_for(lambda: condition(self.exchanges()), timeout):
+                last = self.exchanges()[-5:]
+                raise TimeoutError(f"the condition was not met within {timeout} s; last exchanges: {last}")
+            return self.exchanges()
 
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

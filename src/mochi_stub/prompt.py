@@ -66,8 +66,7 @@ class Prompt:
     @cached_property
     def last_user(self) -> int:
         """Index of the latest user message in `messages`, or -1 if there are no user messages."""
-        indices = reversed(range(len(self.messages)))
-        return next((index for index in indices if self.messages[index].role == "user"), -1)
+        return max((index for index, message in enumerate(self.messages) if message.role == "user"), default=-1)
 
     @property
     def after_tools(self) -> bool:

@@ -1,7 +1,4 @@
-"""Pytest plugin with the fixture `mochi_stub`.
-
-pytest loads the plugin in every test run, so the server is imported only when a test uses the fixture.
-"""
+"""Pytest plugin with the fixture `mochi_stub`. It loads in every test run, so only the fixture imports the server."""
 
 from __future__ import annotations
 
@@ -19,6 +16,5 @@ def mochi_stub() -> Iterator[ScriptedStub]:
     """Start a stub server for one test, on a free port and without delays."""
     from mochi_stub.server import ScriptedStub  # noqa: PLC0415 - only tests that use the fixture load the server
 
-    stub = ScriptedStub()
-    with stub:
+    with ScriptedStub() as stub:
         yield stub

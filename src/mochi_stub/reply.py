@@ -97,8 +97,7 @@ class Gate:
         await event.wait()
 
 
-_PARTS = (Reasoning, Text, ToolCalls, Choice, Pause, Gate, Failure, Cut)
-Part: TypeAlias = "Reasoning | Text | ToolCalls | Choice | Pause | Gate | Failure | Cut"
+Part: TypeAlias = Reasoning | Text | ToolCalls | Choice | Pause | Gate | Failure | Cut
 
 
 @dataclass(frozen=True)
@@ -215,15 +214,7 @@ class Reply:
 
 
 Scripted: TypeAlias = "Reply | str | ToolCall"
-
-
-_MODES: Mapping[type, str] = {
-    Reasoning: "reasoning",
-    Text: "text",
-    ToolCalls: "tool_calls",
-    Failure: "error",
-    Cut: "cut",
-}
+_MODES = {Reasoning: "reasoning", Text: "text", ToolCalls: "tool_calls", Failure: "error", Cut: "cut"}
 
 
 def as_reply(value: object) -> Reply:
@@ -235,7 +226,7 @@ def as_reply(value: object) -> Reply:
     if not isinstance(value, Reply):
         raise TypeError(f"a reply must be a text, a ToolCall or a Reply, not {value!r}")
     for part in value.parts:
-        if not isinstance(part, _PARTS):
+        if not isinstance(part, Part):
             raise TypeError(f"a part of a Reply must be Text, Reasoning, ToolCalls or another part, not {part!r}")
         if isinstance(part, (Text, Reasoning)) and not _is_content(part.content):
             raise TypeError(

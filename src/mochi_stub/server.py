@@ -8,14 +8,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from typing_extensions import Self
+
 from mochi_stub.app import App
-from mochi_stub.config.loader import Config, packaged_config
+from mochi_stub.config.loader import Config, packaged_config, reloading_config
 from mochi_stub.config.model_registry import ModelRegistry
-from mochi_stub.config.reload import reloading_config
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, HttpConnection
 from mochi_stub.http.http_result import Stub
@@ -24,7 +26,6 @@ from mochi_stub.journal import Exchange, Journal
 from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
 from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
-from mochi_stub.recording.replay import replay
 from mochi_stub.replies.resolver import resolver
 from mochi_stub.reply import Scripted, as_reply
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 Resolve = Callable[[Prompt], "Scripted | None"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class StubServer:
     """Deterministic LLM server.
 
@@ -61,36 +63,25 @@ class StubServer:
             ollama.Client(stub.url).chat("mochi", messages=[...])
     """
 
-    def __init__(
-        self,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        fall_back_to_free_port: bool = False,
-        models: Sequence[Model] | None = None,
-        config: Path | None = None,
-        resolve: Resolve | None = None,
-        seed: int = 0,
-        speed: float = 1.0,
-        machine: Machine | None = None,
-        cors: str = "",
-        record: Recorder | None = None,
-    ) -> None:
-        self.host = host
-        self.port = port
-        self._fall_back = fall_back_to_free_port
+    host: str = "127.0.0.1"
+    port: int = 0
+    fall_back_to_free_port: bool = False
+    models: Sequence[Model] | None = None
+    config: Path | None = None
+    resolve: Resolve | None = None
+    seed: int = 0
+    speed: float = 1.0
+    machine: Machine | None = None
+    cors: str = ""
+    record: Recorder | None = None
+
+    def __post_init__(self) -> None:
         self._config: Callable[[], Config | None] = lambda: None
-        if config is not None:
-            self._config = reloading_config(config)
-        elif models is None:
-            models, self._config = DEFAULT_MODELS, packaged_config
-        self._models = models or ()
-        self._script = resolve
-        self._seed = seed
-        self._speed = speed
-        self._access = Access(cors, host)
-        self._record = record
-        self.machine = machine or Machine()
+        if self.config is not None:
+            self._config = reloading_config(self.config)
+        elif self.models is None:
+            self.models, self._config = DEFAULT_MODELS, packaged_config
+        self._access = Access(self.cors, self.host)
         self._journal = Journal()
         self._thread: threading.Thread | None = None
 
@@ -100,12 +91,12 @@ class StubServer:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104  # only compared
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
-    def start(self) -> StubServer:
+    def start(self) -> Self:
         """Start the server and return it when it accepts requests. Raises OSError if the port is in use."""
         try:
             listener = _bind(self.host, self.port)
         except OSError:
-            if not self._fall_back:
+            if not self.fall_back_to_free_port:
                 raise
             listener = _bind(self.host, 0)
         self.port = listener.getsockname()[1]
@@ -125,7 +116,7 @@ class StubServer:
             self._thread.join()
         self._thread = None
 
-    def __enter__(self) -> StubServer:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *exception: object) -> None:
@@ -144,31 +135,25 @@ class StubServer:
         self._journal.clear()
 
     def _app(self) -> Application:
-        latest = self._config()
-        registry = ModelRegistry(self._models, lambda: latest)
+        machine = self.machine or Machine()
+        registry = ModelRegistry(self.models or (), self._config)
 
         def state() -> tuple[object, int] | None:
             """Return a value that changes when cached replies become invalid, or None if caching is impossible."""
-            nonlocal latest
-            latest = self._config()  # the file is checked once per request
-            cacheable = latest is None or latest.is_self_contained
-            varies = self._speed or self._script or self.machine.prompt_speed
-            return None if varies or not cacheable else (latest, registry.changes)
+            registry.refresh()  # once per request
+            config = registry.config
+            cacheable = config is None or (config.recordings is None and not config.files)
+            varies = self.speed or self.resolve or machine.prompt_speed
+            return None if varies or not cacheable else (config, registry.changes)
 
         async def load(seconds: float) -> None:
-            if self._speed:
-                await asyncio.sleep(seconds / self._speed)
+            if self.speed:
+                await asyncio.sleep(seconds / self.speed)
 
-        scheduler = Scheduler(self.machine, wait=load)
-        stub = Stub(registry, resolver(lambda: latest, self._script), scheduler, self._journal, self._seed)
-        app = App(
-            stub,
-            lambda stub, request: replay(latest, stub, request),
-            ResponseCache(state),
-            self._speed,
-            self._access,
-        )
-        return app if self._record is None else self._record.app(self._journal, app, self._access)
+        scheduler = Scheduler(machine, wait=load)
+        stub = Stub(registry, resolver(lambda: registry.config, self.resolve), scheduler, self._journal, self.seed)
+        app = App(stub, ResponseCache(state), self.speed, self._access)
+        return self.record.app(app) if self.record else app
 
     def _run(self, listener: socket.socket, running: threading.Event) -> None:
         try:

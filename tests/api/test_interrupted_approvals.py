@@ -11,6 +11,8 @@ import pytest
 from mochi_server.chat.approvals import ConfirmationBroker
 from mochi_server.client import MochiClient
 from mochi_server.events import ToolConfirmationRequired
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.schema import make_schema
 from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
@@ -103,8 +105,13 @@ def test_approval_of_a_stopped_turn_is_not_listed_after_a_restart(private_stub: 
 
 
 async def test_timeout_0_waits_until_the_decision() -> None:
+    def note() -> None:
+        """Take a note."""
+
     broker = ConfirmationBroker(timeout=0)
-    confirmation = broker.open("a1b2c3d4e5", BoundCall(ToolInvocation(0, "call", "note", {})))
+    tool = Tool("note", note, make_schema(note, "note"))
+    call = ToolInvocation(0, "call", "note", {})
+    confirmation = broker.open("a1b2c3d4e5", BoundCall(call, tool, call.bind(tool.schema)))
     waiting = asyncio.ensure_future(confirmation.decision())
     for _ in range(10):
         await asyncio.sleep(0)

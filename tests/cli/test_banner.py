@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from mochi_server.app import create_app
-from mochi_server.cli.banner import StartupInfo
-from mochi_server.cli.banner import startup_banner as make_greeting
+from mochi_server.cli.banner import startup_banner
 from mochi_server.cli.init import scaffold
 from mochi_server.config import MochiServerSettings
 from mochi_server.util.samples import MARKER
@@ -180,7 +179,7 @@ async def test_greeting_does_not_wait_for_slow_tools(
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         begun = time.monotonic()
-        said = await make_greeting(StartupInfo("http://here", settings), app.state.services)
+        said = await startup_banner("http://here", settings, app.state.services)
         assert time.monotonic() - begun < 2
         (tools / "go").touch()
     assert f"  Tools    still importing in {tools}\n" in said

@@ -94,7 +94,7 @@ def test_patterns_and_references_cannot_stall_validation() -> None:
 def test_result_has_at_most_as_many_images_as_a_message() -> None:
     from mcp_types import CallToolResult, ImageContent
 
-    from mochi_server.mcp.result_mapping import content_of
+    from mochi_server.mcp.tool_mapping import content_of
 
     image, broken = (ImageContent(type="image", data=data, mime_type="image/png") for data in (PNG, "no base64"))
     content = content_of(CallToolResult(content=[broken, *[image] * (MAX_IMAGES + 1)]))

@@ -93,6 +93,6 @@ def test_journal_snapshot_does_not_change() -> None:
     journal = Journal()
     record = journal.open(Request("GET", "/"))
     before = journal.exchanges()
-    journal.close(record, "finished")
+    record.close("finished")
     assert before == [Exchange("GET", "/")]
     assert journal.exchanges() == [Exchange("GET", "/", outcome="finished")]

@@ -112,7 +112,7 @@ def test_missing_or_invalid_files_are_named(tmp_path: Path, files: dict[str, str
 )
 def test_invalid_skill_names_file_and_reason(text: str, reason: str) -> None:
     with pytest.raises(SkillError) as bad:
-        parse_skill(text)
+        parse_skill("helper", text)
     assert str(bad.value).startswith("SKILL.md: ")
     assert reason in str(bad.value)
 
@@ -123,7 +123,7 @@ def test_skill_that_is_not_utf8_makes_the_agent_invalid(tmp_path: Path) -> None:
 
 
 def test_windows_line_ends_and_long_descriptions_are_read() -> None:
-    skill = parse_skill("---\r\ndescription: >\r\n  Does this\r\n  and that.\r\n---\r\nYou help.\r\n")
+    skill = parse_skill("helper", "---\r\ndescription: >\r\n  Does this\r\n  and that.\r\n---\r\nYou help.\r\n")
     assert (skill.description, skill.model, skill.system_prompt) == ("Does this and that.", None, "You help.")
 
 

@@ -42,7 +42,7 @@ def registry_with_models(**windows: int) -> WindowRegistry:
 )
 async def test_first_window_is_at_most_8192(maximum: int | None, window: int) -> None:
     decision = await decide(WindowRegistry(), model(maximum), previous=None)
-    assert (decision.window, decision.reason, decision.model_max) == (window, "initial_setup", maximum)
+    assert (decision.window, decision.reason) == (window, "initial_setup")
 
 
 async def test_window_doubles_up_to_nine_tenths_and_never_shrinks() -> None:
@@ -121,7 +121,7 @@ async def test_out_of_memory_lowers_the_window_once() -> None:
     registry, info = WindowRegistry(), model(40960)
     await decide(registry, info, need=12000)
     assert registry.step_down(info)
-    assert registry.current(info, "load_failed_step_down") == WindowDecision(16384, "load_failed_step_down", 40960)
+    assert registry.current(info, "load_failed_step_down") == WindowDecision(16384, "load_failed_step_down")
     assert (await decide(registry, info, need=30000)).window == 16384
 
 
@@ -137,6 +137,15 @@ async def test_undone_step_down_has_no_effect() -> None:
     registry.step_down(info)
     registry.undo_step_down(info)
     assert (await decide(registry, info, need=16000)).window == 32768
+
+
+async def test_undone_step_down_restores_the_manual_window() -> None:
+    registry, info = WindowRegistry(), model(40960)
+    registry.override(info, 20000, "a1b2c3d4e5")
+    registry.step_down(info)
+    assert registry.override_of(info.name) is None
+    registry.undo_step_down(info)
+    assert (await decide(registry, info)).window == 20000
 
 
 def test_impossible_token_ratios_are_not_learned() -> None:

@@ -227,6 +227,26 @@ async def test_loaded_models_are_not_requested_again_while_a_loaded_model_answer
         await client.aclose()
 
 
+async def test_loaded_models_are_not_requested_again_after_one_of_two_answers(private_stub: StubServer) -> None:
+    client = AsyncOllamaClient(private_stub.url)
+
+    def requests() -> int:
+        return sum(exchange.path == "/api/ps" for exchange in private_stub.exchanges())
+
+    await client.chat("mochi", HELLO, context_window=4096)  # loads the model
+    await client.loaded_windows()
+    with client.tracker.request("mochi") as ending, client.tracker.request("mochi") as other:
+        client.tracker.first_token(ending)
+        client.tracker.first_token(other)
+        await client.chat("mochi", HELLO, context_window=4096)
+        assert await client.loaded_windows() == {"mochi:latest": 4096}
+        assert requests() == 1
+    await client.chat("mochi", HELLO, context_window=4096)
+    assert await client.loaded_windows() == {"mochi:latest": 4096}
+    assert requests() == 2
+    await client.aclose()
+
+
 async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubServer) -> None:
     client = AsyncOllamaClient(private_stub.url)
 

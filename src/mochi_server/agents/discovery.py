@@ -2,13 +2,14 @@
 
 import logging
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.skill import SKILL_FILE, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from mochi_server.tools.discovery import ToolCatalogue, find_tools
+from mochi_server.tools.loader import leads_out
 
 CHATS_FOLDER = "agent_chats"
 RESERVED_NAMES = frozenset({"chats", "reload", CHATS_FOLDER})
@@ -66,34 +67,29 @@ class AgentDiscoveryService:
     def find(self, name: str) -> AgentDefinition:
         """Import the agent in the folder ``name``. If the import fails, return an invalid agent. Never raises."""
         directory = self._directory / name
-        if not directory.resolve().is_relative_to(self._directory.resolve()):
+        if leads_out(directory, self._directory):
             return _invalid(name, "the folder is a link that leads out of the agents directory")
         agent = AgentDefinition(name)
         faults = [f"the name {name!r} is reserved; rename the folder"] if name in RESERVED_NAMES else []
-        if missing := _missing(directory, SKILL_FILE):
-            faults += missing
-        else:
+        skill_faults = _missing(directory, SKILL_FILE)
+        if not skill_faults:
             try:
                 agent = self.refresh(agent)
             except AgentInvalid as error:
-                faults.append(error.details["reason"])
+                skill_faults = [error.details["reason"]]
         catalogue, tool_faults = _tools(directory, is_optional=bool(agent.mcp_tools))
-        if faults or tool_faults:
-            return _invalid(name, *faults, *tool_faults)
+        if faults := [*faults, *skill_faults, *tool_faults]:
+            return _invalid(name, *faults)
         for problem in catalogue.problems:
             logger.warning("Agent problem name=%s file=%s: %s", name, problem.name, problem.message)
         return replace(agent, catalogue=catalogue)
 
     def refresh(self, agent: AgentDefinition) -> AgentDefinition:
         """Read the ``SKILL.md`` of ``agent`` again and return the updated agent. Raises ``AgentInvalid``."""
-        directory = self._directory / agent.name
         try:
-            skill, modified = read_skill(directory), int((directory / SKILL_FILE).stat().st_mtime)
+            return replace(read_skill(self._directory / agent.name), catalogue=agent.catalogue)
         except SkillError as error:
             raise AgentInvalid(agent.name, str(error)) from error
-        except OSError as error:
-            raise AgentInvalid(agent.name, f"{SKILL_FILE} cannot be read: {error.strerror}") from error
-        return replace(agent, **asdict(skill), modified=modified)
 
     def _scan(self) -> dict[str, AgentDefinition]:
         return {name: self.find(name) for name in self.names()}
@@ -109,10 +105,7 @@ def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinit
 
 
 def _tools(directory: Path, *, is_optional: bool) -> tuple[ToolCatalogue, list[str]]:
-    """Import the Python tools of an agent. Return them, and the faults that make the agent invalid.
-
-    If ``is_optional`` is true, the agent may have no Python files.
-    """
+    """Import the Python tools of an agent, which may be absent if ``is_optional``. Return them and the faults."""
     missing = _missing(directory, f"{directory.name}.py", "__init__.py")
     if missing:
         return ToolCatalogue(), [] if is_optional and len(missing) == 2 else missing

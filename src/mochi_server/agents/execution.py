@@ -1,13 +1,13 @@
 """Execution of agents: a planning phase without tools, then an execution phase with tools."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import anyio.to_thread
 
-from mochi_server.agents.agent_sessions import open_agent_session
-from mochi_server.agents.event_mapping import AgentEventMapper
+from mochi_server.agents.event_mapping import AgentEvents
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, make_result
 from mochi_server.chat.flush_schedule import FlushSchedule
@@ -16,16 +16,18 @@ from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import MochiError, ModelNotFound, ToolNotFound
-from mochi_server.events import ChatEvent, Publish, TurnWarning
+from mochi_server.errors import MochiError, ModelNotFound, SessionNotFound, ToolNotFound
+from mochi_server.events import Publish, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowRegistry
-from mochi_server.sessions.session import ChatSession, user_message
+from mochi_server.sessions.history_edits import with_system_prompt, without_system_prompt
+from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, user_message
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, SessionCreationOptions
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox
+from mochi_server.util.clock import new_id
 
 logger = logging.getLogger(__name__)
 
@@ -51,30 +53,52 @@ class AgentExecutionService:
         If a ``MochiError`` ends the task, the result contains the error as ``failure``. If the task is cancelled, the
         service stores the messages that are complete.
         """
-        mapper = AgentEventMapper(task.agent.name, task.instruction, task.call_id)
+        events = AgentEvents(publish, task.agent.name, task.instruction, task.call_id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
         try:
             name, model = await self._find_model(task)
-            async with open_agent_session(self.store, task.agent, name, task.session_id) as session:
-                mapper = replace(mapper, session_id=session.session_id)
-                publish([mapper.start()])
+            async with self._open_session(task, name) as session:
+                events = replace(events, session_id=session.session_id)
+                events.start()
                 request = TurnRequest(task.instruction)
                 writer = TurnWriter(self.store, session, request, schedule=self._schedule, retry=self.retry)
                 messages = writer.stored
-                await self._run_phases(task, model, session, writer, _PhasePublishers(mapper, publish))
+                await self._run_phases(task, model, session, writer, events)
         except MochiError as error:
             failure = error
         self.on_tool_calls(messages)
-        if mapper.session_id is None:
-            publish([mapper.start()])
-        result = make_result(task, mapper.session_id, messages, failure)
-        publish([mapper.complete(result.output, result.error_code)])
+        if events.session_id is None:
+            events.start()
+        result = make_result(task, events.session_id, messages, failure)
+        events.complete(result.output, result.error_code)
         return result
 
+    @asynccontextmanager
+    async def _open_session(self, task: AgentTask, model: str) -> AsyncIterator[ChatSession]:
+        """Lock the session of a task, update its model and system prompt, and yield it."""
+        agent, prompt, session_id = task.agent, task.agent.system_prompt, task.session_id
+        if session_id is None:
+            created = ChatSession.create(SessionCreationOptions(model, system_prompt=prompt or None))
+            created.metadata.extra[OWNER] = agent.name
+            session_id = (await self.store.create(created)).session_id
+        elif not is_session_id(session_id):
+            raise SessionNotFound(session_id)
+        async with self.store.hold(session_id, run_id=new_id()):
+            session = await self.store.load(session_id)
+            if session.metadata.extra.get(OWNER) != agent.name:
+                raise SessionNotFound(session_id)
+            if session.model != model:
+                session = await self.store.patch(session_id, {"model": model})
+            if (session.system_prompt["content"] if session.system_prompt else "") != prompt:
+                start, messages = with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
+                session = await self.store.replace_tail(session_id, start, messages)
+            yield session
+
     async def _run_phases(
-        self, task: AgentTask, info: ModelInfo, session: ChatSession, writer: TurnWriter, events: "_PhasePublishers"
+        self, task: AgentTask, info: ModelInfo, session: ChatSession, writer: TurnWriter, events: AgentEvents
     ) -> None:
+        publish_planning = events.publisher("planning")
         functions = FunctionToolbox(task.agent.catalogue.tools, self.tools)
         approver = task.approver or DenyAllApprover(task.policy)
         toolbox = ConfirmingToolbox(functions, approver, publishes_approved=True)
@@ -85,30 +109,26 @@ class AgentExecutionService:
                 self.client,
                 self.windows,
                 self.store,
-                events.planning,
+                publish_planning,
                 model=info,
                 session=session,
                 history=writer.history,
                 generation=GenerationOptions(think=False, keep_alive=task.keep_alive),
                 unstored_images=writer.unstored_images,
             )
-            if warnings := [*_fallback(task, model.name), *_missing_tools(task), *model.warnings(toolbox.schemas())]:
+            if warnings := [*_warnings(task, model.name), *model.warnings(toolbox.schemas())]:
                 events.publish(warnings)
-            planning = ToolLoop(model, writer, toolbox, self.limits, events.planning)
+            planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)
             await planning.answer(await _reminder(self.prompts.planning))
-            execution = ToolLoop(model, writer, toolbox, self.limits, events.execution, may_announce=True)
+            execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
             await execution.run(await _reminder(self.prompts.execution))
             await model.window.save(self.store)
         except BaseException:
-            # Store the completed work, with a result for each tool call.
-            await writer.interrupt()
+            await writer.interrupt()  # stores the completed work, with a result for each tool call
             raise
 
     async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
-        """Return the name and details of the model to use for the task.
-
-        If the agent has no model, or the agent's model is not installed, the model of ``task`` is used.
-        """
+        """Return the name and details of the agent's model, or of the model of ``task`` if that is not installed."""
         if task.agent.model is not None:
             try:
                 return task.agent.model, await self.client.find_model(task.agent.model)
@@ -117,28 +137,15 @@ class AgentExecutionService:
         return task.model, await self.client.find_model(task.model)
 
 
-class _PhasePublishers:
-    """Functions that publish events: one for the agent as a whole and one for each of its two phases."""
-
-    def __init__(self, mapper: AgentEventMapper, publish: Publish) -> None:
-        self.publish = publish
-        self.planning = mapper.wrap(publish, "planning")
-        self.execution = mapper.wrap(publish, "execution")
-
-
 async def _reminder(prompt: Callable[[], str]) -> list[Message]:
     return [user_message(await anyio.to_thread.run_sync(prompt))]
 
 
-def _missing_tools(task: AgentTask) -> list[ChatEvent]:
+def _warnings(task: AgentTask, model: str) -> Iterator[TurnWarning]:
     agent = task.agent
-    problems = [problem for problem in agent.catalogue.problems if problem.name in agent.mcp_tools]
-    return [TurnWarning(ToolNotFound.code, f"Agent {agent.name!r}: {problem.message}.") for problem in problems]
-
-
-def _fallback(task: AgentTask, model: str) -> list[ChatEvent]:
-    requested = task.agent.model
-    if requested is None or requested == model:
-        return []
-    message = f"Agent {task.agent.name!r}: model {requested!r} is not installed; {model!r} is used instead."
-    return [TurnWarning(ModelNotFound.code, message)]
+    if agent.model not in (None, model):
+        message = f"Agent {agent.name!r}: model {agent.model!r} is not installed; {model!r} is used instead."
+        yield TurnWarning(ModelNotFound.code, message)
+    for problem in agent.catalogue.problems:
+        if problem.name in agent.mcp_tools:
+            yield TurnWarning(ToolNotFound.code, f"Agent {agent.name!r}: {problem.message}.")

@@ -1,6 +1,7 @@
 """Prompts of the two phases of an agent, from files or from the package."""
 
 import logging
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -9,18 +10,18 @@ PACKAGED = files("mochi_server.agents") / "prompts"
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class PromptLoader:
     """Loader of the phase prompts. Each call reads the file again."""
 
-    def __init__(self, planning_path: str | Path | None = None, execution_path: str | Path | None = None) -> None:
-        self._planning = planning_path
-        self._execution = execution_path
+    planning_path: str | Path | None = None
+    execution_path: str | Path | None = None
 
     def planning(self) -> str:
-        return _text(self._planning, "planning.md")
+        return _text(self.planning_path, "planning.md")
 
     def execution(self) -> str:
-        return _text(self._execution, "execution.md")
+        return _text(self.execution_path, "execution.md")
 
 
 def _text(path: str | Path | None, packaged: str) -> str:

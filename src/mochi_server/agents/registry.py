@@ -1,30 +1,31 @@
 """Registry of the agents of a server. The Python tools of the agents are imported in worker threads."""
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from urllib.parse import quote
 
 import anyio.to_thread
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentDiscoveryService, require_valid
-from mochi_server.agents.mcp_tools import with_mcp_tools
+from mochi_server.agents.skill import SKILL_FILE
+from mochi_server.tools.discovery import Tool, ToolCatalogue
 from mochi_server.tools.execution import THREADS, ToolRaised
+from mochi_server.tools.loader import Problem
 from mochi_server.tools.registry import IMPORT_SECONDS, ToolRegistry, import_in_thread
 
 
+@dataclass(eq=False)
 class AgentRegistry:
-    """Registry of the agents of a directory.
+    """Registry of the agents of a directory. ``tools`` has the MCP tools that agents may name."""
 
-    ``tools`` has the MCP tools that agents may name. ``import_seconds`` is the import timeout for each agent.
-    """
-
-    def __init__(
-        self, discovery: AgentDiscoveryService, tools: ToolRegistry, *, import_seconds: float = IMPORT_SECONDS
-    ) -> None:
-        self._discovery = discovery
-        self._tools = tools
-        self._import_seconds = import_seconds
-        self._agents: dict[str, AgentDefinition] | None = None
+    discovery: AgentDiscoveryService
+    tools: ToolRegistry
+    import_seconds: float = IMPORT_SECONDS
+    """Import timeout for each agent."""
+    _agents: dict[str, AgentDefinition] | None = field(default=None, init=False)
 
     async def agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, including invalid agents. The first call discovers them."""
@@ -48,16 +49,13 @@ class AgentRegistry:
         return {name: agents[name] for name in dict.fromkeys(names) if name in agents and agents[name].valid}
 
     async def current(self, agent: AgentDefinition) -> AgentDefinition:
-        """Read the ``SKILL.md`` of ``agent`` again. Return the agent with the MCP tools that the file names.
-
-        Raises ``AgentInvalid`` if the file is invalid.
-        """
+        """Read ``SKILL.md`` again and return the agent with the MCP tools that it names. Raises ``AgentInvalid``."""
         imported = (self._agents or {}).get(agent.name, agent)
-        updated = await anyio.to_thread.run_sync(self._discovery.refresh, imported)
+        updated = await anyio.to_thread.run_sync(self.discovery.refresh, imported)
         return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
 
     async def _discover(self) -> dict[str, AgentDefinition]:
-        names = await anyio.to_thread.run_sync(self._discovery.names)
+        names = await anyio.to_thread.run_sync(self.discovery.names)
         slots = asyncio.Semaphore(THREADS)
         agents = await asyncio.gather(*(self._find(name, slots) for name in names))
         self._agents = {agent.name: agent for agent in agents}
@@ -66,11 +64,42 @@ class AgentRegistry:
     async def _with_mcp_tools(self, agents: dict[str, AgentDefinition]) -> dict[str, AgentDefinition]:
         if not any(agent.mcp_tools for agent in agents.values()):
             return agents  # without waiting for the MCP servers
-        catalogue = await self._tools.catalogue()
-        return {name: with_mcp_tools(agent, catalogue) if agent.mcp_tools else agent for name, agent in agents.items()}
+        catalogue = await self.tools.catalogue()
+        return {
+            name: _with_named_tools(agent, catalogue) if agent.mcp_tools else agent for name, agent in agents.items()
+        }
 
     async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:
-            return await import_in_thread(partial(self._discovery.find, name), slots, self._import_seconds)
+            return await import_in_thread(partial(self.discovery.find, name), slots, self.import_seconds)
         except ToolRaised as error:
             return AgentDefinition(name, valid=False, error_message=f"__init__.py: {error}")
+
+
+def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> AgentDefinition:
+    """Return a copy of ``agent`` with the MCP tools that its ``SKILL.md`` names, and with the problems of the names."""
+    available = {name: tool for name, tool in catalogue.tools.items() if tool.source is not None}
+    tools, problems = dict(agent.catalogue.tools), list(agent.catalogue.problems)
+    for named in agent.mcp_tools:
+        found = _tools_named(named, available)
+        if not found:
+            problems.append(Problem(named, _not_found(named, catalogue, available)))
+        for name, tool in found.items():
+            if tools.setdefault(name, tool) is not tool:
+                problems.append(Problem(named, f"a tool in __init__.py has the same name as the MCP tool {name!r}"))
+    return replace(agent, catalogue=ToolCatalogue(tools, agent.catalogue.groups, tuple(problems)))
+
+
+def _tools_named(named: str, available: Mapping[str, Tool]) -> dict[str, Tool]:
+    """Return the tool called ``named``, or all tools of the MCP server called ``named``."""
+    if named in available:
+        return {named: available[named]}
+    prefix = f"mcp:{quote(named, safe='')}/"
+    return {name: tool for name, tool in available.items() if str(tool.source).startswith(prefix)}
+
+
+def _not_found(named: str, catalogue: ToolCatalogue, available: Mapping[str, Tool]) -> str:
+    if named in catalogue.tools:
+        return f"{SKILL_FILE}: mcp_tools names {named!r}, which is not a tool of an MCP server"
+    names = ", ".join(available) or "none"
+    return f"{SKILL_FILE}: mcp_tools names {named!r}, but no MCP tool or server has this name. Available tools: {names}"

@@ -1,8 +1,9 @@
 """Parser of ``SKILL.md``: front matter with a description, followed by the system prompt of an agent."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
+from mochi_server.agents.config import AgentDefinition
 from mochi_server.tools.loader import LEADS_OUT, leads_out
 
 SKILL_FILE = "SKILL.md"
@@ -15,32 +16,22 @@ class SkillError(Exception):
         super().__init__("; ".join(f"{SKILL_FILE}: {reason}" for reason in reasons))
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
-    """Content of a ``SKILL.md``. If ``model`` is None, the agent uses the model of the session."""
-
-    description: str
-    model: str | None
-    system_prompt: str
-    mcp_tools: tuple[str, ...] = ()
-    """Names of MCP tools and of MCP servers."""
-
-
-def read_skill(directory: Path) -> Skill:
-    """Read the ``SKILL.md`` of an agent's folder. Raises ``SkillError``."""
-    if leads_out(directory / SKILL_FILE, directory):
+def read_skill(directory: Path) -> AgentDefinition:
+    """Read the ``SKILL.md`` of an agent's folder. Return the agent without Python tools. Raises ``SkillError``."""
+    path = directory / SKILL_FILE
+    if leads_out(path, directory):
         raise SkillError(f"it is {LEADS_OUT}")
     try:
-        text = (directory / SKILL_FILE).read_text("utf-8")
+        text, modified = path.read_text("utf-8"), int(path.stat().st_mtime)
     except OSError as error:
         raise SkillError(f"it cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:
         raise SkillError(f"it is not UTF-8 ({error.reason} at byte {error.start})") from error
-    return parse_skill(text)
+    return replace(parse_skill(directory.name, text), modified=modified)
 
 
-def parse_skill(text: str) -> Skill:
-    """Parse the content of a ``SKILL.md``. Raises ``SkillError``."""
+def parse_skill(name: str, text: str) -> AgentDefinition:
+    """Return the agent ``name`` that the text of a ``SKILL.md`` defines. Raises ``SkillError``."""
     fields, body = _split(text)
     faults: list[str] = []
     description = _text(fields, "description", faults)
@@ -49,7 +40,7 @@ def parse_skill(text: str) -> Skill:
     model, mcp_tools = _text(fields, "model", faults), _names(fields, "mcp_tools", faults)
     if faults:
         raise SkillError(*faults)
-    return Skill(" ".join(str(description).split()), model, body.strip(), mcp_tools)
+    return AgentDefinition(name, " ".join(str(description).split()), body.strip(), model, mcp_tools)
 
 
 def _split(text: str) -> tuple[dict[str, object], str]:
@@ -70,19 +61,15 @@ def _split(text: str) -> tuple[dict[str, object], str]:
     try:
         fields = handler.load(matter)
     except (YAMLError, ValueError, RecursionError) as error:
-        raise SkillError(
-            f"the front matter is not YAML ({_explain(error)}); quote values that contain a colon"
-        ) from error
+        reason = f"the front matter is not YAML ({_explain(error)}); quote values that contain a colon"
+        raise SkillError(reason) from error
     if not isinstance(fields, dict):
         raise SkillError("the front matter must be lines of `name: value`")
     return fields, body
 
 
 def _text(fields: dict[str, object], name: str, faults: list[str]) -> str | None:
-    """Return the text of a field, or None if the field is missing, blank or not a text.
-
-    If the field is not a text, append an error message to ``faults``.
-    """
+    """Return the text of a field, or None if it is missing or blank. Add a fault if the field is not a text."""
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
         faults.append(f"{name} must be text, not {type(value).__name__}")
@@ -90,10 +77,7 @@ def _text(fields: dict[str, object], name: str, faults: list[str]) -> str | None
 
 
 def _names(fields: dict[str, object], name: str, faults: list[str]) -> tuple[str, ...]:
-    """Return the names in a field without repetitions, or an empty tuple if the field is missing or invalid.
-
-    If the field is invalid, append an error message to ``faults``.
-    """
+    """Return the names in a field without repetitions. Add a fault if the field is not a list of names."""
     value = fields.get(name)
     names = [value] if isinstance(value, str) else value or []
     if not isinstance(names, list) or not all(isinstance(each, str) and each.strip() for each in names):

@@ -1,10 +1,11 @@
 """Tasks for agents, and their results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import orjson
+
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.event_mapping import output_text
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
@@ -16,9 +17,10 @@ class DenyAllApprover:
     """Approver for tasks without a user. It denies every call that needs approval under ``policy``."""
 
     policy: ToolExecutionPolicy
+    interactive: bool = False
 
-    async def request(self, _: BoundCall) -> None:
-        """Return None. The call is then denied, because no client can approve the call."""
+    async def decide(self, _: BoundCall, __: Callable[[str], None]) -> None:
+        """Do nothing, because no client can decide."""
 
     async def requires_approval(self, tool: Tool) -> bool:
         return needs_approval(self.policy, tool)
@@ -60,11 +62,23 @@ def make_result(
     task: AgentTask, session_id: str | None, messages: Sequence[Message], failure: MochiError | None
 ) -> AgentResult:
     """Return the result of a task. The task added ``messages`` to its session; ``failure`` is None on success."""
-    explanation = _explain(task, failure) if failure is not None else None
-    if session_id is None:
-        return AgentResult(explanation or "", None, failure.code if failure else None, failure)
-    output = "\n\n".join(filter(None, [output_text(session_id, messages), explanation]))
-    return AgentResult(output, session_id, failure.code if failure else None, failure, messages)
+    parts = [] if session_id is None else [f"Session ID: {session_id}", *_texts(messages)]
+    if failure is not None:
+        parts.append(_explain(task, failure))
+    code = failure.code if failure is not None else None
+    return AgentResult("\n\n".join(filter(None, parts)), session_id, code, failure, messages)
+
+
+def _texts(messages: Sequence[Message]) -> Iterator[str]:
+    """Yield the texts of messages, tool calls and tool results."""
+    for message in messages:
+        if message["role"] == "tool":
+            yield f"Result of {message['tool_name']}: {message['content']}"
+            continue
+        yield message["content"].strip()
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
+            yield f"Calls {function['name']}({orjson.dumps(function['arguments']).decode()})"
 
 
 def _explain(task: AgentTask, failure: MochiError) -> str:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.event_mapping import AgentEventMapper
+from mochi_server.agents.event_mapping import AgentEvents
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.task import AgentResult, AgentTask
@@ -93,13 +93,17 @@ class AgentToolbox:
             task = await self._task(call)
         except _CallRejected as rejection:
             name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
-            mapper = AgentEventMapper(name, instruction, call.id)
-            publish([mapper.start(), mapper.complete(str(rejection), rejection.code)])
+            events = AgentEvents(publish, name, instruction, call.id)
+            events.start()
+            events.complete(str(rejection), rejection.code)
             return AgentResult(str(rejection), error_code=rejection.code)
         return await self.provider.service.execute(task, publish)
 
     async def _task(self, call: ToolInvocation) -> AgentTask:
-        arguments = self._arguments(call)
+        try:
+            arguments = call.bind(self._schema).arguments
+        except InvalidArguments as error:
+            raise _CallRejected(str(error)) from error
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
         if name not in self.agents:
             names = ", ".join(self.agents)
@@ -120,14 +124,6 @@ class AgentToolbox:
             keep_alive=metadata.keep_alive,
             call_id=call.id,
         )
-
-    def _arguments(self, call: ToolInvocation) -> dict[str, Any]:
-        if call.defect is not None:
-            raise _CallRejected(call.defect)
-        try:
-            return self._schema.bind(call.arguments).arguments
-        except InvalidArguments as error:
-            raise _CallRejected(f"Wrong arguments for {NAME}: {error}") from error
 
 
 class _CallRejected(Exception):

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from uuid import uuid4
@@ -21,6 +22,7 @@ from mochi_server.errors import (
 from mochi_server.sessions.patching import approve_tool
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.discovery import Tool
+from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation, needs_approval
 
 _MAX_ENDED = 1000
@@ -39,7 +41,6 @@ class Confirmation:
     """Tool call to run. The client's decision may replace the arguments of the call."""
     timeout: float | None
     """Seconds until the call is denied, or None for no limit."""
-    broker: "ConfirmationBroker"
     agent_name: str | None = None
     confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
     state: State = "waiting"
@@ -59,9 +60,6 @@ class Confirmation:
         self.state = "timed_out"
         return None
 
-    def close(self) -> None:
-        self.broker.close(self)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the approval request as a JSON object."""
         return {
@@ -78,11 +76,12 @@ class Confirmation:
         Raises:
             ValidationFailed: The decision contains edited arguments that do not match the tool's schema.
         """
-        if decision.approved and decision.arguments is not None and self.bound.tool is not None:
-            edited = BoundCall.of(replace(self.call, arguments=decision.arguments), self.bound.tool)
-            if edited.refusal is not None:
-                raise ValidationFailed(f"The edited arguments are invalid: {edited.refusal.content}")
-            self.bound = edited
+        if decision.approved and decision.arguments is not None:
+            call = replace(self.call, arguments=decision.arguments)
+            try:
+                self.bound = replace(self.bound, call=call, arguments=call.bind(self.bound.tool.schema))
+            except InvalidArguments as error:
+                raise ValidationFailed(f"The edited arguments are invalid: {error}") from error
         self.state = "decided"
         self.call.progress.decided_by = "user"
         self._decision.set_result(decision)
@@ -101,7 +100,7 @@ class ConfirmationBroker:
 
     def open(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
         """Create a confirmation that waits for the client's decision on a tool call."""
-        confirmation = Confirmation(session_id, bound, self._timeout, self, agent_name)
+        confirmation = Confirmation(session_id, bound, self._timeout, agent_name)
         self._waiting[confirmation.confirmation_id] = confirmation
         return confirmation
 
@@ -182,42 +181,6 @@ class ApprovalService:
         return None if stored is None or self.broker.knows(stored["confirmation_id"]) else stored
 
 
-@dataclass(frozen=True)
-class RecordedConfirmation:
-    """Confirmation that is stored in the session while it waits, so that it is listed after a restart."""
-
-    confirmation: Confirmation
-    store: SessionStore
-
-    @property
-    def confirmation_id(self) -> str:
-        return self.confirmation.confirmation_id
-
-    @property
-    def bound(self) -> BoundCall:
-        return self.confirmation.bound
-
-    async def decision(self) -> Decision | None:
-        """Wait for the client's decision. Return the decision, or None if the timeout passes first."""
-        decision = await self.confirmation.decision()  # if this is cancelled, the record remains
-        await self._record(None)
-        return decision
-
-    def close(self) -> None:
-        self.confirmation.close()
-
-    async def record(self) -> None:
-        """Store the confirmation in the session. If this fails, log a warning."""
-        await self._record(self.confirmation.to_dict())
-
-    async def _record(self, approval: dict[str, Any] | None) -> None:
-        session_id = self.confirmation.session_id
-        try:
-            await self.store.patch(session_id, {"pending_approval": approval})
-        except MochiError as error:  # the approval itself does not depend on the record
-            logger.warning("Approval request not stored session_id=%s: %s", session_id, error.message)
-
-
 @dataclass
 class SessionApprover:
     """Approver of the tool calls in one turn. If ``interactive`` is false, the turn cannot request approval.
@@ -232,16 +195,17 @@ class SessionApprover:
     retry: StorageRetry
     agent_name: str | None = None
 
-    async def request(self, bound: BoundCall) -> RecordedConfirmation | None:
-        if not self.interactive:
-            return None
-        confirmation = RecordedConfirmation(self.broker.open(self.session_id, bound, self.agent_name), self.store)
+    async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
+        """Request the user's decision and wait for it. The session stores the request, for the list after a restart."""
+        confirmation = self.broker.open(self.session_id, bound, self.agent_name)
         try:
-            await confirmation.record()
-        except BaseException:
-            confirmation.close()
-            raise
-        return confirmation
+            await self._record(confirmation.to_dict())
+            announce(confirmation.confirmation_id)
+            decision = await confirmation.decision()  # if this is cancelled, the record remains
+            await self._record(None)
+        finally:
+            self.broker.close(confirmation)
+        return None if decision is None else (decision, confirmation.bound)
 
     async def requires_approval(self, tool: Tool) -> bool:
         settings = (await self.retry.run(lambda: self.store.load(self.session_id))).metadata.tool_settings
@@ -249,6 +213,12 @@ class SessionApprover:
 
     async def approve_for_session(self, tool: Tool) -> None:
         await self.retry.run(lambda: self.store.patch(self.session_id, approve_tool(self._key(tool))))
+
+    async def _record(self, approval: dict[str, Any] | None) -> None:
+        try:
+            await self.store.patch(self.session_id, {"pending_approval": approval})
+        except MochiError as error:  # the approval itself does not depend on the record
+            logger.warning("Approval request not stored session_id=%s: %s", self.session_id, error.message)
 
     def _key(self, tool: Tool) -> str:
         return tool.approved_as if self.agent_name is None else f"{self.agent_name}/{tool.approved_as}"

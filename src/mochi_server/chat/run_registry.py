@@ -23,6 +23,12 @@ from mochi_server.util.fair_scheduler import FairScheduler
 RETENTION_SECONDS = 300
 """Time in seconds for which the events of an ended run can be read."""
 
+_STARTS_PER_ITERATION = 16
+"""Maximum number of turns that start in one iteration of the event loop.
+
+With fewer, the last turns of a burst would start only after the first turns have ended.
+"""
+
 logger = logging.getLogger(__name__)
 
 
@@ -57,7 +63,7 @@ class RunRegistry:
         self._on_ended = on_ended
         self._cache = RunCache(retention_seconds)
         self.running = self._cache.running
-        self._start_queue = FairScheduler()
+        self._start_queue = FairScheduler(_STARTS_PER_ITERATION)
         self._shutdown_task: asyncio.Task[None] | None = None
         self.shutdown = shutdown or anyio.Event()
         """Event that begins the shutdown. After it is set, ``start`` raises ``ShuttingDown``."""

@@ -77,7 +77,8 @@ class TurnRequest:
 
     def without_data(self) -> "TurnRequest":
         """Return the request without the bytes of its images."""
-        return replace(self, images=tuple(image.without_data() for image in self.images))
+        images = tuple(image.without_data() for image in self.images)
+        return replace(self, images=images) if images else self
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ import logging
 import os
 import shlex
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.config import MochiServerSettings, environment_problems, without_credentials
+from mochi_server.config import CodeDirectory, MochiServerSettings, environment_problems, without_credentials
 from mochi_server.constants import API_PREFIX, DEMO_MODEL
 from mochi_server.container import Services
 from mochi_server.errors import MochiError
@@ -26,17 +25,9 @@ _Result = TypeVar("_Result")
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class StartupInfo:
-    """Values that the startup banner shows. ``key`` is the API key that the server generated, or None."""
-
-    address: str
-    settings: MochiServerSettings
-    key: str | None = None
-    test_mode: bool = False
-
-
-async def startup_banner(start: StartupInfo, services: Services) -> str:
+async def startup_banner(
+    address: str, settings: MochiServerSettings, services: Services, generated_key: str | None = None
+) -> str:
     """Return the text that the command prints when the server is ready."""
     models, stores, catalogue, agents = await asyncio.gather(
         _result_or_error(services.client.list_models()),
@@ -46,26 +37,26 @@ async def startup_banner(start: StartupInfo, services: Services) -> str:
     )
     if isinstance(models, MochiError):
         logger.warning("%s", models.message)
-    keys = start.settings.api_keys
-    is_open = not keys and not is_loopback(start.settings.host)
+    test_mode = settings.env == "test"
+    is_open = not settings.api_keys and not is_loopback(settings.host)
     rows = [
-        ("LLM" if start.test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
-        ("Sessions", _sessions_row(start.settings, test_mode=start.test_mode)),
-        ("Workers", str(start.settings.workers)),
-        ("Docs", f"{start.address}/docs"),
-        *_directory_rows(start.settings, services, catalogue, agents),
+        ("LLM" if test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
+        ("Sessions", _sessions_row(settings)),
+        ("Workers", str(settings.workers)),
+        ("Docs", f"{address}/docs"),
+        *_directory_rows(settings, services, catalogue, agents),
         *(("Problem", problem) for problem in environment_problems(os.environ)),
         *(("Problem", problem) for problem in services.stores.problems),
         ("Problem", stores and stores.message),
-        ("API key", start.key and f"generated for this run: {start.key}"),
+        ("API key", generated_key and f"generated for this run: {generated_key}"),
         ("Open", "any client that reaches this address can run every tool, without an API key" if is_open else None),
     ]
-    mode = " in test mode: a bundled LLM answers" if start.test_mode else ""
-    model = DEMO_MODEL if start.test_mode else models[0].name if isinstance(models, list) and models else "<model>"
-    curl = _curl(start.address, model, start.key or ("YOUR_KEY" if keys else None))
+    mode = " in test mode: a bundled LLM answers" if test_mode else ""
+    model = DEMO_MODEL if test_mode else models[0].name if isinstance(models, list) and models else "<model>"
+    curl = _curl(address, model, generated_key or ("YOUR_KEY" if settings.api_keys else None))
     # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
-    head = f"mochi-server is at {start.address}{mode}"
+    head = f"mochi-server is at {address}{mode}"
     return "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
 
 
@@ -91,10 +82,10 @@ def _ollama_row(models: list[ModelInfo] | MochiError, url: str) -> str:
     return f"{url} with {_count(len(models), 'chat model')}"
 
 
-def _sessions_row(settings: MochiServerSettings, *, test_mode: bool) -> str:
+def _sessions_row(settings: MochiServerSettings) -> str:
     if settings.store_url:
         return f"in the database {without_credentials(settings.store_url)}"
-    return f"files in {settings.resolved_sessions_dir}" + (", deleted at exit" if test_mode else "")
+    return f"files in {settings.resolved_sessions_dir}" + (", deleted at exit" if settings.env == "test" else "")
 
 
 def _directory_rows(
@@ -105,14 +96,12 @@ def _directory_rows(
 ) -> Iterator[tuple[str, str]]:
     tools_dir, agents_dir = settings.resolved(settings.tools_dir), settings.resolved(settings.agents_dir)
     tools = "still importing" if catalogue is None else len(catalogue.tools)
-    is_used = settings.code_directory("tools_dir") is not None
-    yield "Tools", f"{tools} in {tools_dir}{_hint(tools_dir, 'tools', is_used)}"
+    yield "Tools", f"{tools} in {tools_dir}{_hint(settings, 'tools_dir')}"
     mcp = services.mcp.config
     if mcp.servers:
         yield "MCP", f"{_count(len(mcp.servers), 'server')} in {tools_dir / FILE}; GET /tools lists their problems"
     usable = "still importing" if agents is None else sum(agent.valid for agent in agents.values())
-    is_used = settings.code_directory("agents_dir") is not None
-    yield "Agents", f"{usable} in {agents_dir}{_hint(agents_dir, 'agents', is_used)}"
+    yield "Agents", f"{usable} in {agents_dir}{_hint(settings, 'agents_dir')}"
     for problem in (*(catalogue.problems if catalogue else ()), *mcp.problems):
         yield "Problem", f"{tools_dir / problem.name}: {problem.message}"
     for agent in (agents or {}).values():
@@ -122,22 +111,22 @@ def _directory_rows(
             yield "Problem", f"{agents_dir / agent.name / problem.name}: {problem.message}"
 
 
-def _hint(directory: Path, sample: str, is_used: bool) -> str:
-    """Return a text that says that the directory is missing, unreadable or not used. Otherwise return an empty text.
-
-    ``sample`` is the name of the folder that ``mochi-server init`` creates. ``is_used`` states whether the server
-    imports from the directory.
-    """
+def _hint(settings: MochiServerSettings, name: CodeDirectory) -> str:
+    """Return a note if the directory of the tools or agents is missing, unreadable or not used."""
+    directory = settings.resolved(getattr(settings, name))
     try:
         next(directory.iterdir(), None)
     except OSError as error:
         if not isinstance(error, FileNotFoundError | NotADirectoryError) or directory.exists():
             return f": {error.strerror}"
         argument = "" if directory.parent == Path() else f" {shlex.quote(str(directory.parent))}"
-        advice = f". `mochi-server init{argument}` creates it with samples" if directory.name == sample else ""
+        is_sample = directory.name == name.removesuffix("_dir")
+        advice = f". `mochi-server init{argument}` creates it with samples" if is_sample else ""
         return f", which does not exist{advice}"
+    if settings.code_directory(name) is not None:
+        return ""
     command = f"mochi-server --data-dir {shlex.quote(str(directory.parent))}"
-    return "" if is_used else f", which is not used. To use it, start with `{command}`"
+    return f", which is not used. To use it, start with `{command}`"
 
 
 def _count(number: int, noun: str) -> str:

@@ -28,11 +28,11 @@ class Scaffold:
         return "\n".join([f"In {path}:", *counts, "", text])
 
     def _counts(self, folder: str) -> str:
-        created, existing = (
-            sum(name.startswith(f"{folder}/") for name in names) for names in (self.created, self.existing)
-        )
-        counts = {"created": created, "already existed": existing}
-        return ", ".join(f"{count} file{'' if count == 1 else 's'} {text}" for text, count in counts.items() if count)
+        texts = []
+        for text, names in (("created", self.created), ("already existed", self.existing)):
+            if count := sum(name.startswith(f"{folder}/") for name in names):
+                texts.append(f"{count} file{'' if count == 1 else 's'} {text}")
+        return ", ".join(texts)
 
 
 def scaffold(directory: Path) -> Scaffold:

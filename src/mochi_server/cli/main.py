@@ -159,7 +159,7 @@ def _init(directory: str, options: dict[str, Any]) -> int:
         return _print_error(f"{_flag(next(iter(options)))} cannot be combined with init")
     from pathlib import Path
 
-    from mochi_server.cli.console import print_text
+    from mochi_server.cli import print_text
     from mochi_server.cli.init import scaffold
 
     try:
@@ -198,10 +198,10 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
         if missing:
             scaffold(Path(sessions, "samples"))
         values |= {name: f"{sessions}/samples/{name.removesuffix('_dir')}" for name in missing}
-        return _serve(MochiServerSettings(**values), insecure=insecure, test_mode=True)
+        return _serve(MochiServerSettings(**values), insecure=insecure)
 
 
-def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool = False) -> int:
+def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
     import gc
     from importlib import import_module
     from threading import Thread
@@ -212,7 +212,7 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool, test_mode: bool =
     from mochi_server.cli.server import serve
 
     try:
-        return serve(settings, insecure=insecure, test_mode=test_mode)
+        return serve(settings, insecure=insecure)
     except OSError as error:
         advice = ". Stop the other program, or select a port with --port" if error.errno == errno.EADDRINUSE else ""
         text = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}{advice}"
@@ -259,7 +259,7 @@ def _openapi() -> int:
     import json
 
     from mochi_server.app import create_app
-    from mochi_server.cli.console import print_text
+    from mochi_server.cli import print_text
     from mochi_server.config import MochiServerSettings
 
     # The document does not depend on settings, so invalid settings must not prevent it.

@@ -8,7 +8,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from types import FrameType
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -17,11 +17,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from mochi_server.app import create_app
-from mochi_server.cli.banner import StartupInfo, startup_banner
-from mochi_server.cli.console import print_text
+from mochi_server.cli import print_text
+from mochi_server.cli.banner import startup_banner
 from mochi_server.cli.supervisor import supervise
 from mochi_server.config import MochiServerSettings
-from mochi_server.container import prepare_store
+from mochi_server.container import Services, prepare_store
 from mochi_server.ollama.payloads import parse_endpoint
 from mochi_server.telemetry import logging as logs
 from mochi_server.util.masking import SecretMasker
@@ -33,7 +33,7 @@ _GRACEFUL_SIGNALS = 2
 _BACKLOG = 2048
 
 
-def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: bool = False) -> int:
+def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     """Serve until a signal stops the server, and return the exit code.
 
     Raises ``OSError`` if the address cannot be used, and ``StorageFailed`` if the database cannot be used.
@@ -46,18 +46,12 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False, test_mode: b
     if settings.store_url:
         asyncio.run(prepare_store(settings))
     listener = listen(settings.host, settings.port)
-    job = partial(_serve_on, settings, key=key, insecure=insecure, test_mode=test_mode)  # can be pickled
+    job = partial(_serve_on, settings, key=key, insecure=insecure)  # can be pickled
     return supervise(settings.workers, job, listener) if settings.workers > 1 else job(listener, True)
 
 
 def _serve_on(
-    settings: MochiServerSettings,
-    listener: socket.socket,
-    prints_banner: bool,
-    *,
-    key: str | None,
-    insecure: bool,
-    test_mode: bool,
+    settings: MochiServerSettings, listener: socket.socket, prints_banner: bool, *, key: str | None, insecure: bool
 ) -> int:
     _configure_log(settings)
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})
@@ -69,8 +63,15 @@ def _serve_on(
         own_url = server_url(urlsplit(settings.advertise_url).hostname or address, port)
         settings = settings.model_copy(update={"advertise_url": own_url})
     app = create_app(settings, insecure=insecure)
-    start = StartupInfo(_user_url(settings.host, settings.port), settings, key, test_mode) if prints_banner else None
-    return _Server(uvicorn_config(app, settings), app, start).serve_until_signal(listeners)
+    services: Services = app.state.services
+    user_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - compared
+    banner = partial(startup_banner, server_url(user_host, settings.port), settings, services, key)
+    # Uvicorn raises a signal again after the shutdown. These handlers let the caller clean up.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGINT, lambda *_: None)
+    server = _Server(uvicorn_config(app, settings), services, banner if prints_banner else None)
+    server.run(sockets=listeners)
+    return 0 if server.started else 1
 
 
 def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
@@ -111,28 +112,21 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
 class _Server(uvicorn.Server):
     """Uvicorn server that prints a banner when it is ready, and drains the app before it shuts down."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, start: StartupInfo | None) -> None:
+    def __init__(self, config: uvicorn.Config, services: Services, banner: Callable[[], Awaitable[str]] | None) -> None:
         super().__init__(config)
-        self._app = app
-        self._start = start
+        self._services = services
+        self._banner = banner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
         self._shutdown_tasks: list[asyncio.Future[None]] = []
-
-    def serve_until_signal(self, listeners: list[socket.socket]) -> int:
-        # Uvicorn raises the signal again after the shutdown. These handlers let the caller clean up.
-        signal.signal(signal.SIGTERM, lambda *_: None)
-        signal.signal(signal.SIGINT, lambda *_: None)
-        self.run(sockets=listeners)
-        return 0 if self.started else 1
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._loop = asyncio.get_running_loop()
             _tune_interpreter()
-            if self._start is not None:
-                print_text(await startup_banner(self._start, self._app.state.services))
+            if self._banner is not None:
+                print_text(await self._banner())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """On the first signal, refuse new turns and wait for running turns. On the second signal, end running turns."""
@@ -143,12 +137,12 @@ class _Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._end_turns, sig)
 
     def _drain(self, sig: int) -> None:
-        draining = asyncio.ensure_future(self._app.state.services.drain())
+        draining = asyncio.ensure_future(self._services.drain())
         draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
         self._shutdown_tasks.append(draining)
 
     def _end_turns(self, _: int) -> None:
-        self._shutdown_tasks.append(asyncio.ensure_future(self._app.state.services.end_turns()))
+        self._shutdown_tasks.append(asyncio.ensure_future(self._services.end_turns()))
 
 
 def _tune_interpreter() -> None:
@@ -174,7 +168,3 @@ def listen(host: str, port: int) -> socket.socket:
         raise
     listener.set_inheritable(True)
     return listener
-
-
-def _user_url(host: str, port: int) -> str:
-    return server_url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - compared, not bound

@@ -6,7 +6,7 @@ stores are skipped.
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +25,6 @@ from mochi_server.sessions.types import SessionQuery
 from mochi_server.util.clock import timestamp
 
 _TIMES = ("created_at", "updated_at")
-_PAGE = 500
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +37,7 @@ class CopyReport:
     existing: int = 0
     messages: int = 0
     different: list[str] = field(default_factory=list)
-    """IDs of sessions that differ between the stores.
-
-    Either the session is newer in the target and was not copied, or the target has stored the session with changes.
-    """
+    """IDs of sessions that are newer in the target and were not copied, or that the target stored with changes."""
     hashes: list[str] = field(default_factory=list)
 
     @property
@@ -70,20 +66,19 @@ async def copy(source: str, target: str, progress: Callable[[CopyReport, int], N
 def find_problem(source: str, target: str) -> str | None:
     """Return the reason why sessions cannot be copied from ``source`` to ``target``, or None if they can."""
     for place in (source, target):
-        if "://" in place and not _is_url(place):
+        if _is_url(place):
+            continue
+        if "://" in place:
             return f"{without_credentials(place)} is neither a directory nor a postgresql:// URL"
-        if not place or (not _is_url(place) and Path(place).exists() and not Path(place).is_dir()):
+        if not place or (Path(place).exists() and not Path(place).is_dir()):
             return f"{place!r} is not a directory"
-        if not _is_url(place) and not Path(place).exists():
+        if not Path(place).exists():
             return f"there is no directory {without_credentials(place)}; create it, or use a postgresql:// URL"
     if source == target or (not _is_url(source) and Path(source).resolve() == Path(target).resolve()):
         return "FROM and TO are the same place"
-    return None if _is_url(source) else _directory_problem(source)
-
-
-def _directory_problem(source: str) -> str | None:
     settings = _settings(source)
-    if not settings.resolved_sessions_dir.is_dir() and not settings.resolved(settings.agent_chats_dir).is_dir():
+    folders = (settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
+    if not _is_url(source) and not any(folder.is_dir() for folder in folders):
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
     return None
 
@@ -132,22 +127,14 @@ async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
 
 
 async def _ids(store: SessionStore) -> list[str]:
-    ids: dict[str, None] = {}
-    offset = 0
-    while page := (await store.list(SessionQuery(limit=_PAGE, offset=offset))).entries:
-        ids |= dict.fromkeys(entry["session_id"] for entry in page)
-        offset += _PAGE
-    return list(ids)
+    return [entry["session_id"] for entry in (await store.list(SessionQuery())).entries]
 
 
 @asynccontextmanager
 async def _open_stores(place: str) -> AsyncIterator[Stores]:
-    stores = build_stores(_settings(place))
-    try:
+    async with aclosing(build_stores(_settings(place))) as stores:
         await stores.open()
         yield stores
-    finally:
-        await stores.aclose()
 
 
 def _settings(place: str) -> MochiServerSettings:

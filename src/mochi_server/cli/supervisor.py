@@ -8,15 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 Job = Callable[[socket.socket, bool], int]
-"""Picklable function that serves on a socket and returns the exit code.
-
-The second argument is true if the function must also print the startup banner.
-"""
+"""Picklable function that serves on a socket and returns the exit code. The flag tells it to print the banner."""
 
 _EARLY_SECONDS = 5.0
 _MAX_EARLY_DEATHS = 5
@@ -34,16 +32,16 @@ def supervise(number: int, job: Job, listener: socket.socket) -> int:
     return supervisor.watch()
 
 
+@dataclass
 class _Supervisor:
-    def __init__(self, job: Job, listener: socket.socket) -> None:
-        self._job = job
-        self._listener = listener
-        self._workers: dict[SpawnProcess, float] = {}  # with their start times
-        self._early_deaths = 0
-        self._stopping = False
+    job: Job
+    listener: socket.socket
+    _workers: dict[SpawnProcess, float] = field(default_factory=dict)  # with their start times
+    _early_deaths: int = 0
+    _stopping: bool = False
 
     def start(self, *, prints_banner: bool = False) -> None:
-        process = get_context("spawn").Process(target=_run_worker, args=(self._job, self._listener, prints_banner))
+        process = get_context("spawn").Process(target=_run_worker, args=(self.job, self.listener, prints_banner))
         process.start()
         self._workers[process] = time.monotonic()
 

@@ -5,31 +5,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import orjson
-from ag_ui.core import (
-    BaseEvent,
-    CustomEvent,
-    Interrupt,
-    ReasoningEndEvent,
-    ReasoningMessageContentEvent,
-    ReasoningMessageEndEvent,
-    ReasoningMessageStartEvent,
-    ReasoningStartEvent,
-    RunAgentInput,
-    RunErrorEvent,
-    RunFinishedCancelledOutcome,
-    RunFinishedEvent,
-    RunFinishedInterruptOutcome,
-    RunFinishedSuccessOutcome,
-    RunStartedEvent,
-    TextMessageContentEvent,
-    TextMessageEndEvent,
-    TextMessageStartEvent,
-    TokenUsage,
-    ToolCallArgsEvent,
-    ToolCallEndEvent,
-    ToolCallResultEvent,
-    ToolCallStartEvent,
-)
+from ag_ui import core
 
 from mochi_server.chat.run import Run
 from mochi_server.errors import MochiError
@@ -56,12 +32,12 @@ class AgUiEncoder(FrontendEncoder):
     """
 
     def __init__(
-        self, run: Run, is_pending: Callable[[str], bool], after: int, request: RunAgentInput, timeout: float
+        self, run: Run, is_pending: Callable[[str], bool], after: int, request: core.RunAgentInput, timeout: float
     ) -> None:
         super().__init__(run, is_pending, after)
         self._ids: dict[str, Any] = {"thread_id": request.thread_id, "run_id": request.run_id}
         self._timeout = timeout
-        self._interrupts: list[Interrupt] = []
+        self._interrupts: list[core.Interrupt] = []
         self._message_id: str | None = None
         """ID of the message with the text of the model's current answer, or None if that answer has no text yet.
 
@@ -69,51 +45,51 @@ class AgUiEncoder(FrontendEncoder):
         """
 
     def opening(self) -> Messages:
-        yield _json(RunStartedEvent(**self._ids, protocol_version="1.0"))
+        yield _json(core.RunStartedEvent(**self._ids, protocol_version="1.0"))
 
     def closing(self) -> Messages:
         yield from self.end_open_parts()
         if self.is_suspended:
-            yield self._finished(RunFinishedInterruptOutcome(interrupts=self._interrupts[-1:]))
+            yield self._finished(core.RunFinishedInterruptOutcome(interrupts=self._interrupts[-1:]))
         elif self.run.failure is not None:
-            yield _error(self.run.failure)
+            yield from error_messages(self.run.failure)
         elif self.run.result.cancelled:
-            yield self._finished(RunFinishedCancelledOutcome())
+            yield self._finished(core.RunFinishedCancelledOutcome())
         else:
             pending = self.run.result.handed_back
             for call in pending:
                 yield from self.call(call.id, call.name, call.arguments)
-            outcome = RunFinishedSuccessOutcome(pending_tool_call_ids=[call.id for call in pending] or None)
+            outcome = core.RunFinishedSuccessOutcome(pending_tool_call_ids=[call.id for call in pending] or None)
             yield self._finished(outcome, result=self.completed or None, usage=self._usage())
 
     def start(self, kind: Kind, part_id: str) -> Messages:
         if kind == "reasoning":
-            yield _json(ReasoningStartEvent(message_id=part_id))
-            yield _json(ReasoningMessageStartEvent(message_id=part_id))
+            yield _json(core.ReasoningStartEvent(message_id=part_id))
+            yield _json(core.ReasoningMessageStartEvent(message_id=part_id))
         else:
             self._message_id = part_id
-            yield _json(TextMessageStartEvent(message_id=part_id, role="assistant"))
+            yield _json(core.TextMessageStartEvent(message_id=part_id, role="assistant"))
 
     def delta(self, kind: Kind, part_id: str, text: str) -> Messages:
-        event = ReasoningMessageContentEvent if kind == "reasoning" else TextMessageContentEvent
+        event = core.ReasoningMessageContentEvent if kind == "reasoning" else core.TextMessageContentEvent
         yield _json(event(message_id=part_id, delta=text))
 
     def end(self, kind: Kind, part_id: str) -> Messages:
         if kind == "reasoning":
-            yield _json(ReasoningMessageEndEvent(message_id=part_id))
-            yield _json(ReasoningEndEvent(message_id=part_id))
+            yield _json(core.ReasoningMessageEndEvent(message_id=part_id))
+            yield _json(core.ReasoningEndEvent(message_id=part_id))
         else:
-            yield _json(TextMessageEndEvent(message_id=part_id))
+            yield _json(core.TextMessageEndEvent(message_id=part_id))
 
     def call(self, call_id: str, name: str, arguments: Payload) -> Messages:
         parent = self._message_id
-        yield _json(ToolCallStartEvent(tool_call_id=call_id, tool_call_name=name, parent_message_id=parent))
-        yield _json(ToolCallArgsEvent(tool_call_id=call_id, delta=orjson.dumps(arguments).decode()))
-        yield _json(ToolCallEndEvent(tool_call_id=call_id))
+        yield _json(core.ToolCallStartEvent(tool_call_id=call_id, tool_call_name=name, parent_message_id=parent))
+        yield _json(core.ToolCallArgsEvent(tool_call_id=call_id, delta=orjson.dumps(arguments).decode()))
+        yield _json(core.ToolCallEndEvent(tool_call_id=call_id))
 
     def approval(self, call_id: str, confirmation: Payload) -> Messages:
         expires = datetime.now(timezone.utc) + timedelta(seconds=self._timeout)
-        interrupt = Interrupt(
+        interrupt = core.Interrupt(
             id=confirmation["confirmation_id"],
             reason="tool_call",
             message=f"The tool {confirmation['tool_name']} needs your approval.",
@@ -126,36 +102,32 @@ class AgUiEncoder(FrontendEncoder):
 
     def result(self, call_id: str, result: CallResult) -> Messages:
         content = result.output if result.error is None else result.error
-        yield _json(ToolCallResultEvent(message_id=f"{call_id}-result", tool_call_id=call_id, content=content))
+        yield _json(core.ToolCallResultEvent(message_id=f"{call_id}-result", tool_call_id=call_id, content=content))
 
     def next_step(self) -> Messages:
         self._message_id = None
         return ()
 
     def notice(self, name: str, payload: Payload) -> Messages:
-        yield _json(CustomEvent(name=name, value=payload))
+        yield _json(core.CustomEvent(name=name, value=payload))
 
     def _finished(self, outcome: Any, **fields: Any) -> bytes:
-        return _json(RunFinishedEvent(**self._ids, outcome=outcome, **fields))
+        return _json(core.RunFinishedEvent(**self._ids, outcome=outcome, **fields))
 
-    def _usage(self) -> list[TokenUsage] | None:
+    def _usage(self) -> list[core.TokenUsage] | None:
         """Return the token counts of the whole turn, or None if Ollama did not count the tokens."""
         if self.completed.get("prompt_eval_count") is None or self.completed.get("eval_count") is None:
             return None
         sums = usage(self.run.result)
         prompt, completion, total = sums["prompt_tokens"], sums["completion_tokens"], sums["total_tokens"]
         model = self.completed["model"]
-        return [TokenUsage(model=model, input_tokens=prompt, output_tokens=completion, total_tokens=total)]
+        return [core.TokenUsage(model=model, input_tokens=prompt, output_tokens=completion, total_tokens=total)]
 
 
 def error_messages(error: MochiError) -> Iterator[bytes]:
     """Yield the messages that report ``error`` and end the stream."""
-    yield _error(error)
+    yield _json(core.RunErrorEvent(message=error.message, code=error.code))
 
 
-def _error(error: MochiError) -> bytes:
-    return _json(RunErrorEvent(message=error.message, code=error.code))
-
-
-def _json(event: BaseEvent) -> bytes:
+def _json(event: core.BaseEvent) -> bytes:
     return event.model_dump_json(by_alias=True).encode()

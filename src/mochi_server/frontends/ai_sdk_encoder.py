@@ -33,7 +33,8 @@ class AiSdkEncoder(FrontendEncoder):
             yield _chunk("finish-step")
             yield _chunk("finish", finishReason="tool-calls")
         elif self.run.failure is not None:
-            yield _error(self.run.failure)
+            yield from error_messages(self.run.failure)
+            return
         elif self.run.result.cancelled:
             yield _chunk("abort", reason="The turn was stopped.")
         else:
@@ -76,12 +77,8 @@ class AiSdkEncoder(FrontendEncoder):
 
 def error_messages(error: MochiError) -> Iterator[bytes]:
     """Yield the messages that report ``error`` and end the stream."""
-    yield _error(error)
+    yield _chunk("error", errorText=error.message)
     yield _DONE
-
-
-def _error(error: MochiError) -> bytes:
-    return _chunk("error", errorText=error.message)
 
 
 def _chunk(kind: str, **fields: Any) -> bytes:

@@ -28,12 +28,6 @@ class CallResult:
     is_denied: bool = False
     """Whether the call did not run because it was not approved."""
 
-    @classmethod
-    def of(cls, payload: Payload) -> "CallResult":
-        """Return the result from the payload of ``tool_result`` or ``agent_tool_result``."""
-        error = None if payload["success"] else payload["error_message"] or ""
-        return cls(payload["result"] or "", error, payload["error_code"] == ToolExecutionDenied.code)
-
 
 _SNAPSHOT_FIELDS: dict[Kind, str] = {"reasoning": "thinking", "text": "content"}
 _STOPPED = CallResult("", "The turn was stopped before this call ended.")
@@ -83,9 +77,7 @@ class FrontendEncoder(ABC):
             events.AgentComplete.type: self._on_agent_complete,
             events.MessageComplete.type: self._on_message_complete,
             # The end of the stream contains these.
-            events.TurnError.type: lambda _, __: (),
-            events.Stopped.type: lambda _, __: (),
-            events.Done.type: lambda _, __: (),
+            **dict.fromkeys((events.TurnError.type, events.Stopped.type, events.Done.type), lambda _, __: ()),
         }
 
     @abstractmethod
@@ -97,28 +89,23 @@ class FrontendEncoder(ABC):
         """Return the messages that end the stream. Call this after the run has ended or the stream is suspended."""
 
     @abstractmethod
-    def start(self, kind: Kind, part_id: str) -> Messages:
-        """Return the messages that start a text part or a reasoning part."""
+    def start(self, kind: Kind, part_id: str) -> Messages: ...
 
     @abstractmethod
-    def delta(self, kind: Kind, part_id: str, text: str) -> Messages:
-        """Return the messages for a piece of text or reasoning."""
+    def delta(self, kind: Kind, part_id: str, text: str) -> Messages: ...
 
     @abstractmethod
-    def end(self, kind: Kind, part_id: str) -> Messages:
-        """Return the messages that end a text part or a reasoning part."""
+    def end(self, kind: Kind, part_id: str) -> Messages: ...
 
     @abstractmethod
-    def call(self, call_id: str, name: str, arguments: Payload) -> Messages:
-        """Return the messages for a tool call."""
+    def call(self, call_id: str, name: str, arguments: Payload) -> Messages: ...
 
     @abstractmethod
     def approval(self, call_id: str, confirmation: Payload) -> Messages:
         """Return the messages that request approval of a tool call."""
 
     @abstractmethod
-    def result(self, call_id: str, result: CallResult) -> Messages:
-        """Return the messages for the end of a tool call."""
+    def result(self, call_id: str, result: CallResult) -> Messages: ...
 
     @abstractmethod
     def next_step(self) -> Messages:
@@ -204,7 +191,9 @@ class FrontendEncoder(ABC):
         call_id = self._call_id(payload)
         if call_id not in self._open_calls:  # a call that was refused before it started
             yield from self._begin_call(call_id, payload["tool_name"], payload.get("arguments", {}))
-        yield from self._end_call(call_id, CallResult.of(payload))
+        error = None if payload["success"] else payload["error_message"] or ""
+        is_denied = payload["error_code"] == ToolExecutionDenied.code
+        yield from self._end_call(call_id, CallResult(payload["result"] or "", error, is_denied))
 
     def _on_step_ended(self, _: Payload, __: int) -> Messages:
         self._has_step_ended = True

@@ -1,7 +1,4 @@
-"""Runs for clients of the AI SDK and of AG-UI.
-
-A request starts a turn, or continues a run that waits for the client's decisions about tool calls.
-"""
+"""Runs for clients of the AI SDK and of AG-UI, which start turns and send decisions with the same route."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,10 +18,7 @@ from mochi_server.tools.toolbox import Decision
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """Turn to start. If ``edit`` is not None, the server replaces the text of a stored user message first.
-
-    ``edit`` contains the index of that message and the new text.
-    """
+    """Turn to start. ``edit`` is the index and the new text of a stored user message that the server edits first."""
 
     turn: TurnRequest
     edit: tuple[int, str] | None = None
@@ -35,17 +29,11 @@ class FrontendRequest:
     """Request of a frontend: decisions about tool calls, or a turn to start."""
 
     plan: Callable[[ChatSession], TurnPlan] | None = None
-    """Function that returns the turn for a session, or None if the request contains decisions.
-
-    The function raises ``ValidationFailed`` if the messages of the request do not fit the session.
-    """
+    """Function that returns the turn for a session, or raises ``ValidationFailed`` if the messages do not fit it."""
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     """Decisions by confirmation ID."""
     withdraws: bool = False
-    """Whether a new message stops the running turn if that turn waits for a decision about a tool call.
-
-    If this field is false, the request fails in that case, because the session is busy.
-    """
+    """Whether a new message stops a running turn that waits for a decision. Otherwise the session is then busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,40 +57,32 @@ class FrontendRuns:
     async def start(self, session_id: str, request: FrontendRequest) -> FrontendRun:
         """Apply the decisions of a request, or start its turn. Return the run whose events answer the request.
 
-        Raises:
-            ConfirmationNotFound: The latest run of the session does not have the tool call of a decision.
-            ConfirmationInterrupted: The server stopped while the tool call waited.
-            MochiError: The turn cannot start, or edited arguments are invalid.
+        Raises ``MochiError`` if a decision cannot be applied or the turn cannot start.
         """
         if request.plan is None:
             return await self._decide(session_id, request.decisions)
-        if request.withdraws:
-            await self._withdraw(session_id)
+        if request.withdraws and self.approvals.broker.pending(session_id):
+            run = await self.runs.find(session_id)
+            if run is not None and run.suspended:
+                await self.runs.stop(session_id)
         plan = request.plan(await self.sessions.store.load(session_id))
         if plan.edit is not None:
             await self.sessions.edit_message(session_id, *plan.edit)
         return FrontendRun(await self.runs.start(session_id, plan.turn))
 
     async def running(self, session_id: str) -> FrontendRun | None:
-        """Return the run of the turn that is running in a session, or None. The stream begins with the first event.
-
-        Raises ``SessionNotFound`` if the session does not exist.
-        """
+        """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
         run = await self.runs.find(session_id)
         return FrontendRun(run) if run is not None and run.running else None
 
     def is_pending(self, session_id: str, confirmation_id: str) -> bool:
-        """Return whether a tool call still waits for a decision."""
         pending = self.approvals.broker.pending(session_id)
         return any(call.confirmation_id == confirmation_id for call in pending)
 
     async def _decide(self, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
-        """Apply decisions about tool calls, and return the session's latest run.
+        """Apply decisions about tool calls. The stream begins after the event that requested the last of them.
 
-        The stream begins after the event that requested approval for the last of these calls.
-
-        If a call already has a decision or its approval timeout has passed, the new decision is ignored, and the stream
-        contains the result of the call. A client can therefore repeat the request.
+        Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
         """
         run = await self.runs.find(session_id)
         positions = {} if run is None else _confirmations(run)
@@ -112,11 +92,6 @@ class FrontendRuns:
         if run is None:
             raise errors.ConfirmationNotFound(next(iter(decisions)))
         return FrontendRun(run, max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions))
-
-    async def _withdraw(self, session_id: str) -> None:
-        run = await self.runs.find(session_id)
-        if run is not None and run.suspended and self.approvals.broker.pending(session_id):
-            await self.runs.stop(session_id)
 
 
 def _confirmations(run: Run) -> dict[str, int]:

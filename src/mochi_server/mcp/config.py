@@ -16,11 +16,11 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from mochi_server.config import is_http_url
 from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
 from mochi_server.tools.schema import explain
 
 FILE = "mcp.json"
-NEEDS_EXTRA = "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Maximum size of one message of an MCP server."""
 
@@ -70,12 +70,7 @@ class RemoteServer(_ServerEntry):
     @field_validator("url")
     @classmethod
     def _is_http(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # hide the original message, which contains the value
-            valid = False
-        if not valid:
+        if not is_http_url(value):
             raise ValueError("not an http:// or https:// URL")
         return value
 
@@ -131,7 +126,8 @@ def read_config(directory: Path | None) -> McpConfig:
         except _InvalidEntry as error:
             problems.append(Problem(FILE, f"{name}: {error}"))
     if servers and find_spec("mcp") is None:
-        return McpConfig(problems=(Problem(FILE, NEEDS_EXTRA), *problems))
+        needs_extra = Problem(FILE, "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'")
+        return McpConfig(problems=(needs_extra, *problems))
     return McpConfig(servers, tuple(problems))
 
 
@@ -173,10 +169,7 @@ def _server(name: str, entry: object) -> ServerConfig:
 
 
 def _expanded(value: Any) -> Any:
-    """Replace the references to environment variables in all texts of ``value``, and return the result.
-
-    Raises ``_InvalidEntry`` if a variable is not set and its reference has no default.
-    """
+    """Replace the references to environment variables in all texts of ``value``, and return the result."""
     if isinstance(value, dict):
         return {key: _expanded(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,11 +17,10 @@ from pydantic import ValidationError
 
 from mochi_server import __version__
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLarge, RemoteServer, ServerConfig
-from mochi_server.mcp.result_mapping import content_of
 from mochi_server.mcp.server_task import McpSession, invalid_response
 from mochi_server.mcp.stdio import stdio
 from mochi_server.mcp.tool_filter import ToolFilter
-from mochi_server.mcp.tool_mapping import McpTool, map_tools
+from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
 from mochi_server.tools.execution import ToolContent, ToolRaised
 from mochi_server.util.net import is_loopback
 
@@ -30,10 +29,7 @@ _MAX_TOOLS = 1000
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 """Error codes after which a remote session is unusable. A restarted server rejects requests of the old session."""
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
-"""Prefixes of the SDK's messages for a closed connection.
-
-The error code alone is ambiguous, because servers use the same code for other errors.
-"""
+"""Prefixes of the SDK's messages for a closed connection. Servers use the same error code for other errors."""
 
 for _name in ("mcp", "httpx2", "httpcore2"):  # their logs contain URLs and messages, which may be secret
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -88,21 +84,9 @@ class McpConnection:
             raise ToolRaised(content.text)
         return content
 
-    async def watch_tools(self) -> None:
-        """Set ``session.changed`` each time the server reports changed tools. Return when the subscription ends."""
-        try:
-            async with self.client.listen(tools_list_changed=True) as changes:
-                async for _ in changes:
-                    self.session.changed.set()
-        except (ListenNotSupportedError, MCPError, SubscriptionLost):
-            return
-
 
 def _is_too_large(message: str) -> bool:
-    """Return whether an error message of the SDK reports that a server sent too many bytes.
-
-    This module limits HTTP responses, and the SDK limits each event of an SSE stream.
-    """
+    """Return whether this module (for HTTP responses) or the SDK (for SSE events) reports too many bytes."""
     prefixes = ("Failed to parse JSON response: ", "SSE stream failed: ")
     return message.startswith(prefixes) and message.endswith((str(MessageTooLarge()), " byte limit."))
 
@@ -115,7 +99,12 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
         if isinstance(message, mcp_types.ToolListChangedNotification):
             session.changed.set()
 
-    is_remote = not isinstance(server, LocalServer)
+    async def watch_tools() -> None:
+        with suppress(ListenNotSupportedError, MCPError, SubscriptionLost):
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    session.changed.set()
+
     streams: AbstractAsyncContextManager[Any] = (
         stdio(server, cwd, session) if isinstance(server, LocalServer) else _http(server, session)
     )
@@ -127,11 +116,10 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
         cache=None,
     )
     async with client, anyio.create_task_group() as tasks:
-        connection = McpConnection(client, session, tool_filter, is_remote=is_remote)
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed:
-            tasks.start_soon(connection.watch_tools)
-        yield connection
+            tasks.start_soon(watch_tools)
+        yield McpConnection(client, session, tool_filter, is_remote=isinstance(server, RemoteServer))
         tasks.cancel_scope.cancel()
 
 

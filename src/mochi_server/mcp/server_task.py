@@ -103,6 +103,7 @@ class McpServer:
 
     def __init__(self, name: str, config: ServerConfig, directory: Path) -> None:
         self.name = name
+        self.location = config.location
         self.tools: list[McpTool] = []
         self.closed = False
         self._tool_problems: list[str] = []
@@ -123,16 +124,8 @@ class McpServer:
         """Start connecting. If the connection ends, the next tool call reconnects."""
         self._spawn(self._run(self.session))
 
-    @property
-    def location(self) -> str:
-        """Command or URL of the server, for messages."""
-        return self._config.location
-
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
-        """Call a tool and return its result. If the connection has ended, reconnect first.
-
-        Raises ``ToolRaised`` if the server cannot be reached or the call fails.
-        """
+        """Call a tool and return its result. Reconnect first if needed. Raises ``ToolRaised`` if the call fails."""
         self._calls += 1
         try:
             if self.session.ended:

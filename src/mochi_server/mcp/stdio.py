@@ -87,21 +87,14 @@ async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Pro
 
 
 def _environment(server: LocalServer) -> dict[str, str]:
-    """Return the environment variables for an MCP server.
-
-    The end of PATH is the scripts directory of this Python environment. Without that directory, programs of the virtual
-    environment are not found if mochi-server runs as a service, because services do not activate the environment.
-    """
     environment = {**get_default_environment(), **server.env}
+    # Services do not activate the virtual environment, but its programs must be found.
     search_path = [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]
     return {**environment, "PATH": os.pathsep.join(filter(None, search_path))}
 
 
 def _check_files(command: str, cwd: str | None, search_path: str) -> None:
-    """Raise ``FileNotFoundError`` if the program or its working directory does not exist.
-
-    The error of the event loop does not state which of the two is missing.
-    """
+    """Raise an error that states whether the program or its working directory is missing."""
     if cwd is not None and not Path(cwd).is_dir():
         raise FileNotFoundError(ENOENT, "its directory cwd does not exist")
     if os.path.basename(command) == command and shutil.which(command, path=search_path) is None:  # noqa: PTH119

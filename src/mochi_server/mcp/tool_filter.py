@@ -5,10 +5,11 @@ the list.
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
 from mcp_types.methods import parse_server_result
@@ -17,45 +18,49 @@ from pydantic import ValidationError
 from mochi_server.tools.execution import shorten
 
 _METHOD = "tools/list"
-_Item = SessionMessage | Exception
 _Streams = tuple[Any, Any]
 """Streams of a transport: first the incoming messages, then the outgoing messages."""
 
 
+@dataclass(frozen=True)
 class ToolFilter:
-    """Filter that removes malformed tools from the messages of one connection.
+    """Filter that removes malformed tools from the messages of one connection."""
 
-    ``version`` is a function that returns the protocol version of the connection.
-    """
-
-    def __init__(self, version: Callable[[], str]) -> None:
-        self._version = version
-        self.problems: list[str] = []
-        """One error message for each removed tool, in the order of removal."""
+    version: Callable[[], str]
+    """Function that returns the protocol version of the connection."""
+    problems: list[str] = field(default_factory=list)
+    """One error message for each removed tool, in the order of removal."""
 
     @asynccontextmanager
     async def wrap(self, transport: AbstractAsyncContextManager[_Streams]) -> AsyncGenerator[_Streams, None]:
         """Open ``transport`` and yield its streams with the filter applied to incoming messages."""
         async with transport as (read, write):
-            yield _FilteredStream(read, self), write
+            outgoing, incoming = anyio.create_memory_object_stream[Any](0)
+            async with anyio.create_task_group() as tasks, incoming, outgoing:
+                tasks.start_soon(self._forward, read, outgoing)
+                yield incoming, write
+                tasks.cancel_scope.cancel()
 
-    def apply(self, item: _Item) -> _Item:
-        """Return ``item``. If ``item`` contains a list of tools, first remove the malformed tools from that list."""
-        message = item.message if isinstance(item, SessionMessage) else None
-        if (
-            isinstance(message, JSONRPCResponse)
-            and isinstance(tools := message.result.get("tools"), list)
-            and self._error_of(message.result) is not None
-        ):
-            problems = [_problem(tool, self._error_of({**message.result, "tools": [tool]})) for tool in tools]
-            message.result["tools"] = [t for t, problem in zip(tools, problems, strict=True) if problem is None]
-            self.problems += filter(None, problems)
-        return item
+    async def _forward(self, read: Any, outgoing: Any) -> None:
+        async with read, outgoing:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                async for item in read:
+                    if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+                        self._remove_malformed(item.message.result)
+                    await outgoing.send(item)
+
+    def _remove_malformed(self, result: dict[str, Any]) -> None:
+        """Remove the malformed tools from ``result`` if it is a list of tools."""
+        tools = result.get("tools")
+        if isinstance(tools, list) and self._error_of(result) is not None:
+            problems = [_problem(tool, self._error_of({**result, "tools": [tool]})) for tool in tools]
+            result["tools"] = [tool for tool, problem in zip(tools, problems, strict=True) if problem is None]
+            self.problems.extend(filter(None, problems))
 
     def _error_of(self, result: dict[str, Any]) -> ValidationError | None:
         """Return the validation error of a result of ``tools/list``, or None if the result is valid."""
         try:
-            parse_server_result(_METHOD, self._version(), result)
+            parse_server_result(_METHOD, self.version(), result)
         except ValidationError as error:
             return error
         return None
@@ -70,36 +75,3 @@ def _problem(tool: Any, error: ValidationError | None) -> str | None:
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(map(str, first["loc"][2:]))
     return f"its tool {shown} cannot be used: its definition is not valid MCP: {field}: {first['msg']}"
-
-
-class _FilteredStream:
-    """Stream of incoming messages with a filter. It implements ``ReadStream`` of the SDK."""
-
-    def __init__(self, stream: Any, tools: ToolFilter) -> None:
-        self._stream = stream
-        self._tools = tools
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)  # the SDK reads optional attributes
-
-    async def receive(self) -> _Item:
-        return self._tools.apply(await self._stream.receive())
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> "_FilteredStream":
-        return self
-
-    async def __anext__(self) -> _Item:
-        return self._tools.apply(await self._stream.__anext__())
-
-    async def __aenter__(self) -> "_FilteredStream":
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        is_handled: bool | None = await self._stream.__aexit__(kind, error, traceback)
-        return is_handled

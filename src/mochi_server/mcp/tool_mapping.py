@@ -1,19 +1,23 @@
-"""Conversion of MCP tool definitions to ``ToolSchema``."""
+"""Conversion of MCP tools to ``ToolSchema``, and of their results to text and images."""
 
 import inspect
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import mcp_types
 import referencing
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
-from mcp_types import Tool as ListedTool
+from pydantic_core import to_json
 
-from mochi_server.tools.execution import shorten
+from mochi_server.constants import MAX_IMAGES
+from mochi_server.sessions.images import Image
+from mochi_server.tools.execution import ToolContent, shorten
 from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchema, inline_references, supported_schema
 
 _MAX_DESCRIPTION_LENGTH = 10_000
@@ -37,7 +41,7 @@ class McpTool:
     read_only: bool
 
 
-def map_tools(listed: Iterable[ListedTool]) -> tuple[list[McpTool], list[str]]:
+def map_tools(listed: Iterable[mcp_types.Tool]) -> tuple[list[McpTool], list[str]]:
     """Convert MCP tools. Return the valid tools, and the problems of invalid tools.
 
     The conversion takes milliseconds per tool, so run this function in a worker thread.
@@ -51,7 +55,7 @@ def map_tools(listed: Iterable[ListedTool]) -> tuple[list[McpTool], list[str]]:
     return usable, problems
 
 
-def _map_tool(tool: ListedTool) -> McpTool:
+def _map_tool(tool: mcp_types.Tool) -> McpTool:
     validator = _validator(tool.input_schema)
     inlined = inline_references(tool.input_schema)
     defaults = _required_defaults(validator, inlined)
@@ -86,17 +90,13 @@ def python_type(node: Mapping[str, Any]) -> str:
 
 
 def _required_defaults(validator: Validator, inlined: dict[str, Any]) -> dict[str, Any]:
-    """Return the default values of the required arguments by name. Skip defaults that the schema does not allow.
-
-    If the model omits such an argument, the server sends the default value to the MCP server.
-    """
-    properties = inlined.get("properties", {})
-    nodes = {name: properties[name] for name in inlined.get("required", ()) if "default" in properties.get(name, {})}
-    return {
-        name: node["default"]
-        for name, node in nodes.items()
-        if not _errors(validator.evolve(schema=node), node["default"])
-    }
+    """Return the valid default values of required arguments. They are sent if the model omits the arguments."""
+    properties, defaults = inlined.get("properties", {}), {}
+    for name in inlined.get("required", ()):
+        node = properties.get(name, {})
+        if "default" in node and not _errors(validator.evolve(schema=node), node["default"]):
+            defaults[name] = node["default"]
+    return defaults
 
 
 def _errors(validator: Validator, value: object) -> list[ValidationError]:
@@ -128,3 +128,42 @@ def _bind(validator: Validator, defaults: dict[str, Any], arguments: Mapping[str
 
 
 _SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP tools take one object
+
+
+def content_of(result: mcp_types.CallToolResult) -> ToolContent:
+    """Return a tool result for a model, with at most ``MAX_IMAGES`` images.
+
+    Audio, other binary data, invalid images and the images after the limit are replaced by a description.
+    """
+    images: list[Image] = []
+    text = "\n".join(_text_of(block, images) for block in result.content)
+    if not text and result.structured_content is not None:
+        text = to_json(result.structured_content, fallback=str).decode()
+    return ToolContent(text or "Done; there is no result.", tuple(images))
+
+
+def _text_of(block: mcp_types.ContentBlock, images: list[Image]) -> str:
+    """Return the text or the description of a content block. Add its image, if it has one, to ``images``."""
+    if isinstance(block, mcp_types.TextContent):
+        return block.text
+    if isinstance(block, mcp_types.ImageContent | mcp_types.AudioContent):
+        return _describe(block.type, block.mime_type, block.data, images)
+    if isinstance(block, mcp_types.ResourceLink):
+        return f"[resource {block.name}: {block.uri}]"
+    if isinstance(block, mcp_types.EmbeddedResource):
+        resource = block.resource
+        if isinstance(resource, mcp_types.TextResourceContents):
+            return f"[resource {resource.uri}]\n{resource.text}"
+        return _describe(f"resource {resource.uri}", resource.mime_type or "binary", resource.blob, images)
+    return f"[{getattr(block, 'type', 'content')}: not shown]"
+
+
+def _describe(name: str, mime_type: str, base64: str, images: list[Image]) -> str:
+    size = f"{len(base64.rstrip('=')) * 3 // 4:,} bytes"
+    try:
+        if mime_type.startswith("image/") and len(images) < MAX_IMAGES:
+            images.append(Image.of(b64decode(base64, validate=True)))
+            return f"[{name}, {images[-1].media_type}, {size}: image {len(images)} of this result]"
+    except ValueError:  # invalid base64, or a format that models cannot read
+        pass
+    return f"[{name}, {mime_type}, {size}: not shown]"

@@ -10,16 +10,14 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from mochi_server.errors import ValidationFailed
-from mochi_server.frontends.history import position_error
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
-from mochi_server.models.common import Body
-from mochi_server.models.frontends import FrontendOptions, check_text, images_at
-from mochi_server.openai.request_mapping import CompletionInput, to_session_turn_request
+from mochi_server.models.common import Body, decode_images
+from mochi_server.models.frontends import FrontendOptions, check_text
+from mochi_server.openai.request_mapping import CompletionInput, new_message, to_session_turn_request, tool_schema
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, Role
 from mochi_server.tools.toolbox import Decision
-from mochi_server.util.clock import new_id, now
 
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
     from ag_ui.core import ContentPart, ResumeEntry, RunAgentInput
@@ -48,10 +46,10 @@ class AgUiRequest(Body):
     thread_id: str = Field(alias="threadId", description="Conversation of the client. The events repeat it.")
     run_id: str = Field(alias="runId", description="Run of the client. The events repeat it.")
     messages: list[dict[str, Any]] = Field(description="Messages of the conversation, oldest first.")
-    tools: list[dict[str, Any]] | None = Field(default=None, description="Tools that the client runs.")
-    context: list[dict[str, Any]] | None = Field(default=None, description="Texts that are added to the instructions.")
-    resume: list[dict[str, Any]] | None = Field(default=None, description="Decisions about tool calls.")
-    forwarded_props: Any = Field(default=None, alias="forwardedProps", description="Options of the turn.")
+    tools: list[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
+    context: list[dict[str, Any]] | None = Field(None, description="Texts that are added to the instructions.")
+    resume: list[dict[str, Any]] | None = Field(None, description="Decisions about tool calls.")
+    forwarded_props: Any = Field(None, alias="forwardedProps", description="Options of the turn.")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -68,24 +66,18 @@ class AgUiRequest(Body):
         """Return the request as AG-UI's ``RunAgentInput``. Raise ``RequestValidationError`` if a field is invalid."""
         from ag_ui.core import RunAgentInput  # noqa: PLC0415 - see above
 
-        body = self.model_dump(by_alias=True, exclude_unset=True)
-        return _validated(RunAgentInput, body)
+        return _validated(RunAgentInput, self.model_dump(by_alias=True, exclude_unset=True))
 
 
-class _Payload(Body):
-    """Payload of a decision about a tool call."""
-
+class _DecisionPayload(Body):
     approved: bool
-    edited_arguments: dict[str, Any] | None = Field(default=None, alias="editedArgs")
+    arguments: dict[str, Any] | None = Field(None, alias="editedArgs")
     reason: str | None = None
     remember: Literal["once", "session"] = "once"
 
 
 async def to_request(run: "RunAgentInput") -> FrontendRequest:
-    """Convert a request to decisions about tool calls, or to a turn if the request contains no decisions.
-
-    If a message is invalid, raise ``ValidationFailed`` with the position of that message.
-    """
+    """Convert a request to decisions about tool calls, or to a turn. Raise ``ValidationFailed`` if it is invalid."""
     if run.resume:
         return FrontendRequest(decisions=dict(_decision(number, entry) for number, entry in enumerate(run.resume)))
     conversation = _Conversation(run)
@@ -96,10 +88,8 @@ def _decision(number: int, entry: "ResumeEntry") -> tuple[str, Decision]:
     if entry.status == "cancelled":
         return entry.interrupt_id, Decision(approved=False)
     payload = {"approved": entry.payload} if isinstance(entry.payload, bool) else entry.payload
-    decision = _validated(_Payload, payload if isinstance(payload, dict) else {}, "resume", number, "payload")
-    return entry.interrupt_id, Decision(
-        decision.approved, decision.edited_arguments, decision.reason, decision.remember
-    )
+    decision = _validated(_DecisionPayload, payload if isinstance(payload, dict) else {}, "resume", number, "payload")
+    return entry.interrupt_id, Decision(**dict(decision))
 
 
 class _Conversation:
@@ -112,14 +102,11 @@ class _Conversation:
             self._options = _validated(FrontendOptions, run.forwarded_props, "forwardedProps")
         self._positions = [n for n, m in enumerate(run.messages) if m.role not in ("activity", "reasoning")]
         if not self._positions:
-            raise position_error(0, _LAST)
+            raise ValidationFailed.at(("messages", 0), _LAST)
         self._last = self._positions[-1]
 
     async def turn(self) -> CompletionInput:
-        """Convert the messages to a completion request, which ``plan`` later converts to a turn of a session.
-
-        Raises ``ValidationFailed`` if a message is invalid, or if the messages are not in a valid order.
-        """
+        """Convert the messages to a completion request, which ``plan`` later converts to a turn of a session."""
         messages: list[Message] = []
         images: tuple[Image, ...] = ()
         called: set[str] = set()
@@ -129,21 +116,21 @@ class _Conversation:
                 called |= {call.id for call in message.tool_calls or ()}
             elif message.role == "tool" and message.tool_call_id not in called:
                 problem = f"no earlier message has a tool call with the ID {message.tool_call_id!r}"
-                raise position_error(position, problem, "toolCallId")
+                raise ValidationFailed.at(("messages", position, "toolCallId"), problem)
             if position == self._last and message.role == "user" and (urls := _image_urls(message.content, position)):
-                images = await images_at(position, urls)
+                images = await decode_images(urls, ("messages", position))
             messages.append(_stored(message))
         if messages[-1]["role"] not in ("user", "tool"):
-            raise position_error(self._last, _LAST)
+            raise ValidationFailed.at(("messages", self._last), _LAST)
         if messages[-1]["role"] == "user":
             check_text(messages[-1]["content"], self._last)
-        messages[:0] = [_message("system", f"{each.description}: {each.value}") for each in self._run.context or ()]
+        messages[:0] = [new_message("system", f"{each.description}: {each.value}") for each in self._run.context or ()]
         return CompletionInput(
             model="",
             messages=messages,
             images={len(messages) - 1: images},
             generation=self._options.generation,
-            client_tools=[_schema(tool) for tool in self._run.tools or ()],
+            client_tools=[tool_schema(t.name, t.description, t.parameters) for t in self._run.tools or ()],
         )
 
     def plan(self, request: CompletionInput, session: ChatSession) -> TurnPlan:
@@ -157,17 +144,14 @@ class _Conversation:
         try:
             turn = to_session_turn_request(session, replace(request, messages=messages, images=images))
         except ValidationFailed as error:
-            raise position_error(self._last, error.message.removeprefix("messages: ")) from error
+            raise ValidationFailed.at(("messages", self._last), error.message.removeprefix("messages: ")) from error
         if messages[-1]["role"] == "user" and sent == stored:
             turn = replace(turn, message=None, images=(), continues=False)
         return TurnPlan(replace(turn, interactive=True, on_disconnect=self._options.on_disconnect))
 
 
 def _validated(model: type[_Model], value: Any, *location: str | int) -> _Model:
-    """Validate ``value``, the part of the request body at ``location``, as a ``model``.
-
-    If ``value`` is invalid, raise ``RequestValidationError`` with the path of each problem in the body.
-    """
+    """Validate the part of the request body at ``location``. Raise ``RequestValidationError`` if it is invalid."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -195,13 +179,9 @@ def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
 
 def _stored(message: Any) -> Message:
     if message.role == "tool":
-        return {**_message("tool", _text(message.content)), "tool_call_id": message.tool_call_id}
-    role = "system" if message.role == "developer" else message.role
-    return _message(role, _text(message.content))
-
-
-def _message(role: Any, content: str) -> Message:
-    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
+        return {**new_message("tool", _text(message.content)), "tool_call_id": message.tool_call_id}
+    role: Role = "system" if message.role == "developer" else message.role
+    return new_message(role, _text(message.content))
 
 
 def _text(content: "str | list[ContentPart] | None") -> str:
@@ -219,12 +199,6 @@ def _image_urls(content: "str | list[ContentPart]", position: int) -> list[str]:
         url = source.value if source.type in ("data", "url") else ""
         if part.type != "image" or (source.type == "url" and not url.startswith("data:image/")) or not url:
             problem = "must be an image, as base64 or as a data URL; this server accepts no other files"
-            raise position_error(position, problem, "content", number)
+            raise ValidationFailed.at(("messages", position, "content", number), problem)
         urls.append(url)
     return urls
-
-
-def _schema(tool: Any) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": {}} | (tool.parameters if isinstance(tool.parameters, dict) else {})
-    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
-    return {"type": "function", "function": function}

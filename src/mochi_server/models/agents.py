@@ -5,10 +5,10 @@ from typing import Annotated
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from mochi_server.models.sessions import Session, SessionDetail
-from mochi_server.models.tools import FromAttributes, ToolProblem, ToolSummary
+from mochi_server.models.tools import ToolProblem, ToolSummary
 
 
-class AgentSummary(FromAttributes):
+class AgentSummary(BaseModel, from_attributes=True):
     """An agent. If it is invalid, ``error_message`` names the file and the problem."""
 
     name: str

@@ -3,14 +3,14 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from mochi_server.chat.images import read_images
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import GenerationOptions, TurnRequest, TurnResult
 from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Format, KeepAlive, NonBlank, Options, StrictBody, ThinkLevel, WarningOut
+from mochi_server.models.common import Format, KeepAlive, NonBlank, OnDisconnect, Options, StrictBody, Think, WarningOut
 from mochi_server.models.messages import MessageOut
 
 KeyHeader = Annotated[
@@ -38,25 +38,19 @@ Images = Annotated[
 ]
 
 
-class ChatRequest(StrictBody):
+class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What is the capital of France?"}]}):
     """A message and its options. If there is no message, the model answers the last user message again."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"message": "What is the capital of France?"}]})
 
     message: NonBlank | None = Field(
         default=None, description="Message of the user. Without it, the last user message is answered again."
     )
-    think: ThinkLevel | None = Field(
-        default=None, description="Reasoning of models that can think: on, off or a level."
-    )
+    think: Think = None
     options: Options | None = Field(
         default=None,
         description="Ollama's options, such as `temperature` or `num_predict`. They override the session's options.",
     )
     format: Format | None = Field(default=None, description="Format of the answer: `json` or a JSON schema.")
-    keep_alive: KeepAlive | None = Field(
-        default=None, description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."
-    )
+    keep_alive: KeepAlive = None
     images: Images | None = Field(
         default=None,
         description="Images of the message for models with `vision`: PNG, JPEG, WebP, GIF or BMP. "
@@ -65,9 +59,7 @@ class ChatRequest(StrictBody):
     if_busy: Literal["reject", "wait"] = Field(
         default="reject", description="While another turn runs, `reject` returns 409 and `wait` waits for its end."
     )
-    on_disconnect: Literal["cancel", "continue"] = Field(
-        default="cancel", description="`cancel` ends the turn when its last client disconnects. `continue` does not."
-    )
+    on_disconnect: OnDisconnect = "cancel"
     wait_for_confirmation: bool = Field(
         default=False, description="Without streaming: wait for approval of tool calls instead of denying them."
     )

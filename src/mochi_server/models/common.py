@@ -2,15 +2,18 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
 from pydantic.config import JsonDict
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from mochi_server.constants import MAX_MESSAGE_CHARS, RELOADING_OPTIONS
+from mochi_server.chat.images import read_images
+from mochi_server.constants import MAX_IMAGES, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
+from mochi_server.errors import ValidationFailed
+from mochi_server.sessions.images import Image
 from mochi_server.util.nearest import nearest
 
 _NUMBERS = (
@@ -20,16 +23,12 @@ _NUMBERS = (
 """Ollama's options with a number or null as value. The only other supported option is `stop`."""
 
 _OPTIONS = (*_NUMBERS, "stop")
-
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
 _MAX_REPORTED = 20
 _MAX_NAME_CHARS = 100
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
-"""JSON schema pattern for text that is not blank, used only in the OpenAPI document.
-
-The pattern also excludes control characters that count as white space in Python but not in JSON schema.
-"""
+"""Pattern for text that is not blank, for the OpenAPI document. It also excludes white space that only Python has."""
 _OPTIONS_SCHEMA: JsonDict = {
     "additionalProperties": False,
     "properties": {
@@ -40,11 +39,7 @@ _OPTIONS_SCHEMA: JsonDict = {
 
 
 def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
-    """Raise a `ValidationError` that names each unknown field or option and the nearest known one.
-
-    If ``known`` contains ``options`` and an unknown field has the name of an Ollama option, the error advises the
-    client to send the option in ``options``.
-    """
+    """Raise a `ValidationError` that names each unknown field or option and the nearest known one."""
     if unknown := [name for name in names if name not in known][:_MAX_REPORTED]:
         raise ValidationError.from_exception_data(kind, [_problem(name, known, kind) for name in unknown])
 
@@ -89,10 +84,8 @@ def _duration(value: str | float) -> str | float:
     return value
 
 
-class Body(BaseModel):
+class Body(BaseModel, strict=True):
     """Base of request bodies with strict types. It rejects values that cannot be stored or sent to Ollama."""
-
-    model_config = ConfigDict(strict=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -104,10 +97,8 @@ class Body(BaseModel):
         return data
 
 
-class StrictBody(Body):
+class StrictBody(Body, extra="forbid"):
     """Base of request bodies under `/api/v1`. The error for an unknown field names the nearest known field."""
-
-    model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
@@ -115,6 +106,19 @@ class StrictBody(Body):
         if isinstance(data, dict):
             reject_unknown(data, [field.alias or name for name, field in cls.model_fields.items()], kind="field")
         return data
+
+
+async def decode_images(urls: Sequence[str], location: str | Sequence[str | int]) -> tuple[Image, ...]:
+    """Decode the images of the message or the part of a message at ``location`` in the request.
+
+    Raise ``ValidationFailed`` if an image is invalid or there are too many.
+    """
+    if len(urls) > MAX_IMAGES:
+        raise ValidationFailed.at(location, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
+    try:
+        return await read_images(urls)
+    except ValidationFailed as error:
+        raise ValidationFailed.at(location, error.message) from error
 
 
 def _not_blank(text: str) -> str:
@@ -131,19 +135,26 @@ def integral(value: object) -> object:
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
 NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=NOT_BLANK)]
 Options = Annotated[dict[str, Any], AfterValidator(_checked_options), Field(json_schema_extra=_OPTIONS_SCHEMA)]
-KeepAlive = Annotated[
+_Duration = Annotated[
     Annotated[str, Field(json_schema_extra={"pattern": f"^({_DURATION})$"})]
     | Annotated[float, Field(allow_inf_nan=False)],
     AfterValidator(_duration),
 ]
+KeepAlive = Annotated[
+    _Duration | None,
+    Field(description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."),
+]
 ThinkLevel = bool | Literal["low", "medium", "high", "max"]
+Think = Annotated[ThinkLevel | None, Field(description="Reasoning of models that can think: on, off or a level.")]
+OnDisconnect = Annotated[
+    Literal["cancel", "continue"],
+    Field(description="`cancel` ends the turn when its last client disconnects. `continue` does not."),
+]
 Format = Literal["json"] | Annotated[dict[str, Any], AfterValidator(_sendable)]
 
 
-class WarningOut(BaseModel):
+class WarningOut(BaseModel, from_attributes=True):
     """A problem that did not make the request fail. ``message`` is text for users."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     code: str = Field(examples=["TOOL_NOT_FOUND"])
     message: str

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 from mochi_server.errors import InvalidComparison, ValidationFailed
-from mochi_server.models.common import NOT_BLANK, Options, StrictBody, Text, ThinkLevel
+from mochi_server.models.common import NOT_BLANK, Options, StrictBody, Text, Think
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.compare import MAX_MODELS, CompareService, Comparison
 
@@ -42,7 +42,7 @@ class CompareRequest(StrictBody):
     message: Annotated[Any, WithJsonSchema(_MESSAGE)] = None
     systemPrompt: Text | None = Field(None, description="System message.")
     chatHistory: list[HistoryMessage] | None = Field(None, description="Earlier messages of the conversation.")
-    think: ThinkLevel | None = Field(None, description="Reasoning of models that can think: on, off or a level.")
+    think: Think = None
     options: Options | None = Field(None, description="Ollama's options, such as `temperature` or `seed`.")
 
     async def comparison(self, service: CompareService) -> Comparison:

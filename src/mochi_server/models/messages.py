@@ -2,25 +2,21 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from mochi_server.sessions.types import Role
 
 
-class StoredFunction(BaseModel):
+class StoredFunction(BaseModel, extra="allow"):
     """Function of a tool call. ``index`` is the position of the call among the tool calls of the message."""
-
-    model_config = ConfigDict(extra="allow")
 
     index: int | None = None
     name: str
     arguments: dict[str, Any]
 
 
-class StoredCall(BaseModel):
+class StoredCall(BaseModel, extra="allow"):
     """A tool call in Ollama's format."""
-
-    model_config = ConfigDict(extra="allow")
 
     id: str
     function: StoredFunction
@@ -33,10 +29,8 @@ class StoredImage(BaseModel):
     media_type: str
 
 
-class StoredMessage(BaseModel):
+class StoredMessage(BaseModel, extra="allow"):
     """A stored message. Messages of all roles have the first four fields. The other fields depend on the role."""
-
-    model_config = ConfigDict(extra="allow")
 
     role: Role
     content: str

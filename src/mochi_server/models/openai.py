@@ -8,14 +8,13 @@ from typing import Annotated, Any, Literal
 from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from mochi_server.chat.images import read_images
 from mochi_server.chat.turn import GenerationOptions
-from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
+from mochi_server.constants import KEY_PATTERN
 from mochi_server.errors import SessionNotFound, ValidationFailed
-from mochi_server.models.common import Body, KeepAlive, ThinkLevel
+from mochi_server.models.common import Body, KeepAlive, Text, ThinkLevel, decode_images
 from mochi_server.models.openai_messages import AnyMessage, ImagePart, Items, Unsupported, UserMessage, allow
-from mochi_server.openai.errors import invalid_parameter
-from mochi_server.openai.request_mapping import CompletionInput, ToolChoice
+from mochi_server.openai.errors import renaming_parameters
+from mochi_server.openai.request_mapping import CompletionInput, ToolChoice, tool_schema
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 
@@ -26,6 +25,8 @@ _UNCHANGED_OPTIONS = {
 }
 """Fields that have the same name in OpenAI's API and in Ollama's options."""
 _MAX_TOP_LOGPROBS = 20
+TEXT_PARAMETERS = {"messages": "prompt"}
+"""Mapping of field names in chat completion requests to the names of the same fields in text completion requests."""
 
 
 def _token_limit(value: int) -> int:
@@ -82,11 +83,6 @@ class ClientTool(Body):
     type: Literal["function"]
     function: FunctionTool
 
-    def schema_for_ollama(self) -> dict[str, Any]:
-        parameters = {"type": "object", "properties": {}} | (self.function.parameters or {})
-        function = {"name": self.function.name, "description": self.function.description or ""}
-        return {"type": "function", "function": function | {"parameters": parameters}}
-
 
 class NamedFunction(Body):
     """Name of a function."""
@@ -105,7 +101,7 @@ class JsonSchema(Body):
     """Schema of the answer."""
 
     name: str = "answer"
-    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    json_schema: dict[str, Any] | None = Field(None, alias="schema")
 
 
 class PlainFormat(Body):
@@ -133,10 +129,8 @@ class ReasoningOptions(Body):
     effort: Effort | None = None
 
 
-class Metadata(Body):
+class Metadata(Body, extra="allow"):
     """Metadata of a request. ``session_id`` is the ID of the session for the turn. Other keys have no effect."""
-
-    model_config = ConfigDict(extra="allow")
 
     session_id: str | None = None
 
@@ -157,15 +151,16 @@ class SamplingFields(Body):
     reasoning_effort: Effort | None = Field(None, description="Level of reasoning of a model that can think.")
     reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
     think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")
-    keep_alive: KeepAlive | None = Field(
-        None, description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."
-    )
+    keep_alive: KeepAlive = None
     options: OllamaOption = Field(None, description="Not supported. Use the fields of this request.")
     num_ctx: OllamaOption = Field(None, description="Not supported. The server sets the context window.")
 
     def shared_fields(self) -> dict[str, Any]:
         """Return the fields that ``SamplingFields`` defines, without fields that are null."""
         return self.model_dump(include=set(SamplingFields.model_fields), exclude_none=True)
+
+    def session_id(self, headers: MochiHeaders) -> str | None:
+        return self.metadata.session_id if headers.session is None and self.metadata else headers.session
 
 
 class CompletionRequest(SamplingFields):
@@ -213,15 +208,13 @@ class CompletionRequest(SamplingFields):
     async def to_input(self, headers: MochiHeaders) -> CompletionInput:
         """Return the input of the completion.
 
-        Raises:
-            ValidationFailed: The images or ``top_logprobs`` are invalid.
-            SessionNotFound: The session ID is empty.
+        Raises ``ValidationFailed`` for an invalid message, or ``SessionNotFound`` for an empty session ID.
         """
-        session_id = self.metadata.session_id if headers.session is None and self.metadata else headers.session
-        if session_id == "":
+        if (session_id := self.session_id(headers)) == "":
             raise SessionNotFound("")
         tools = None if headers.tools is None else [name for part in headers.tools.split(",") if (name := part.strip())]
         names: dict[str, str] = {}
+        functions = [tool.function for tool in self.tools or ()]
         return CompletionInput(
             model=self.model,
             messages=[message.to_stored(names) for message in self.messages],
@@ -234,7 +227,7 @@ class CompletionRequest(SamplingFields):
                 thinks_by_default=True,
                 logprobs=self._logprobs(),
             ),
-            client_tools=[tool.schema_for_ollama() for tool in self.tools or ()],
+            client_tools=[tool_schema(f.name, f.description or "", f.parameters) for f in functions],
             tool_choice=self._tool_choice(),
             tools=tools,
             policy=headers.policy,
@@ -245,17 +238,9 @@ class CompletionRequest(SamplingFields):
     async def _images(self) -> dict[int, tuple[Image, ...]]:
         images = {}
         for index, message in enumerate(self.messages):
-            param = f"messages[{index}].content"
             parts = message.content if isinstance(message, UserMessage) else ()
-            urls = [part.url for part in parts if isinstance(part, ImagePart)]
-            if not urls:
-                continue
-            if len(urls) > MAX_IMAGES:
-                raise invalid_parameter(param, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
-            try:
-                images[index] = await read_images(urls)
-            except ValidationFailed as error:
-                raise invalid_parameter(param, error.message) from error
+            if urls := [part.url for part in parts if isinstance(part, ImagePart)]:
+                images[index] = await decode_images(urls, f"messages[{index}].content")
         return images
 
     def _think(self) -> bool | str | None:
@@ -264,7 +249,7 @@ class CompletionRequest(SamplingFields):
 
     def _logprobs(self) -> int | None:
         if self.top_logprobs and not self.logprobs:
-            raise invalid_parameter("top_logprobs", "requires `logprobs: true`")
+            raise ValidationFailed.at("top_logprobs", "requires `logprobs: true`")
         return (self.top_logprobs or 0) if self.logprobs else None
 
     def _options(self) -> dict[str, Any]:
@@ -288,3 +273,35 @@ class CompletionRequest(SamplingFields):
             name=name,
             is_single=self.parallel_tool_calls is False,
         )
+
+
+class TextCompletionRequest(SamplingFields):
+    """A prompt to complete. The model receives it as a user message. Unknown fields are ignored."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b", "prompt": "Once upon a time"}]})
+
+    model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
+    prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(
+        description="The prompt, or a list of one prompt."
+    )
+    stream: bool | None = Field(None, description="Stream the answer in chunks.")
+    stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
+    max_tokens: TokenLimit | None = Field(
+        None, description="Maximum tokens of the answer, with reasoning. -1 sets no limit."
+    )
+    n: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
+    best_of: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
+    echo: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
+    suffix: Annotated[str | None, allow("")] = Field(None, description="Only an empty text is supported.")
+    logprobs: Annotated[Any, allow()] = Field(None, description="Not supported.")
+    response_format: Unsupported = None
+    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
+
+    async def to_input(self, headers: MochiHeaders) -> CompletionInput:
+        """Return the input of the completion. Raises the errors of ``CompletionRequest.to_input``."""
+        prompt = self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+        with renaming_parameters(TEXT_PARAMETERS):
+            fields = {"model": self.model, "max_tokens": self.max_tokens}
+            messages = [{"role": "user", "content": prompt}]
+            request = CompletionRequest.model_validate({**self.shared_fields(), **fields, "messages": messages})
+            return await request.to_input(headers)

@@ -2,13 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Field, Tag
 
 from mochi_server.models.common import Body, Text
 from mochi_server.models.openai import OllamaOption
-from mochi_server.models.openai_messages import Items, union_tag
+from mochi_server.models.openai_messages import TEXT_OR_LIST, Items
 from mochi_server.openai.embeddings import EncodingFormat
-from mochi_server.openai.errors import AS_PARTS, AS_TEXT
 
 _TOKENS = "token IDs are not supported; send text instead (LangChain: `check_embedding_ctx_length=False`)"
 
@@ -27,16 +26,14 @@ def _check_list(value: Any) -> Any:
 
 _InputText = Annotated[Text, Field(min_length=1)]
 _Input = Annotated[
-    Annotated[_InputText, Tag(AS_TEXT)] | Annotated[Items[_InputText], Field(min_length=1), Tag(AS_PARTS)],
-    Discriminator(union_tag),
+    Annotated[_InputText, Tag("text")] | Annotated[Items[_InputText], Field(min_length=1), Tag("list")],
+    TEXT_OR_LIST,
     BeforeValidator(_check_list),
 ]
 
 
-class EmbeddingRequest(Body):
+class EmbeddingRequest(Body, json_schema_extra={"examples": [{"model": "nomic-embed-text", "input": "Hello!"}]}):
     """Texts to embed. Unknown fields are ignored."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "nomic-embed-text", "input": "Hello!"}]})
 
     model: str = Field(min_length=1, description="Model of Ollama.")
     input: _Input = Field(description=f"A text, or a list of up to {_MAX_TEXTS} texts.")

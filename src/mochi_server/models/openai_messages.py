@@ -8,22 +8,22 @@ import orjson
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
+from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text
-from mochi_server.openai.errors import AS_OBJECT, AS_PARTS, AS_TEXT, invalid_parameter
+from mochi_server.openai.request_mapping import new_message
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall
-from mochi_server.util.clock import new_id, now
 
 _Item = TypeVar("_Item")
 Items = Annotated[list[_Item], Field(fail_fast=True)]
+TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) else "text")
+TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")], TEXT_OR_LIST]
+"""A text or a list. The tags prevent that the error for an invalid item also contains the error for a text."""
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
 
 
 def allow(*values: Any, reason: str = "this server supports no other value") -> AfterValidator:
-    """Return a validator that accepts only ``values`` and null.
-
-    ``reason`` is the last part of the error message for other values.
-    """
+    """Return a validator that accepts only ``values`` and null. ``reason`` is part of its error message."""
     allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
 
     def check(value: Any) -> Any:
@@ -57,20 +57,13 @@ class ImageUrl(Body):
     url: DataUrl
 
 
-def union_tag(content: object) -> str:
-    return AS_PARTS if isinstance(content, list) else AS_TEXT
-
-
-def _image_tag(image: object) -> str:
-    return AS_TEXT if isinstance(image, str) else AS_OBJECT
-
-
 class ImagePart(Body):
     """An image, for models with `vision`."""
 
     type: Literal["image_url"]
     image_url: Annotated[
-        Annotated[DataUrl, Tag(AS_TEXT)] | Annotated[ImageUrl, Tag(AS_OBJECT)], Discriminator(_image_tag)
+        Annotated[DataUrl, Tag("text")] | Annotated[ImageUrl, Tag("object")],
+        Discriminator(lambda image: "text" if isinstance(image, str) else "object"),
     ]
 
     @property
@@ -85,14 +78,8 @@ class RefusalPart(Body):
     refusal: Text
 
 
-_ByTag = Discriminator(union_tag)
-_PlainText = Annotated[Text, Tag(AS_TEXT)]
-TextContent = Annotated[_PlainText | Annotated[Items[TextPart], Tag(AS_PARTS)], _ByTag]
-_AnyPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
-Content = Annotated[_PlainText | Annotated[Items[_AnyPart], Tag(AS_PARTS)], _ByTag]
-
+_UserPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 _AnswerPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
-AnswerContent = Annotated[_PlainText | Annotated[Items[_AnswerPart], Tag(AS_PARTS)], _ByTag]
 
 
 def _text(content: str | Sequence[TextPart | ImagePart | RefusalPart] | None) -> str:
@@ -106,20 +93,20 @@ class SystemMessage(Body):
     """Instructions for the model."""
 
     role: Literal["system", "developer"]
-    content: TextContent
+    content: TextOr[Items[TextPart]]
 
     def to_stored(self, _: dict[str, str]) -> Message:
-        return _message(role="system", content=_text(self.content))
+        return new_message("system", _text(self.content))
 
 
 class UserMessage(Body):
     """A message of the user."""
 
     role: Literal["user"]
-    content: Content
+    content: TextOr[Items[_UserPart]]
 
     def to_stored(self, _: dict[str, str]) -> Message:
-        return _message(role="user", content=_text(self.content))
+        return new_message("user", _text(self.content))
 
 
 class Function(Body):
@@ -141,7 +128,7 @@ class AssistantMessage(Body):
     """A message of the model."""
 
     role: Literal["assistant"]
-    content: AnswerContent | None = None
+    content: TextOr[Items[_AnswerPart]] | None = None
     refusal: Text | None = None
     reasoning_content: Text | None = None
     reasoning: Text | None = None
@@ -150,7 +137,7 @@ class AssistantMessage(Body):
     audio: Unsupported = None
 
     def to_stored(self, names: dict[str, str]) -> Message:
-        message = _message(role="assistant", content=_text(self.content) or self.refusal or "")
+        message = new_message("assistant", _text(self.content) or self.refusal or "")
         if thinking := self.reasoning_content or self.reasoning:
             message["thinking"] = thinking
         if self.tool_calls:
@@ -163,11 +150,11 @@ class ToolMessage(Body):
     """The result of a tool call."""
 
     role: Literal["tool"]
-    content: TextContent
+    content: TextOr[Items[TextPart]]
     tool_call_id: str
 
     def to_stored(self, names: dict[str, str]) -> Message:
-        message = _message(role="tool", content=_text(self.content))
+        message = new_message("tool", _text(self.content))
         message["tool_call_id"] = self.tool_call_id
         if name := names.get(self.tool_call_id):
             message["tool_name"] = name
@@ -177,18 +164,14 @@ class ToolMessage(Body):
 AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-def _message(role: Literal["system", "user", "assistant", "tool"], content: str) -> Message:
-    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
-
-
 def _call(index: int, call: Call) -> ToolCall:
     try:
         arguments = orjson.loads(call.function.arguments or "{}")
     except orjson.JSONDecodeError:
         arguments = None
     if not isinstance(arguments, dict):
-        raise invalid_parameter("messages", f"the arguments of call {call.id!r} are not a JSON object")
+        raise ValidationFailed.at("messages", f"the arguments of call {call.id!r} are not a JSON object")
     if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
         reason = f"the arguments of call {call.id!r} are nested deeper than {MAX_ARGUMENT_LEVELS} levels"
-        raise invalid_parameter("messages", reason)
+        raise ValidationFailed.at("messages", reason)
     return {"id": call.id, "function": {"index": index, "name": call.function.name, "arguments": arguments}}

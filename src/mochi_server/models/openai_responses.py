@@ -96,6 +96,27 @@ class Completion(BaseModel):
     mochi: Besides
 
 
+class TextChoice(BaseModel):
+    """The answer of a text completion. A completion has exactly one choice."""
+
+    index: int
+    text: str
+    logprobs: None
+    finish_reason: Literal["stop", "length", "tool_calls"]
+
+
+class TextCompletion(BaseModel):
+    """A complete answer as text."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: Usage
+    mochi: Besides
+
+
 class OpenAIError(BaseModel):
     """An error. ``code`` is meant for programs. ``param`` is the invalid field."""
 

@@ -3,20 +3,15 @@
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, Field
 
+from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text
-from mochi_server.models.openai import (
-    CompletionRequest,
-    MochiHeaders,
-    NamedFunction,
-    SamplingFields,
-    TokenLimit,
-)
-from mochi_server.models.openai_messages import Items, allow, union_tag
+from mochi_server.models.openai import CompletionRequest, MochiHeaders, NamedFunction, SamplingFields, TokenLimit
+from mochi_server.models.openai_messages import Items, TextOr, Unsupported, allow
 from mochi_server.models.openai_responses import Besides
 from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
-from mochi_server.openai.errors import AS_PARTS, AS_TEXT, invalid_parameter, renaming_parameters
+from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput
 from mochi_server.openai.responses_state import ResponseItems
 
@@ -36,9 +31,6 @@ def _without_logprobs(include: list[str] | None) -> list[str] | None:
     if include and _LOGPROBS in include:
         raise ValueError(f"`{_LOGPROBS}` is not supported; leave it out")
     return include
-
-
-_Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
 
 
 class ResponseFunction(Body):
@@ -76,16 +68,13 @@ class TextOptions(Body):
     format: Annotated[PlainText | SchemaText, Field(discriminator="type")] | None = None
 
 
-class ResponseRequest(SamplingFields):
+class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]}):
     """Input to answer. A null field counts as absent. Unknown fields are ignored."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]})
-
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
-    input: Annotated[
-        Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[InputItem], Field(min_length=1), Tag(AS_PARTS)],
-        Discriminator(union_tag),
-    ] = Field(description="A message of the user, or the items of the conversation; in a session, its new items.")
+    input: TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(
+        description="A message of the user, or the items of the conversation; in a session, its new items."
+    )
     instructions: Text | None = Field(None, description="System message of this request.")
     previous_response_id: str | None = Field(None, description="Only in a session: the ID of its latest response.")
     stream: bool | None = Field(None, description="Stream the response as events.")
@@ -112,20 +101,18 @@ class ResponseRequest(SamplingFields):
         None, description="Not supported. Use `text.format`."
     )
     background: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
-    conversation: _Unsupported = Field(None, description="Not supported. Use a session.")
-    prompt: _Unsupported = None
-    max_tool_calls: _Unsupported = None
+    conversation: Unsupported = Field(None, description="Not supported. Use a session.")
+    prompt: Unsupported = None
+    max_tool_calls: Unsupported = None
 
     async def to_input(self, headers: MochiHeaders, items: ResponseItems) -> CompletionInput:
         """Return the input of the turn. ``items`` has the items that the request refers to by ID.
 
-        Raises:
-            ValidationFailed: The request is invalid, or refers to an unknown item or response.
-            SessionNotFound: The session ID is empty.
+        Raises the errors of ``CompletionRequest.to_input``.
         """
         fields = {
             "model": self.model,
-            "messages": self._messages(items, is_session=self._names_session(headers)),
+            "messages": self._messages(items, is_session=self.session_id(headers) is not None),
             "tools": [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in self.tools or ()],
             "tool_choice": self._tool_choice(),
             "response_format": self._response_format(),
@@ -138,7 +125,7 @@ class ResponseRequest(SamplingFields):
         if self.previous_response_id is None:
             return completion
         if completion.session_id is None:
-            raise invalid_parameter("previous_response_id", _NO_SESSION)
+            raise ValidationFailed.at("previous_response_id", _NO_SESSION)
         return replace(completion, previous_response=self.previous_response_id)
 
     def echo(self) -> dict[str, Any]:
@@ -157,14 +144,11 @@ class ResponseRequest(SamplingFields):
             "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
         }
 
-    def _names_session(self, headers: MochiHeaders) -> bool:
-        return headers.session is not None or bool(self.metadata and self.metadata.session_id is not None)
-
     def _messages(self, items: ResponseItems, *, is_session: bool) -> ChatMessages:
         def resolve(index: int, item_id: str) -> dict[str, Any] | None:
             item = items.get(item_id)
             if item is None and not is_session:  # a session has the item
-                raise invalid_parameter(f"input[{index}].id", f"the item {item_id!r} {_UNKNOWN_ITEM}")
+                raise ValidationFailed.at(f"input[{index}].id", f"the item {item_id!r} {_UNKNOWN_ITEM}")
             return item
 
         messages = [{"role": "system", "content": self.instructions}] if self.instructions else []

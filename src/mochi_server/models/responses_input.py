@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
 from mochi_server.models.common import Body, Text
-from mochi_server.models.openai_messages import DataUrl, Items, RefusalPart, union_tag
-from mochi_server.openai.errors import AS_PARTS, AS_TEXT
+from mochi_server.models.openai_messages import DataUrl, Items, RefusalPart, TextOr
 
 ChatMessages = list[dict[str, Any]]
 """Messages in the format of chat completions."""
@@ -33,8 +32,7 @@ class InputImage(Body):
         return {"type": "image_url", "image_url": {"url": self.image_url}}
 
 
-_Part = Annotated[InputText | RefusalPart | InputImage, Field(discriminator="type")]
-_Content = Annotated[Annotated[Text, Tag(AS_TEXT)] | Annotated[Items[_Part], Tag(AS_PARTS)], Discriminator(union_tag)]
+_Content = TextOr[Items[Annotated[InputText | RefusalPart | InputImage, Field(discriminator="type")]]]
 
 
 def _to_chat(content: "str | list[InputText | RefusalPart | InputImage]") -> Any:
@@ -115,7 +113,6 @@ def _item_type(item: Any) -> Any:
 
 
 _ITEM_TYPES = "message", "function_call", "function_call_output", "reasoning", "item_reference"
-FullItem = InputMessage | FunctionCall | FunctionCallOutput | ReasoningItem
 InputItem = Annotated[
     Annotated[InputMessage, Tag("message")]
     | Annotated[FunctionCall, Tag("function_call")]
@@ -131,13 +128,11 @@ InputItem = Annotated[
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(InputItem)
 
 
-def to_chat_messages(
-    items: "list[FullItem | ItemReference]", resolve: Callable[[int, str], dict[str, Any] | None]
-) -> ChatMessages:
+def to_chat_messages(items: list[InputItem], resolve: Callable[[int, str], dict[str, Any] | None]) -> ChatMessages:
     """Convert input items to chat messages. Consecutive items from the model become one assistant message.
 
-    ``resolve`` receives the index of an item reference and the ID of the referenced item, and returns that item. If
-    ``resolve`` returns None, the reference counts as a message from the model without content.
+    ``resolve`` receives the index and the ID of an item reference, and returns the item, or None for an unknown
+    message from the model.
     """
     messages: ChatMessages = []
     for index, item in enumerate(items):
@@ -151,11 +146,8 @@ def to_chat_messages(
 
 
 def _assistant_message(messages: ChatMessages, *unset: str) -> dict[str, Any]:
-    """Return the last message if it is an assistant message in which the fields ``unset`` have no value.
-
-    Otherwise, append an empty assistant message to ``messages``, and return the new message.
-    """
+    """Return the last message if it is from the model and has no values in the fields ``unset``, else append one."""
     last = messages[-1] if messages else None
-    if last is None or last["role"] != "assistant" or any(last.get(name) for name in (*unset,)):
+    if last is None or last["role"] != "assistant" or any(last.get(name) for name in unset):
         messages.append({"role": "assistant"})
     return messages[-1]

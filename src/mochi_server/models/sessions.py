@@ -21,7 +21,6 @@ ModelName = Annotated[
     StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
     Field(json_schema_extra=common.NOT_BLANK),
 ]
-_NOT_STRICT = ConfigDict(strict=False)  # accepts policy names as strings
 
 
 def _title(text: str) -> str:
@@ -40,22 +39,18 @@ Title = Annotated[
 ]
 
 
-class ToolSettingsRequest(ToolSettings, StrictBody):
+class ToolSettingsRequest(ToolSettings, StrictBody, strict=False):  # accepts policy names as strings
     """Tools that the model may call, and the calls that need approval."""
-
-    model_config = _NOT_STRICT
 
     approved_tools: Names | None = Field(None, description="Tools that are approved for the whole session.")
 
 
-class AgentSettingsRequest(AgentSettings, StrictBody):
+class AgentSettingsRequest(AgentSettings, StrictBody, strict=False):
     """Agents that the model may call."""
-
-    model_config = _NOT_STRICT
 
 
 _STORED: dict[str, type[BaseModel]] = {"tool_settings": ToolSettings, "agent_settings": AgentSettings}
-"""Classes that parse stored settings, by field name. These classes accept unknown keys; request classes do not."""
+"""Classes of stored settings, by field name. They accept unknown keys; request classes do not."""
 
 
 class SessionDefaults(StrictBody):
@@ -65,10 +60,8 @@ class SessionDefaults(StrictBody):
     options: common.Options | None = Field(
         None, description="Ollama's options, such as `temperature`, `seed` or `num_predict`."
     )
-    keep_alive: common.KeepAlive | None = Field(
-        None, description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."
-    )
-    think: common.ThinkLevel | None = Field(None, description="Reasoning of models that can think: on, off or a level.")
+    keep_alive: common.KeepAlive = None
+    think: common.Think = None
     format: common.Format | None = Field(None, description="Format of answers: `json` or a JSON schema.")
     tool_settings: ToolSettingsRequest | None = Field(
         None, description="Tools that the model may call, and the calls that need approval."
@@ -84,22 +77,19 @@ class SessionDefaults(StrictBody):
         return values
 
 
-class SessionCreate(SessionDefaults):
+class SessionCreate(SessionDefaults, json_schema_extra={"examples": [{"model": "qwen3:14b"}]}):
     """A new session. The system prompt is the text in ``system_prompt``, or the text of a prompt file.
 
     If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label. Otherwise, the server reads this file.
     """
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b"}]})
 
     model: ModelName = Field(description="Chat model of Ollama. The tag is optional.")
     system_prompt: Text | None = Field(None, description="Text of the system message.")
     system_prompt_source_file: str | None = Field(None, description="Prompt file to load, or label of `system_prompt`.")
 
     def creation_options(self) -> SessionCreationOptions:
-        return SessionCreationOptions(
-            **{name: value for name, value in self.sent_values().items() if value is not None}
-        )
+        values = {name: value for name, value in self.sent_values().items() if value is not None}
+        return SessionCreationOptions(**values)
 
 
 class WindowOverride(StrictBody):
@@ -108,10 +98,8 @@ class WindowOverride(StrictBody):
     current_window: Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(common.integral)]
 
 
-class SessionPatch(SessionDefaults):
+class SessionPatch(SessionDefaults, json_schema_extra={"examples": [{"title": "Paris", "think": None}]}):
     """Changes of a session. Absent fields are kept, null clears a field, and nested objects are replaced completely."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"title": "Paris", "think": None}]})
 
     model: ModelName | SkipJsonSchema[None] = Field(None, description="Chat model of Ollama. The tag is optional.")
     summary_model: ModelName | None = Field(None, description="Model that summarizes the session.")
@@ -127,10 +115,8 @@ class SessionPatch(SessionDefaults):
         return values
 
 
-class MessageEdit(StrictBody):
+class MessageEdit(StrictBody, json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]}):
     """New text of a user message. Its images are kept."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"content": "What is the capital of Spain?"}]})
 
     content: NonBlank = Field(description="New text of the message.")
 
@@ -222,10 +208,8 @@ class MessageList(BaseModel):
     messages: list[MessageOut]
 
 
-class SummarizeRequest(StrictBody):
+class SummarizeRequest(StrictBody, json_schema_extra={"examples": [{"model": "qwen3:4b"}]}):
     """The model for the summary. The server stores the model as the session's ``summary_model``."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:4b"}]})
 
     model: ModelName | None = Field(None, description="Default: the session's `model`, unless it cannot summarize.")
 
@@ -291,11 +275,7 @@ class PromptEvaluation(BaseModel):
         answer = last_answer(state.session.history)
         if answer is None or state.evaluated_tokens is None:
             return None
-        return cls(
-            prompt_eval_count=answer["prompt_eval_count"],
-            prompt_eval_duration=answer["prompt_eval_duration"],
-            evaluated_tokens=state.evaluated_tokens,
-        )
+        return cls.model_validate({**answer, "evaluated_tokens": state.evaluated_tokens})
 
 
 class SessionStatus(BaseModel):

@@ -4,6 +4,7 @@ from pydantic import BaseModel, Field
 
 from mochi_server.constants import MAX_PROMPT_CHARS
 from mochi_server.models.common import NOT_BLANK, StrictBody
+from mochi_server.services.system_prompts import PromptEntry
 
 
 class PromptContent(StrictBody):
@@ -22,14 +23,6 @@ class PromptFile(PromptContent):
         examples=["helpful.md"],
         description="File name without a directory. It ends in `.md` or `.txt`.",
     )
-
-
-class PromptEntry(BaseModel):
-    """Entry of the list of prompt files."""
-
-    filename: str
-    preview: str
-    word_count: int
 
 
 class PromptList(BaseModel):

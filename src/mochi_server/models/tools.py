@@ -2,16 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from mochi_server.models.common import StrictBody
 from mochi_server.tools.schema import ToolSchema
-
-
-class FromAttributes(BaseModel):
-    """Base of schemas that are created from the attributes of an object."""
-
-    model_config = ConfigDict(from_attributes=True)
 
 
 class ToolParameter(BaseModel):
@@ -21,7 +15,7 @@ class ToolParameter(BaseModel):
     description: str
 
 
-class ToolSummary(FromAttributes):
+class ToolSummary(BaseModel, from_attributes=True):
     """A tool. Under the policy ``confirm_destructive``, calls of ``destructive`` tools need approval."""
 
     name: str
@@ -36,7 +30,7 @@ class ToolDetails(ToolSummary):
     schema_: Annotated[dict[str, Any], BeforeValidator(ToolSchema.definition)] = Field(alias="schema")
 
 
-class ToolProblem(FromAttributes):
+class ToolProblem(BaseModel, from_attributes=True):
     """A tool, a file or an MCP server that cannot be used. ``message`` is the reason."""
 
     name: str
@@ -87,10 +81,8 @@ class ExecutionList(BaseModel):
     statistics: AllExecutionStatistics
 
 
-class ToolDecision(StrictBody):
+class ToolDecision(StrictBody, json_schema_extra={"examples": [{"confirmation_id": "6f1e2d3c4b5a", "approved": True}]}):
     """Decision on a pending tool call: approve or deny it."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"confirmation_id": "6f1e2d3c4b5a", "approved": True}]})
 
     confirmation_id: str = Field(description="ID of the pending tool call, from its event or from the list.")
     approved: bool = Field(description="`true` runs the call, `false` denies it.")

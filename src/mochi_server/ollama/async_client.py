@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -55,7 +54,8 @@ class AsyncOllamaClient:
         self.slots = SlotPrompts()
         self._can_install = can_install
         self._details: dict[str, ModelDetails] = {}
-        self._catalogue: tuple[float, ModelCatalogue | None] = (0, None)
+        self._catalogue = ModelCatalogue({"models": []}, self._details)
+        self._catalogue_fetched = 0.0
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
         self._tasks: set[asyncio.Task[dict[str, int] | None]] = set()
@@ -108,24 +108,20 @@ class AsyncOllamaClient:
 
     async def find_installed(self, name: str) -> ModelInfo:
         """Return the installed model ``name``, even if it cannot chat. Raises ``ModelNotFound``."""
-        fetched, catalogue = self._catalogue
-        if catalogue is None or time.monotonic() - fetched > _MODELS_CACHE_SECONDS:
-            catalogue = await self._fetch_catalogue()
-        if (found := catalogue.find(name)) is None:
-            catalogue = await self._fetch_catalogue()
-            if (found := catalogue.find(name)) is None:
-                raise await self._not_found(name)
-        listed, digest = found
-        if digest not in self._details and not listed.remote_host:
-            self._details[digest] = await self.show_model_details(listed.name)
-        model, _ = catalogue.find(name) or found
+        is_fresh = time.monotonic() - self._catalogue_fetched <= _MODELS_CACHE_SECONDS
+        found = self._catalogue.find(name) if is_fresh else None
+        if found is None:
+            found = (await self._fetch_catalogue()).find(name)
+        if found is None:
+            raise await self._not_found(name)
+        model, digest = found
+        if digest not in self._details and not model.remote_host:
+            self._details[digest] = await self.show_model_details(model.name)
+            model, _ = self._catalogue.find(name) or found
         return model
 
     async def _not_found(self, name: str, *, can_embed: bool = False) -> ModelNotFound:
-        """Return the error for a model that is not installed or cannot chat. The error lists the installed chat models.
-
-        ``can_embed`` is true if ``name`` is an embedding model.
-        """
+        """Return the error for a model that is not installed or cannot chat. It lists the installed chat models."""
         models = _short_names(await self.list_models())
         return ModelNotFound(name, models=models, can_embed=can_embed, can_install=self._can_install)
 
@@ -134,10 +130,7 @@ class AsyncOllamaClient:
         return read_show(await self._transport.call("POST", "/api/show", {"model": name}))
 
     async def loaded_windows(self) -> dict[str, int] | None:
-        """Return the context windows of the loaded models in tokens, keyed by model name with tag.
-
-        A window is 0 if Ollama does not send its size. If the request fails, the result is None.
-        """
+        """Return the windows of the loaded models in the format of ``read_loaded``, or None if the request fails."""
         self.prefetch_loaded()
         assert self._windows is not None  # noqa: S101 - set by prefetch_loaded
         return self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
@@ -154,12 +147,11 @@ class AsyncOllamaClient:
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> int:
         """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``.
 
-        If the calling task is cancelled, Ollama stops generating the answer.
-
-        Return the number of the request, for ``SlotPrompts.record``.
+        If the calling task is cancelled, Ollama stops generating the answer. Return the number of the request, for
+        ``SlotPrompts.record``.
 
         Raises:
-            ModelNotFound: Ollama does not have the model. The error lists the installed chat models.
+            ModelNotFound: Ollama does not have the model. The error lists the installed models of the same kind.
             OllamaUnreachable: Ollama cannot be reached.
             OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
         """
@@ -171,17 +163,12 @@ class AsyncOllamaClient:
         except ModelNotFound as error:  # the model was removed after it was listed
             raise await self._not_found(payload["model"]) from error
         finally:
-            self._windows = None  # from now on, another program may reload the model
+            if self.tracker.parallel_answers(qualified_name(payload["model"])) < 2:  # no answer besides this one
+                self._windows = None  # from now on, another program may reload the model
         return number
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Post ``payload`` to ``/api/embed`` and return the response.
-
-        Raises:
-            ModelNotFound: Ollama does not have the model. The error lists the installed embedding models.
-            OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request, or sent no response within ``stall_timeout``.
-        """
+        """Post ``payload`` to ``/api/embed`` and return the response. Raises the same errors as ``post_chat``."""
         self._windows = None  # the request may load a model
         try:
             body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
@@ -201,10 +188,7 @@ class AsyncOllamaClient:
         think: bool | str | None = None,
         context_window: int | None = None,
     ) -> AsyncGenerator[ChatResponse, None]:
-        """Send messages and yield the chunks of the answer. If the generator is closed, Ollama stops generating.
-
-        Messages and tools may also be objects of the library ``ollama``: ``Message`` and ``Tool``.
-        """
+        """Like ``chat``, but yield the chunks of the answer. If the generator is closed, Ollama stops generating."""
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         batches: asyncio.Queue[list[Line]] = asyncio.Queue()
         request = asyncio.get_running_loop().create_task(self.post_chat(payload, batches.put_nowait))
@@ -236,15 +220,12 @@ class AsyncOllamaClient:
         return merge_chunks([read_response(line) for line in lines])
 
     async def _fetch_catalogue(self) -> ModelCatalogue:
-        catalogue = ModelCatalogue(await self._transport.call("GET", "/api/tags"), self._details)
-        self._catalogue = (time.monotonic(), catalogue)
-        return catalogue
+        self._catalogue = ModelCatalogue(await self._transport.call("GET", "/api/tags"), self._details)
+        self._catalogue_fetched = time.monotonic()
+        return self._catalogue
 
     def _is_loaded_for(self, payload: Mapping[str, Any]) -> bool:
-        """Return whether a request needs no reload, according to the cached windows.
-
-        Ollama does not reload a model that is answering, so the cached windows stay correct during such a request.
-        """
+        """Return whether a request needs no reload, so that the cached windows stay correct."""
         task = self._windows
         if task is None or not task.done() or task.cancelled():
             return False
@@ -265,15 +246,8 @@ def _short_names(models: Iterable[ModelInfo]) -> list[str]:
 class AsyncInstructorOllamaClient:
     """Client for structured answers: JSON that matches a Pydantic model. Close the client after use."""
 
-    def __init__(
-        self,
-        host: str = "http://localhost:11434",
-        *,
-        timeout: float = 600,
-        on_response: Callable[[Line], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, host: str = "http://localhost:11434", *, timeout: float = 600) -> None:
         self.endpoint = parse_endpoint(host)
-        self._on_response = on_response
         self._timeout = timeout
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -294,10 +268,7 @@ class AsyncInstructorOllamaClient:
         keep_alive: str | float | None = None,
         think: bool | None = None,
     ) -> ChatResponse:
-        """Return an answer whose content is JSON that matches the Pydantic model ``format``.
-
-        Raises ``pydantic.ValidationError`` if the content does not match the model.
-        """
+        """Return an answer whose content is JSON for the Pydantic model ``format``. Raises ``ValidationError``."""
         from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - the import takes 0.1 seconds
 
         if self._client is None or self._loop is not asyncio.get_running_loop():
@@ -307,5 +278,4 @@ class AsyncInstructorOllamaClient:
         with translating_errors(self.endpoint.url), anyio.fail_after(self._timeout):
             request = {"model": model, "messages": list(messages), "options": options, "keep_alive": keep_alive}
             answer: ChatResponse = await self._client.attempt(think, format=format, **request)
-        self._on_response(asdict(answer))
-        return answer
+            return answer

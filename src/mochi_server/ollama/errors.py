@@ -31,8 +31,6 @@ _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_SECONDS = 2
 """Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After`."""
 _EXCERPT_LENGTH = 200
-_NO_MESSAGE = "Ollama reported an error without a message. See its log."
-_RUNNER_STOPPED = "Ollama's model runner stopped during the request. See the log of Ollama."
 
 _GO_REQUEST = re.compile(r'\bPost "https?://')
 """Pattern for the error text of a failed request from Ollama to its model runner. The text has an internal address."""
@@ -44,24 +42,24 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def translating_errors(host: str) -> Iterator[None]:
-    """Translate errors of HTTP libraries in a ``with`` block to ``MochiError``. ``host`` is the URL in the messages."""
+def translating_errors(host: str, timeout_advice: str = "") -> Iterator[None]:
+    """Translate errors of HTTP libraries in a ``with`` block with ``translate``."""
     try:
         yield
     except (MochiError, ValidationError):
         raise
     except Exception as error:
-        raise translate(error, host) from error
+        raise translate(error, host, timeout_advice) from error
 
 
-def translate(error: Exception, host: str, *, timeout_advice: str = "") -> MochiError:
+def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiError:
     """Return ``OllamaUnreachable`` for a failed connection attempt and ``OllamaError`` for any other error.
 
-    ``timeout_advice`` is a sentence that the message of a timeout ends with.
+    ``host`` is the URL in the message. The message of a timeout ends with ``timeout_advice``.
     """
     names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
     if names & _CONNECT_ERRORS:
-        return OllamaUnreachable(host, _connect_reason(error))
+        return OllamaUnreachable(host, _system_reason(error) or "the connection failed or timed out")
     if names & _TIMEOUTS:
         return OllamaError(f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip())
     if isinstance(error, orjson.JSONDecodeError):
@@ -73,10 +71,7 @@ def translate(error: Exception, host: str, *, timeout_advice: str = "") -> Mochi
 
 
 def refusal_error(status: int, body: bytes, model: str | None = None, retry_after: str | None = None) -> MochiError:
-    """Return the error for a response with status 400 or higher. Its message is Ollama's own message.
-
-    ``retry_after`` is the header `Retry-After` of the response.
-    """
+    """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
     received = error_text(body)
     # An HTML page is from a proxy, or from a server that is not Ollama.
     if not received or received.startswith("<"):
@@ -96,7 +91,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
 def reported_error(line: bytes) -> OllamaError:
     """Return the error that a line of a stream reports."""
     received = error_text(line)
-    error = OllamaError(_readable(received) or _NO_MESSAGE)
+    error = OllamaError(_readable(received) or "Ollama reported an error without a message. See its log.")
     error.upstream_text = received
     return error
 
@@ -160,7 +155,7 @@ def _received(error: OllamaError) -> str:
 def _readable(text: str) -> str:
     """Return Ollama's error ``text`` without internal text of the model runner, or "" if no message remains."""
     if _GO_REQUEST.search(text):
-        return _RUNNER_STOPPED
+        return "Ollama's model runner stopped during the request. See the log of Ollama."
     if match := _GO_MAP.search(text):
         text = match[1]
     elif match := _JSON_OBJECT.search(text):
@@ -180,10 +175,7 @@ def _message_in(json: str) -> str:
 
 
 def _retry_seconds(header: str | None) -> int:
-    """Return the delay that a `Retry-After` header requests, in seconds. The header has a number of seconds or a date.
-
-    If the header is missing or invalid, return ``_RETRY_SECONDS``.
-    """
+    """Return the delay of a `Retry-After` header in seconds. The header has a number of seconds or a date."""
     if header is not None and re.fullmatch(r"[0-9]{1,9}", header.strip()):
         return int(header)
     date = parsedate_tz(header) if header else None
@@ -193,10 +185,6 @@ def _retry_seconds(header: str | None) -> int:
 def _excerpt(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
     return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
-
-
-def _connect_reason(error: Exception) -> str:
-    return _system_reason(error) or "the connection failed or timed out"
 
 
 def _system_reason(error: Exception) -> str:

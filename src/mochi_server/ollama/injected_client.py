@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.ollama.transport import Line, OnLines
-from mochi_server.ollama.types import ChatResponse, ModelDetails, ModelInfo
+from mochi_server.ollama.types import ChatResponse, ModelInfo
 
 
 class ChatClient(Protocol):
@@ -28,22 +28,14 @@ class ChatClient(Protocol):
         """Return the models that can chat, as a list of ``ModelInfo``."""
 
     def chat_stream(self, **request: Any) -> Any:
-        """Return an iterable of ``ChatResponse``, of this package or of the ollama library.
-
-        The last response has ``done=True``.
-        """
+        """Return an iterable of ``ChatResponse``, of this package or of the ollama library. The last one is done."""
 
 
 class InjectedOllamaClient(AsyncOllamaClient):
     """Client whose models and answers come from a ``ChatClient``. It sends no HTTP requests."""
 
     def __init__(
-        self,
-        client: ChatClient,
-        host: str,
-        *,
-        tracker: RequestTracker | None = None,
-        on_response: Callable[[Line], None] = lambda _: None,
+        self, client: ChatClient, host: str, *, tracker: RequestTracker, on_response: Callable[[Line], None]
     ) -> None:
         super().__init__(host, tracker=tracker)
         self._injected = client
@@ -56,21 +48,13 @@ class InjectedOllamaClient(AsyncOllamaClient):
         models = self._injected.list_models()
         return list(await models if inspect.isawaitable(models) else models)
 
-    async def list_installed(self) -> list[ModelInfo]:
-        return await self.list_models()
-
-    async def find_installed(self, name: str) -> ModelInfo:
-        return await self.find_model(name)
-
     async def find_model(self, name: str) -> ModelInfo:
         for model in await self.list_models():
             if qualified_name(model.name) == qualified_name(name):
                 return model
         raise await self._not_found(name)
 
-    async def show_model_details(self, name: str) -> ModelDetails:
-        model = await self.find_model(name)
-        return ModelDetails(list(model.capabilities), model.context_length, None, {})
+    list_installed, find_installed = list_models, find_model
 
     async def loaded_windows(self) -> None:
         """Return None, because the injected client does not report which models are loaded."""
@@ -79,11 +63,7 @@ class InjectedOllamaClient(AsyncOllamaClient):
         """Do nothing, because the injected client loads no models."""
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> int:
-        """Send a chat request to the injected client, and pass each response to ``on_lines``.
-
-        Return the number of the request, for ``SlotPrompts.record``. Raise ``OllamaError`` if the injected client fails
-        or its last response does not have ``done=True``.
-        """
+        """Send a chat request to the injected client, as ``AsyncOllamaClient.post_chat`` sends it to Ollama."""
         number = self.slots.begin(payload["model"])
         request = {name: payload.get(name) for name in ("model", "messages", "tools", "think")}
         request["messages"] = orjson.loads(orjson.dumps(request["messages"]))  # parts of a long history are encoded
@@ -91,7 +71,8 @@ class InjectedOllamaClient(AsyncOllamaClient):
         line: Line = {}
         try:
             async for response in _iterate(self._injected.chat_stream(**request)):
-                line = _line(response)
+                fields = asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
+                line = {**fields, "message": _as_dict(response["message"])}
                 if line.get("done"):
                     self._on_response(line)
                 on_lines([line])
@@ -104,37 +85,21 @@ class InjectedOllamaClient(AsyncOllamaClient):
         return number
 
 
-def _line(response: Any) -> Line:
-    """Return a ``ChatResponse``, a ``ChatResponse`` of the ollama library, or a dictionary as a line of Ollama."""
-    fields = asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
-    return {**fields, "message": _as_dict(response["message"])}
-
-
 def _as_dict(value: Any) -> dict[str, Any]:
+    """Return an object of the ollama library or a dictionary as a dictionary."""
     return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else dict(value)
 
 
 async def _iterate(responses: Any) -> AsyncIterable[Any]:
-    """Yield the responses of a synchronous or asynchronous iterable.
-
-    If the iterable is synchronous, a thread waits for each response, so that the event loop is not blocked.
-    """
+    """Yield the responses of an iterable. Threads wait for the responses of a synchronous iterable."""
     if inspect.isawaitable(responses):
         responses = await responses
     if isinstance(responses, AsyncIterable):
         async for response in responses:
             yield response
         return
-    if isinstance(responses, Sequence):
-        for response in responses:
-            yield response
-        return
-    iterator = iter(_as_iterable(responses))
-    while (response := await asyncio.to_thread(next, iterator, None)) is not None:
-        yield response
-
-
-def _as_iterable(responses: Any) -> Iterable[Any]:
     if not isinstance(responses, Iterable):
         raise TypeError(f"chat_stream returned {type(responses).__name__} in place of an iterable")
-    return responses
+    iterator = iter(responses)
+    while (response := await asyncio.to_thread(next, iterator, None)) is not None:
+        yield response

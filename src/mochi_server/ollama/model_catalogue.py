@@ -3,14 +3,16 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
+
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from mochi_server.errors import OllamaError
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelDetails, ModelInfo
 
 _MEBIBYTE = 1024 * 1024
+_TIME = TypeAdapter(AwareDatetime)
 
 
 class ModelCatalogue:
@@ -20,7 +22,14 @@ class ModelCatalogue:
         entries = _mapping(tags).get("models")
         if not isinstance(entries, list):
             raise OllamaError("Ollama returned a model list that is not a JSON array.")
-        self._entries: list[Mapping[str, Any]] = [entry for entry in entries if isinstance(entry, Mapping)]
+        self._models = [
+            # Some servers send no digest.
+            (_read_tag(entry), str(entry.get("digest") or entry.get("name")))
+            for entry in entries
+            if isinstance(entry, Mapping)
+        ]
+        """The models with their digests."""
+        self._by_name = {qualified_name(info.name): (info, digest) for info, digest in reversed(self._models)}
         self._known = known
 
     def without_details(self) -> list[tuple[str, str]]:
@@ -28,30 +37,25 @@ class ModelCatalogue:
 
         ``/api/tags`` lists incomplete capabilities for some models, and no capabilities in older versions of Ollama.
         """
-        listed = [(_read_tag(entry), _digest(entry)) for entry in self._entries]
         return [
             (info.name, digest)
-            for info, digest in listed
+            for info, digest in self._models
             if digest not in self._known and not (set(info.capabilities) > {"completion"} and info.context_length)
         ]
 
     def models(self) -> list[ModelInfo]:
         """Return all models."""
-        return [self._info(entry) for entry in self._entries]
+        return [self._with_details(info, digest) for info, digest in self._models]
 
     def find(self, name: str) -> tuple[ModelInfo, str] | None:
-        """Return the model ``name`` and its digest, or None if the model is not installed.
+        """Return a model and its digest, or None if it is not installed. The default tag is ``latest``."""
+        if (listed := self._by_name.get(qualified_name(name))) is None:
+            return None
+        info, digest = listed
+        return self._with_details(info, digest), digest
 
-        If ``name`` has no tag, the tag ``latest`` is used.
-        """
-        for entry in self._entries:
-            if qualified_name(_name(entry)) == qualified_name(name):
-                return self._info(entry), _digest(entry)
-        return None
-
-    def _info(self, entry: Mapping[str, Any]) -> ModelInfo:
-        info, details = _read_tag(entry), self._known.get(_digest(entry))
-        if details is None:
+    def _with_details(self, info: ModelInfo, digest: str) -> ModelInfo:
+        if (details := self._known.get(digest)) is None:
             return info
         return replace(
             info,
@@ -78,10 +82,7 @@ def read_show(body: object) -> ModelDetails:
 
 
 def read_loaded(body: object) -> dict[str, int]:
-    """Return the context length of each model in a response of ``/api/ps``, in tokens, keyed by model name with tag.
-
-    The length is 0 for models of an Ollama version that does not send it.
-    """
+    """Return the context lengths in a response of ``/api/ps``, keyed by model name with tag. Unknown lengths are 0."""
     entries = _mapping(body).get("models")
     return {
         qualified_name(_name(entry)): _positive(entry.get("context_length")) or 0
@@ -108,22 +109,14 @@ def _read_tag(entry: Mapping[str, Any]) -> ModelInfo:
 
 def _timestamp(value: object) -> int:
     """Return a time in seconds since 1970, or 0 if it is invalid. Ollama sends RFC 3339 with nanoseconds."""
-    match = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)", str(value))
-    if match is None:
-        return 0
     try:
-        return int(datetime.fromisoformat(match[1] + match[2].replace("Z", "+00:00")).timestamp())
-    except ValueError:
+        return int(_TIME.validate_python(value).timestamp())
+    except ValidationError:
         return 0
 
 
 def _name(entry: Mapping[str, Any]) -> str:
     return str(entry.get("name") or entry.get("model") or "")
-
-
-def _digest(entry: Mapping[str, Any]) -> str:
-    """Return the digest of a model, or its name if the server sends no digest."""
-    return str(entry.get("digest") or entry.get("name"))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -51,21 +51,19 @@ def chat_payload(
     format: str | Mapping[str, Any] | None = None,
     keep_alive: str | float | None = None,
     logprobs: int | None = None,
-    stream: bool = True,
 ) -> dict[str, Any]:
     """Return a request body for ``/api/chat``. The body does not contain parameters that are None.
 
     ``context_window`` is sent as the option ``num_ctx``, in tokens. If ``logprobs`` is a number, the answer contains
     the log probability of each token, and of this number of alternatives to each token.
 
-    The body contains ``truncate: false``, so that Ollama rejects a prompt that is too long. Without this field, Ollama
-    would truncate the prompt silently.
+    The body contains ``truncate: false``, because Ollama would otherwise truncate a long prompt silently.
     """
     options = dict(options or {})
     if context_window is not None:
         options["num_ctx"] = context_window
     optional = {"tools": tools or None, "think": think, "format": format, "keep_alive": keep_alive}
-    payload: dict[str, Any] = {"model": model, "messages": messages, "stream": stream, "truncate": False}
+    payload: dict[str, Any] = {"model": model, "messages": messages, "stream": True, "truncate": False}
     payload |= {name: value for name, value in optional.items() if value is not None}
     if options:
         payload["options"] = options

@@ -35,10 +35,9 @@ class PromptSpeeds:
         return self.evaluated_tokens(response)
 
     def evaluated_tokens(self, response: Mapping[str, Any]) -> int | None:
-        """Return the estimated number of prompt tokens that Ollama evaluated for a response.
+        """Return the estimated number of prompt tokens that Ollama evaluated for a response, at most the prompt length.
 
-        The estimate is at most the length of the prompt. If the speed of the model is unknown, return the length.
-        Return None if Ollama reported no length or no evaluation time.
+        If the speed of the model is unknown, return the length. If Ollama reported no length or time, return None.
         """
         count, duration = _positive(response, "prompt_eval_count"), _positive(response, "prompt_eval_duration")
         if not count or not duration:

@@ -46,8 +46,12 @@ class RequestTracker:
         """Record the first token of a request."""
         request.answering = True
         self._on_first_token(request.model, time.monotonic() - request.started)
-        parallel = sum(other.answering and other.model == request.model for other in self._running)
+        parallel = self.parallel_answers(request.model)
         self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), parallel)
+
+    def parallel_answers(self, model: str) -> int:
+        """Return how many requests to ``model``, a name with tag, have received their first token and still run."""
+        return sum(request.answering and request.model == model for request in self._running)
 
     def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
         """Return whether a request waits in Ollama because earlier requests use all slots of the model.

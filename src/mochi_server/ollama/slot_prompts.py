@@ -37,10 +37,7 @@ class SlotPrompts:
         return self._requests[name]
 
     def record(self, exchange: Exchange, request: int) -> None:
-        """Record an exchange, unless the model has received a newer request.
-
-        ``request`` is the number that ``begin`` returned for the request of this exchange.
-        """
+        """Record an exchange whose request has the number ``request``, unless the model has received a newer one."""
         name = qualified_name(exchange.payload["model"])
         if request == self._requests.get(name):
             self._exchanges[name] = exchange

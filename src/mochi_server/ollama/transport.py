@@ -6,8 +6,8 @@ Lines are split only at ``b"\\n"``, because text may contain U+0085 or U+2028.
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
@@ -37,6 +37,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
 _SHORT_CALL_SECONDS = 5
 _DRAIN_SECONDS = 0.05
+_MAX_ERROR_BYTES = 64 * 1024
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
 _CHUNK_BYTES = 16 * 1024
 _RECENT_SECONDS = 1.0
@@ -119,47 +120,14 @@ def _flattened(line: bytes) -> bytes:
     return b"".join([*parts, line[start:]])
 
 
-class StallTimer:
-    """Timer that cancels a task after ``seconds`` without progress."""
-
-    def __init__(self, seconds: float, task: "asyncio.Future[None]") -> None:
-        self._seconds = seconds
-        self._task = task
-        self._progress = time.monotonic()
-        self._timer = task.get_loop().call_later(seconds, self._check)
-
-    def record(self, lines: list[Line]) -> None:
-        """Record the current time as the latest progress if one of ``lines`` has content."""
-        for line in lines:
-            if _has_content(line):
-                self._progress = time.monotonic()
-                return
-
-    def close(self) -> None:
-        self._timer.cancel()
-
-    def _check(self) -> None:
-        remaining = self._progress + self._seconds - time.monotonic()
-        if remaining <= 0:
-            self._task.cancel()
-        else:
-            self._timer = self._task.get_loop().call_later(remaining, self._check)
-
-
 class Transport:
     """HTTP client for one Ollama server, with an unlimited connection pool. A new event loop gets a new pool."""
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        connect_timeout: float,
-        stall_timeout: float,
-        on_response: Callable[[Line], None] = lambda _: None,
+        self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float, on_response: Callable[[Line], None]
     ) -> None:
         self.endpoint = endpoint
         self._on_response = on_response
-        self._connect = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._stall_seconds = stall_timeout
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
@@ -185,61 +153,49 @@ class Transport:
         request = self._request(method, path, payload, timeout)
         with translating_errors(self.endpoint.url):
             async with request as response:
-                _refuse_redirect(response)
-                received = await response.read()
-                if response.status >= HTTPStatus.BAD_REQUEST:
-                    raise _refusal(response, received, payload or {})
-                return orjson.loads(received)
+                await _raise_for_status(response, payload or {})
+                return orjson.loads(await response.read())
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` and pass batches of response lines to ``on_lines``.
 
-        If the caller cancels this method, the connection is closed, so that Ollama stops generating.
-
-        Raises:
-            OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
-            TypeError: ``payload`` contains an object that JSON cannot represent.
+        If the caller cancels this method, the connection is closed, so that Ollama stops generating. Raises the errors
+        of ``AsyncOllamaClient.post_chat``, and TypeError if JSON cannot represent ``payload``.
         """
-        request = self._request("POST", path, payload, self._connect)
-        reader, consumer_errors = LineReader(), list[Exception]()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
+        request = self._request("POST", path, payload, timeout)
+        reader, progress = LineReader(), 0.0
 
         def feed(data: bytes) -> None:
+            nonlocal progress
             if lines := reader.feed(data) if data else reader.end():
                 self._last_received = time.monotonic()
-                stall.record(lines)
+                if any(map(_has_content, lines)):
+                    progress = self._last_received
                 if reader.done:
                     self._on_response(lines[-1])
-                try:
-                    on_lines(lines)
-                except Exception as error:  # not a connection error: raise it untranslated
-                    consumer_errors.append(error)
-                    raise
+                on_lines(lines)
             if reader.failure is not None:
                 raise reader.failure
 
         self._streams += 1
         try:
-            with anyio.fail_after(self._stall_seconds):
-                response = await request
-            with closing(response):
-                # A separate task has a short chain of awaits, which makes each read faster.
-                reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
-                stall = StallTimer(self._stall_seconds, reading)
-                try:
-                    await asyncio.wait([reading])
-                finally:
-                    stall.close()
-                    reading.cancel()
-            if reading.cancelled():
-                raise TimeoutError
+            with translating_errors(self.endpoint.url, _STALL_ADVICE):
+                with anyio.fail_after(self._stall_seconds):
+                    response = await request
+                with closing(response):
+                    progress = time.monotonic()
+                    # A separate task has a short chain of awaits, which makes each read faster.
+                    reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
+                    try:
+                        while not reading.done():
+                            remaining = progress + self._stall_seconds - time.monotonic()
+                            if remaining <= 0:
+                                raise TimeoutError
+                            await asyncio.wait([reading], timeout=remaining)
+                    finally:
+                        reading.cancel()
             reading.result()
-        except Exception as error:
-            if consumer_errors:
-                raise consumer_errors[0] from None
-            if isinstance(error, MochiError):
-                raise
-            raise translate(error, self.endpoint.url, timeout_advice=_STALL_ADVICE) from error
         finally:
             self._streams -= 1
 
@@ -250,11 +206,14 @@ class Transport:
         reader: LineReader,
         feed: Callable[[bytes], None],
     ) -> None:
-        _refuse_redirect(response)
-        if response.status >= HTTPStatus.BAD_REQUEST:
-            raise _refusal(response, await response.content.read(64 * 1024), payload)
+        """Pass the response to ``feed``. Errors of the connection are translated, but not errors of ``feed``."""
+        with translating_errors(self.endpoint.url, _STALL_ADVICE):
+            await _raise_for_status(response, payload, _MAX_ERROR_BYTES)
         while not reader.done:
-            data = await response.content.readany()
+            try:
+                data = await response.content.readany()
+            except Exception as error:
+                raise translate(error, self.endpoint.url, _STALL_ADVICE) from error
             if len(data) <= _CHUNK_BYTES:
                 feed(data)
             else:
@@ -268,20 +227,29 @@ class Transport:
     ) -> None:
         """Pass large data to ``feed`` in chunks, and let other tasks run between the chunks.
 
-        Meanwhile, reading from the connection is paused. Without the pause, aiohttp can drop buffered data when the
-        connection is lost.
+        Meanwhile, reading from the connection is paused, because aiohttp can drop buffered data when asyncio reports a
+        lost connection.
         """
-        with _paused(response):
+        transport = response.connection.transport if response.connection is not None else None
+        if transport is not None and not transport.is_closing():
+            transport.pause_reading()
+        try:
             for start in range(0, len(data), _CHUNK_BYTES):
                 feed(data[start : start + _CHUNK_BYTES])
                 await self._scheduler.wait()
+        finally:
+            if transport is not None and not transport.is_closing():
+                transport.resume_reading()
 
     def _request(
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
     ) -> "aiohttp.client._RequestContextManager":
-        body = None if payload is None else _encode(payload)
-        # Large bodies are sent in chunks, so that they do not block the event loop.
-        data = BytesIO(body) if body is not None and len(body) > _MAX_UNSTREAMED_BYTES else body
+        data: bytes | BytesIO | None = None
+        if payload is not None:
+            # Copied to save memory, because the buffer of orjson is larger than its content.
+            data = bytes(memoryview(orjson.dumps(payload, default=_to_dict)))
+            if len(data) > _MAX_UNSTREAMED_BYTES:
+                data = BytesIO(data)  # sent in chunks, so that it does not block the event loop
         return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False)
 
     def _pool(self) -> aiohttp.ClientSession:
@@ -294,11 +262,6 @@ class Transport:
                 auto_decompress=True,
             )
         return self._session
-
-
-def _encode(payload: Mapping[str, Any]) -> bytes:
-    # Copied to save memory, because the buffer of orjson is larger than its content.
-    return bytes(memoryview(orjson.dumps(payload, default=_to_dict)))
 
 
 def _to_dict(value: object) -> dict[str, Any]:
@@ -316,28 +279,10 @@ def _has_content(line: Line) -> bool:
     return line.get("done") is True
 
 
-def _refusal(response: aiohttp.ClientResponse, body: bytes, payload: Mapping[str, Any]) -> MochiError:
-    return refusal_error(response.status, body, payload.get("model"), response.headers.get("Retry-After"))
-
-
-def _refuse_redirect(response: aiohttp.ClientResponse) -> None:
+async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any], max_bytes: int = -1) -> None:
+    """Raise the error for a redirect or for a status of 400 or higher. Read at most ``max_bytes`` of its message."""
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
         raise redirect_error(response.status, response.headers.get("Location", ""))
-
-
-@contextmanager
-def _paused(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Pause reading from the connection in a ``with`` block.
-
-    During the pause, asyncio does not report a lost TCP connection.
-    """
-    transport = response.connection.transport if response.connection is not None else None
-    if transport is None or transport.is_closing():
-        yield
-        return
-    transport.pause_reading()
-    try:
-        yield
-    finally:
-        if not transport.is_closing():
-            transport.resume_reading()
+    if response.status >= HTTPStatus.BAD_REQUEST:
+        body = await response.content.read(max_bytes)
+        raise refusal_error(response.status, body, payload.get("model"), response.headers.get("Retry-After"))

@@ -13,11 +13,11 @@ from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.turn import TurnRequest, TurnResult
+from mochi_server.errors import ValidationFailed
 from mochi_server.events import Publish
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.openai.errors import invalid_parameter
 from mochi_server.openai.request_mapping import (
     CompletionInput,
     to_keyed_turn_request,
@@ -94,10 +94,9 @@ class Completions:
     """Function that receives the ID of an unstored conversation whose turn did not start."""
 
     async def models(self) -> dict[str, int]:
-        """Return a mapping of the name of each model and each valid agent to the time of its last change.
+        """Return the time of the last change of each model and each valid agent, in seconds since 1970.
 
-        Chat models come first, because some clients select the first model of the list. Agents come last. Times are in
-        seconds since 1970.
+        Chat models come first, because some clients select the first model of the list. Agents come last.
         """
         found = await self.agents.directory_agents()
         agents = {f"{PREFIX}{name}": agent.modified for name, agent in found.items() if agent.valid}
@@ -105,11 +104,7 @@ class Completions:
         return {model.name: model.modified for model in models} | agents
 
     async def modified(self, name: str) -> int:
-        """Return the time of the last change of a model or an agent, in seconds since 1970.
-
-        Raises:
-            ModelNotFound, AgentNotFound, AgentInvalid: ``name`` is not the name of a valid model or agent.
-        """
+        """Return the time of the last change of a model or an agent. Raises ``MochiError`` for an unknown name."""
         return (await self._agent(name) or await self.client.find_installed(name)).modified
 
     async def start(self, request: CompletionInput) -> CompletionRun:
@@ -131,11 +126,11 @@ class Completions:
 
     async def _in_session(self, request: CompletionInput, session_id: str) -> CompletionRun:
         if request.policy is not None:
-            raise invalid_parameter("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
+            raise ValidationFailed.at("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
         session = await self.stored.store.load(session_id)
         if request.key is not None and (repeated := self._repeated(session, request, request.key)) is not None:
             return repeated
-        _check_position(request, session)
+        check_previous_response(session, request.previous_response)
         run = await self.stored.runs.find(session_id)
         if run is not None and run.running:
             raise errors.SessionBusy(session_id, run.run_id)
@@ -149,10 +144,9 @@ class Completions:
         return CompletionRun(self.stored.runs, run, len(session.history))
 
     def _repeated(self, session: ChatSession, request: CompletionInput, key: str) -> CompletionRun | None:
-        """Return the run that an earlier request with the same idempotency key started.
+        """Return the run of an earlier request with the same idempotency key, unless that run failed or was cancelled.
 
-        If there is no such run, or the run has failed or was cancelled, return None. Raise ``IdempotencyKeyReused`` if
-        the earlier request differs from ``request``.
+        Raise ``IdempotencyKeyReused`` if the earlier request differs from ``request``.
         """
         run = self.stored.runs.with_key(session.session_id, key)
         if run is None or run.state in ("failed", "cancelled"):
@@ -173,7 +167,7 @@ class Completions:
             chat = await backend.agent_chats.load(request.session_id)
             if chat.metadata.extra.get(OWNER) != agent.name:
                 raise errors.SessionNotFound(request.session_id)
-            _check_position(request, chat)
+            check_previous_response(chat, request.previous_response)
             position = len(chat.history)
             async with backend.agent_chats.hold(request.session_id, run_id=new_id()):
                 pass  # raises errors.SessionBusy
@@ -190,7 +184,6 @@ class Completions:
     async def _start_unstored(
         self, session: ChatSession, turn: TurnRequest, messages: Sequence[Message] = (), images: Sequence[Image] = ()
     ) -> CompletionRun:
-        """Create an unstored conversation and start a turn in it."""
         backend = self.ephemeral
         created = await backend.store.create(session)
         try:
@@ -201,10 +194,7 @@ class Completions:
             raise
 
     async def _agent(self, name: str) -> AgentDefinition | None:
-        """Return the agent that ``name`` selects. If ``name`` is a model name, return None.
-
-        Raise ``AgentNotFound`` or ``AgentInvalid`` if ``name`` selects an unknown or invalid agent.
-        """
+        """Return the agent that ``name`` selects, or None if ``name`` is a model name."""
         if not name.startswith(PREFIX):
             return None
         agent = name.removeprefix(PREFIX)
@@ -217,40 +207,34 @@ class Completions:
         return None
 
     async def _fallback_model(self, agent: AgentDefinition) -> str:
-        """Return the first model that can call tools, for an agent whose own model is not installed."""
+        """Return a model for an agent whose own model is not installed: the first model that can call tools."""
         models = await self.client.list_models()
         if not models:
             raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)
         return next((model.name for model in models if model.can("tools")), models[0].name)
 
 
-def _check_position(request: CompletionInput, session: ChatSession) -> None:
-    """Raise ``ValidationFailed`` if the request continues a response that is not the session's latest response."""
-    if request.previous_response is not None:
-        check_previous_response(session, request.previous_response)
-
-
 def _check_capabilities(request: CompletionInput, model: ModelInfo, images: Collection[object]) -> None:
     """Raise ``ValidationFailed`` if the request has tools or images that the model does not support."""
     if request.tool_choice.may_call and (request.client_tools or request.tools) and not model.can("tools"):
-        raise invalid_parameter("tools", f"model {model.name!r} does not support tools; use another model")
+        raise ValidationFailed.at("tools", f"model {model.name!r} does not support tools; use another model")
     if images and not model.can("vision"):
-        raise invalid_parameter("messages", f"model {model.name!r} does not support images; use another model")
+        raise ValidationFailed.at("messages", f"model {model.name!r} does not support images; use another model")
 
 
 def _instruction(request: CompletionInput) -> str:
     """Return the text of the last message. Raise ``ValidationFailed`` for requests that agents do not support."""
     if request.client_tools or request.tools is not None:
-        raise invalid_parameter("tools", "agents use their own tools only; leave out this field")
+        raise ValidationFailed.at("tools", "agents use their own tools only; leave out this field")
     if request.tool_choice.must_call:
-        raise invalid_parameter("tool_choice", "agents use their own tools only; leave out this field")
+        raise ValidationFailed.at("tool_choice", "agents use their own tools only; leave out this field")
     if request.generation.logprobs is not None:
-        raise invalid_parameter("logprobs", "agents do not return log probabilities; leave out this field")
+        raise ValidationFailed.at("logprobs", "agents do not return log probabilities; leave out this field")
     if request.images:
-        raise invalid_parameter("messages", "agents do not support images; leave them out")
+        raise ValidationFailed.at("messages", "agents do not support images; leave them out")
     last = request.messages[-1]
     if last["role"] != "user" or not last["content"].strip():
-        raise invalid_parameter("messages", "the last message must be a user message with the task of the agent")
+        raise ValidationFailed.at("messages", "the last message must be a user message with the task of the agent")
     return last["content"]
 
 

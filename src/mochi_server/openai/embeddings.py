@@ -1,7 +1,6 @@
 """Embeddings of OpenAI's API, computed by Ollama."""
 
-import sys
-from array import array
+import struct
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +8,9 @@ from typing import Any, Literal
 
 import orjson
 
-from mochi_server.errors import ModelNotFound, OllamaError
+from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal
-from mochi_server.openai.errors import invalid_parameter
 from mochi_server.services.context_window import WindowRegistry
 
 EncodingFormat = Literal["float", "base64"]
@@ -33,11 +31,7 @@ class Embeddings:
     ) -> bytes:
         """Return the embeddings of ``texts`` as a JSON response in OpenAI's format.
 
-        Raises:
-            ValidationFailed: A text does not fit into the context window of the model.
-            ModelNotFound: Ollama does not have the model.
-            OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request.
+        Raises ``ValidationFailed`` if a text does not fit into the context window, and the errors of Ollama.
         """
         data: list[orjson.Fragment] = []
         tokens = 0
@@ -45,7 +39,9 @@ class Embeddings:
         encode = _to_base64 if encoding_format == "base64" else list
         for start in range(0, len(texts), _BATCH_SIZE):
             batch = texts[start : start + _BATCH_SIZE]
-            body = await self._embed({"model": model, "input": batch, "dimensions": dimensions, "options": options})
+            # `truncate: false` makes Ollama reject a text that is too long.
+            payload = {"model": model, "input": batch, "dimensions": dimensions, "options": options, "truncate": False}
+            body = await self._embed(payload)
             vectors = body.get("embeddings")
             if not isinstance(vectors, list) or len(vectors) != len(batch):
                 raise OllamaError(f"Ollama did not send one embedding for each of the {len(batch)} texts.")
@@ -58,34 +54,28 @@ class Embeddings:
         return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
 
     async def _options(self, model: str, texts: Sequence[str]) -> dict[str, Any] | None:
-        """Return Ollama's options with the context window for a chat model, or None if the server sends no window.
+        """Return Ollama's options with the context window of a chat model, or None for an embedding model.
 
-        If Ollama has loaded the model with a window that is large enough for the texts, the options contain this
-        window. Ollama then does not reload the model. For models that only compute embeddings, the server sends no
-        window.
+        If the window with which Ollama has loaded the model is large enough, Ollama does not reload the model.
         """
         try:
             info = await self.client.find_model(model)
-        except ModelNotFound:  # Ollama also has models that only compute embeddings
+        except ModelNotFound:  # the model is not a chat model
             return None
         window = await self.windows.borrow(info, self.windows.estimate(info, max(map(len, texts))))
         return {"num_ctx": window} if window else None
 
     async def _embed(self, payload: dict[str, Any]) -> Any:
-        """Request embeddings. ``truncate: false`` makes Ollama reject a text that is too long."""
-        payload = {name: value for name, value in payload.items() if value is not None} | {"truncate": False}
+        payload = {name: value for name, value in payload.items() if value is not None}
         try:
             return await self.client.embed(payload)
         except OllamaError as error:
             if is_context_refusal(error):
                 problem = "a text is longer than the context window of the model; split it"
-                raise invalid_parameter("input", problem) from error
+                raise ValidationFailed.at("input", problem) from error
             raise
 
 
 def _to_base64(vector: Sequence[float]) -> str:
     """Return a vector as base64 of 32-bit floats, in the byte order of OpenAI's API (little-endian)."""
-    numbers = array("f", vector)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return b64encode(numbers).decode()
+    return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

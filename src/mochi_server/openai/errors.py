@@ -1,7 +1,6 @@
 """Errors in the format of OpenAI's API."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -18,23 +17,10 @@ _CODES = {
 }
 """Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case."""
 
-_KINDS = {"missing": "missing_required_parameter"}
-AS_TEXT, AS_PARTS, AS_OBJECT = "as text", "as parts", "as an object"
-_UNION_MEMBERS = {"system", "developer", "user", "assistant", "tool", "str", "bool"}
-"""Names of union members that pydantic adds to the path of an invalid field."""
-
-
-def invalid_parameter(param: str, message: str) -> ValidationFailed:
-    """Return the error for an invalid value of the request field ``param``."""
-    return ValidationFailed(f"{param}: {message}", errors=[{"loc": ["body", param], "msg": message, "type": "value"}])
-
 
 @contextmanager
 def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
-    """Catch a validation error in a ``with`` block, and raise an error that names the field in the client's request.
-
-    ``names`` maps the field in the caught error to the field in the client's request. Other field names do not change.
-    """
+    """Rename the fields in validation errors of a ``with`` block. ``names`` maps old names to new names."""
     try:
         yield
     except (ValidationFailed, ValidationError) as error:
@@ -44,15 +30,11 @@ def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
         first = problems[0]
         location = [step for step in first["loc"] if step != "body"]
         param = names.get(str(location[0]), str(location[0])) if location else ""
-        raise invalid_parameter(param, str(first["msg"]).removeprefix("Value error, ")) from error
+        raise ValidationFailed.at(param, str(first["msg"]).removeprefix("Value error, ")) from error
 
 
 def openai_status(error: MochiError) -> int:
-    """Return the HTTP status for an error in OpenAI's API.
-
-    This API uses status 400 in place of this server's 422. If Ollama is busy, return the status that Ollama sent: 429
-    or 503.
-    """
+    """Return the HTTP status for an error in OpenAI's API: 400 for 422, and for a busy Ollama the status it sent."""
     if isinstance(error, OllamaBusy):
         return int(error.details["upstream_status"])
     return 400 if error.status == 422 else error.status
@@ -79,7 +61,6 @@ def openai_body(error: MochiError) -> bytes:
 
 
 def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:
-    """Return the message, the code and the field of the first invalid value in the request."""
     problems = error.details.get("errors")
     if not problems:
         return error.message, "invalid_request", None
@@ -89,14 +70,10 @@ def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:
     path = _path(first["loc"][1:])
     # A field with a union type has one problem per member of the union.
     text = "; ".join(dict.fromkeys(problem["msg"] for problem in problems if _path(problem["loc"][1:]) == path))
-    return f"{path}: {text}" if path else text, _KINDS.get(first["type"], "invalid_value"), path or None
+    code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
+    return f"{path}: {text}" if path else text, code, path or None
 
 
 def _path(location: Sequence[str | int]) -> str:
     """Return the path of a field in OpenAI's notation, such as ``messages[0].content``."""
-    steps = [*location[:1]]
-    for step in location[1:]:
-        if isinstance(step, int) or (step not in _UNION_MEMBERS and re.fullmatch("[a-z_]+", step)):
-            steps.append(step)
-    steps = [step for step, before in zip(steps, ["", *steps], strict=False) if step != before]  # omit repeated tags
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")

@@ -7,10 +7,10 @@ from typing import Any
 
 from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
-from mochi_server.openai.errors import invalid_parameter
+from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, ToolExecutionPolicy
+from mochi_server.sessions.types import Message, Role, ToolExecutionPolicy
 from mochi_server.tools.toolbox import ClientToolbox, ClosedToolbox, JoinedToolbox, SingleToolbox, Toolbox
 from mochi_server.util.clock import new_id, now
 
@@ -26,10 +26,6 @@ class ToolChoice:
     """Name of the only tool to offer, or None to offer all tools."""
     is_single: bool = False
     """Whether each answer may call only one tool."""
-
-    def permits(self, name: str) -> bool:
-        """Return whether the model may call the tool ``name``."""
-        return self.may_call and self.name in (None, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +52,21 @@ class CompletionInput:
     @property
     def messages_with_images(self) -> list[Message]:
         """Messages of the request. Each image in a message is a reference: its SHA-256 and its media type."""
-        return [
-            {**message, "images": [image.reference for image in self.images[index]]}
-            if self.images.get(index)
-            else message
-            for index, message in enumerate(self.messages)
-        ]
+        messages = list(self.messages)
+        for index, images in self.images.items():
+            if images:
+                messages[index] = {**messages[index], "images": [image.reference for image in images]}
+        return messages
 
-    @property
-    def new_messages(self) -> list[Message]:
-        """Messages after the last assistant message of the request. Only these messages can be new to the session."""
-        last = next((i for i, m in reversed(list(enumerate(self.messages))) if m["role"] == "assistant"), -1)
-        return self.messages[last + 1 :]
+
+def new_message(role: Role, content: str) -> Message:
+    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
+
+
+def tool_schema(name: str, description: str, parameters: object) -> dict[str, Any]:
+    """Return the schema of a client's tool in Ollama's format."""
+    schema = {"type": "object", "properties": {}} | (parameters if isinstance(parameters, dict) else {})
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
 def to_turn_request(request: CompletionInput) -> TurnRequest:
@@ -78,7 +77,7 @@ def to_turn_request(request: CompletionInput) -> TurnRequest:
         generation=request.generation,
         interactive=False,
         continues=True,
-        client_tools=frozenset(name for name in names if choice.permits(name)),
+        client_tools=frozenset(name for name in names if choice.may_call and choice.name in (None, name)),
         # Not a closure over the request, which would stay in memory with the turn.
         wrap_toolbox=partial(_wrap_client_tools, request.client_tools, choice),
         must_call=choice.must_call,
@@ -89,13 +88,13 @@ def to_turn_request(request: CompletionInput) -> TurnRequest:
 def to_session_turn_request(session: ChatSession, request: CompletionInput) -> TurnRequest:
     """Convert a completion request in a session to a turn request. The model receives the session's history.
 
-    The turn stores the user message that follows the last assistant message of the request. The turn also stores the
-    results of pending tool calls. A client may repeat a request after a timeout. If the session already ends with the
-    same user message and has no complete answer to it, the turn does not store the message again.
+    The turn stores the user message that follows the last assistant message of the request, and the results of pending
+    tool calls. If the session already ends with the same user message and has no complete answer to it, because the
+    client repeats a request after a timeout, the turn does not store the message again.
     """
     turn = replace(
         to_turn_request(request),
-        results=_results(session, request.new_messages),
+        results=_results(session, request.messages),
         instructions="\n\n".join(m["content"] for m in request.messages if m["role"] == "system") or None,
         tools=request.tools,
         revision=session.revision,
@@ -104,7 +103,7 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
     if position is None:
         if not turn.results and (not session.history or session.history[-1]["role"] != "tool"):
             problem = "the last message must be a user message or the result of a pending tool call"
-            raise invalid_parameter("messages", problem)
+            raise ValidationFailed.at("messages", problem)
         return turn
     if request.key is None and _is_unanswered(session, request.messages_with_images[position]):
         return turn if session.history[-1]["role"] == "tool" else replace(turn, continues=False)
@@ -112,37 +111,28 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
 
 
 def to_keyed_turn_request(request: CompletionInput) -> TurnRequest:
-    """Convert a completion request with an idempotency key to a turn request.
-
-    The turn request is only used for a comparison with the earlier turn request that had the same key.
-    """
+    """Convert a completion request to a turn request, for a comparison with an earlier one with the same key."""
     turn, position = to_turn_request(request), _user_message_index(request)
     return turn if position is None else _with_user_message(turn, request, position)
 
 
 def _user_message_index(request: CompletionInput) -> int | None:
-    """Return the index of the last user message in the request, or None if an assistant message follows it.
-
-    If the request has no user message, return None too.
-    """
-    first = len(request.messages) - len(request.new_messages)
-    indexes = reversed(range(first, len(request.messages)))
-    return next((index for index in indexes if request.messages[index]["role"] == "user"), None)
+    """Return the index of the last user message, or None if there is none or an assistant message follows it."""
+    for index, message in reversed(list(enumerate(request.messages))):
+        if message["role"] in ("user", "assistant"):
+            return index if message["role"] == "user" else None
+    return None
 
 
 def _with_user_message(turn: TurnRequest, request: CompletionInput, position: int) -> TurnRequest:
     content = request.messages[position]["content"]
     if not content.strip():
-        raise invalid_parameter("messages", "the user's message must not be blank")
+        raise ValidationFailed.at("messages", "the user's message must not be blank")
     return replace(turn, message=content, images=request.images.get(position, ()), continues=False)
 
 
 def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], choice: ToolChoice, own: Toolbox) -> Toolbox:
-    """Return the toolbox of a turn: the client tools and the server tools (``own``), limited by ``choice``.
-
-    Client tools take precedence over server tools with the same name. Raise ``ValidationFailed`` if ``choice`` requires
-    a tool that does not exist.
-    """
+    """Return the client tools and the tools of ``own``, limited by ``choice``. Client tools take precedence."""
     if not choice.may_call:
         return ClosedToolbox()
     toolbox = JoinedToolbox(ClientToolbox(client_tools), own) if client_tools else own
@@ -150,7 +140,7 @@ def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], choice: ToolChoic
         toolbox = SingleToolbox(toolbox, choice.name)
     if choice.must_call and not toolbox.schemas():
         missing = f"there is no tool {choice.name!r}" if choice.name is not None else "the request has no tools"
-        raise invalid_parameter("tool_choice", f"{missing}; add one to `tools`")
+        raise ValidationFailed.at("tool_choice", f"{missing}; add one to `tools`")
     return toolbox
 
 
@@ -166,23 +156,20 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
 
 
 def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]:
-    """Convert the tool messages in ``messages`` that answer pending tool calls of the session to the stored format.
-
-    Raise ``ValidationFailed`` if the session has no tool call with the ID in a tool message.
-    """
+    """Return the tool messages in ``messages`` that answer pending tool calls of the session, with the tools' names."""
+    last_answer = max((index for index, m in enumerate(messages) if m["role"] == "assistant"), default=-1)
     names = {call.get("id"): call["function"]["name"] for m in session.history for call in m.get("tool_calls") or ()}
     pending = _pending_calls(session)
     results: list[Message] = []
-    for message in messages:
+    for message in messages[last_answer + 1 :]:
         if message["role"] != "tool":
             continue
         call_id = message.get("tool_call_id", "")
         if call_id not in names:
-            raise invalid_parameter("messages", f"the session has no tool call with the ID {call_id!r}")
+            raise ValidationFailed.at("messages", f"the session has no tool call with the ID {call_id!r}")
         if call_id in pending:
-            pending.discard(call_id)
-            name = names[call_id]
-            results.append({**message, "tool_name": name, "message_id": new_id(), "timestamp": now(), "success": True})
+            pending.remove(call_id)
+            results.append({**message, "tool_name": names[call_id], "success": True})
     return results
 
 

@@ -1,9 +1,10 @@
 """Encoding of a run in OpenAI's format: as chunks of a stream, or as a complete response."""
 
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import orjson
 
@@ -24,24 +25,8 @@ Piece = tuple[Kind, str]
 _DELTA_KINDS: dict[str, Kind] = {events.ContentDelta.type: "content", events.ThinkingDelta.type: "reasoning"}
 _NEXT_ROUNDS = {events.ToolContinuationStart.type, events.AgentStart.type, events.AgentToolResult.type}
 _SNAPSHOT_FIELDS: dict[Kind, str] = {"reasoning": "thinking", "content": "content"}
-_NOTICES = {events.TurnWarning.type: "warning", events.ContextCompacted.type: "context_compacted"}
+_NOTICES = {events.TurnWarning.type, events.ContextCompacted.type}
 _NO_SOURCE = ""
-
-
-class StreamEncoder(Protocol):
-    """Encoder of a run as chunks of a stream."""
-
-    def opening(self) -> Iterator[Chunk]:
-        """Yield the chunks that start the stream."""
-        ...
-
-    def encode(self, batch: Batch) -> Iterator[Chunk]:
-        """Yield the chunks for a batch of events."""
-        ...
-
-    def closing(self, run: Run) -> Iterator[Chunk]:
-        """Yield the last chunks. Call this after the run has ended."""
-        ...
 
 
 @dataclass
@@ -57,10 +42,7 @@ class DeltaReader:
     """Warnings and compactions. The server sends them at the end of the response."""
     _logprobs: list[dict[str, Any]] = field(default_factory=list)
     _emitted_characters: dict[Kind, int] = field(default_factory=lambda: {"content": 0, "reasoning": 0})
-    """Number of characters of the model's content and of its reasoning that ``pieces`` has yielded so far.
-
-    A snapshot event repeats the whole text of the model, so ``pieces`` skips this number of characters in the event.
-    """
+    """Numbers of characters yielded so far. A snapshot event repeats the whole text, so ``pieces`` skips as many."""
     _sources: dict[Kind, str] = field(default_factory=dict)
     """Type of the event with the latest text of each kind, or ``_NO_SOURCE`` if the round of that text has ended."""
 
@@ -86,13 +68,10 @@ class DeltaReader:
             elif event == events.TokenLogprobs.type:
                 self._logprobs += orjson.loads(payload)["logprobs"]
             elif event in _NOTICES:
-                self.notices.append({"type": _NOTICES[event], **orjson.loads(payload)})
+                self.notices.append({"type": event, **orjson.loads(payload)})
 
     def take_logprobs(self) -> dict[str, Any] | None:
-        """Return the log probabilities of the tokens received since the last call, or None if there are none.
-
-        The result is in OpenAI's format.
-        """
+        """Return the log probabilities of the tokens since the last call, in OpenAI's format, or None."""
         tokens, self._logprobs = self._logprobs, []
         return {"content": [_logprob(token) for token in tokens], "refusal": None} if tokens else None
 
@@ -111,83 +90,133 @@ class DeltaReader:
         yield kind, f"\n\n{text}" if is_separate else text
 
 
-class ChunkEncoder:
-    """Encoder of a run as OpenAI's JSON chunks. If ``include_usage`` is true, a last chunk has the token counts."""
+class RunEncoder(ABC):
+    """Encoder of the run that answers a request: as chunks of a stream, or as one JSON response."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._reader = DeltaReader(agent_answers=run.request.responder is not None)
+
+    @abstractmethod
+    def opening(self) -> Iterator[Chunk]:
+        """Yield the chunks that start the stream."""
+
+    @abstractmethod
+    def encode(self, batch: Batch) -> Iterator[Chunk]:
+        """Yield the chunks for a batch of events."""
+
+    @abstractmethod
+    def closing(self) -> Iterator[Chunk]:
+        """Yield the last chunks. Call this after the run has ended."""
+
+    @abstractmethod
+    def complete(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """Return the whole response, which contains ``pieces``. Call this after the run has ended."""
+
+    async def collect(self) -> bytes:
+        """Wait until the run has ended, and return the whole response as JSON. If the run failed, raise its error."""
+        pieces: list[Piece] = []
+
+        async def receive(batch: Batch | None) -> None:
+            if batch is not None:
+                pieces.extend(self._reader.pieces(batch))
+
+        await self._run.forward(receive)
+        if self._run.failure is not None:
+            raise self._run.failure
+        return orjson.dumps(self.complete(pieces))
+
+    def _extra_fields(self) -> dict[str, Any]:
+        """Return the response fields that OpenAI's API does not have. Clients of the API ignore such fields."""
+        turn = self._run.result
+        executed = [outcome.executed() for outcome in turn.outcomes]
+        return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": self._reader.notices}
+
+
+class ChunkEncoder(RunEncoder):
+    """Encoder of a run as a chat completion. If ``include_usage`` is true, a last chunk has the token counts."""
+
+    _prefix = "chatcmpl"
+    _object = "chat.completion"
+    _chunk_object = "chat.completion.chunk"
 
     def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
-        self._head = response_head(run, model, "chat.completion.chunk") | ({"usage": None} if include_usage else {})
-        self._reader = DeltaReader(agent_answers=run.request.responder is not None)
+        """``model`` is the model name in the request."""
+        super().__init__(run)
+        self._model = model
         self._include_usage = include_usage
+        self._chunk_head = self._head(self._chunk_object) | ({"usage": None} if include_usage else {})
 
     def opening(self) -> Iterator[bytes]:
-        """Yield the chunk that starts the stream."""
         yield self._chunk({"role": "assistant", "content": ""})
 
     def encode(self, batch: Batch) -> Iterator[bytes]:
-        """Yield the chunks for a batch of events."""
         for kind, text in self._reader.pieces(batch):
             yield self._chunk(_delta(kind, text), logprobs=self._reader.take_logprobs())
 
-    def closing(self, run: Run) -> Iterator[bytes]:
-        """Yield the last chunks. Call this after the run has ended."""
-        if run.failure is not None:
-            yield orjson.dumps(openai_error(run.failure), default=str)
+    def closing(self) -> Iterator[bytes]:
+        turn = self._run.result
+        if self._run.failure is not None:
+            yield orjson.dumps(openai_error(self._run.failure), default=str)
         else:
-            for index, call in enumerate(tool_calls(run.result)):
+            for index, call in enumerate(tool_calls(turn)):
                 yield self._chunk({"tool_calls": [{"index": index, **call}]})
-            yield self._chunk({}, finish_reason(run.result), mochi=extra_fields(run.result, self._reader))
+            yield self._chunk({}, finish_reason(turn), mochi=self._extra_fields())
             if self._include_usage:
-                yield orjson.dumps(self._head | {"choices": [], "usage": usage(run.result)})
+                yield orjson.dumps(self._chunk_head | {"choices": [], "usage": usage(turn)})
         yield DONE
+
+    def complete(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        texts = {kind: "".join(text for of, text in pieces if of == kind) for kind in _SNAPSHOT_FIELDS}
+        ending = {"choices": [self._choice(texts)], "usage": usage(self._run.result), "mochi": self._extra_fields()}
+        return self._head(self._object) | ending
+
+    def _choice(self, texts: dict[Kind, str]) -> dict[str, Any]:
+        calls = tool_calls(self._run.result)
+        content = texts["content"] or (None if calls else "")
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if texts["reasoning"]:
+            message |= _delta("reasoning", texts["reasoning"])
+        if calls:
+            message["tool_calls"] = calls
+        finish, logprobs = finish_reason(self._run.result), self._reader.take_logprobs()
+        return {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish}
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        run_id = f"{self._prefix}-{self._run.run_id}"
+        return {"id": run_id, "object": kind, "created": int(time.time()), "model": self._model}
 
     def _chunk(
         self, delta: dict[str, Any], finish: str | None = None, logprobs: dict[str, Any] | None = None, **more: Any
     ) -> bytes:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        choice = self._chunk_choice(delta, finish)
         if logprobs is not None:
             choice["logprobs"] = logprobs
-        return orjson.dumps(self._head | {"choices": [choice]} | more)
+        return orjson.dumps(self._chunk_head | {"choices": [choice]} | more)
+
+    def _chunk_choice(self, delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
+        return {"index": 0, "delta": delta, "finish_reason": finish}
 
 
-async def collect_text(run: Run, reader: DeltaReader) -> dict[Kind, str]:
-    """Wait until a run has ended, and return its content and its reasoning. If the run failed, raise its error."""
-    pieces: dict[Kind, list[str]] = {"content": [], "reasoning": []}
+class TextChunkEncoder(ChunkEncoder):
+    """Encoder of a run as a text completion, which contains no reasoning."""
 
-    async def receive(batch: Batch | None) -> None:
-        for kind, text in reader.pieces(batch) if batch is not None else ():
-            pieces[kind].append(text)
+    _prefix = "cmpl"
+    _object = _chunk_object = "text_completion"
 
-    await run.forward(receive)
-    if run.failure is not None:
-        raise run.failure
-    return {kind: "".join(texts) for kind, texts in pieces.items()}
+    def opening(self) -> Iterator[bytes]:
+        return iter(())
 
+    def encode(self, batch: Batch) -> Iterator[bytes]:
+        for kind, text in self._reader.pieces(batch):
+            if kind == "content":
+                yield self._chunk({"content": text})
 
-async def encode_completion(run: Run, model: str) -> bytes:
-    """Wait until a run has ended, and return the completion as JSON. If the run failed, raise its error."""
-    reader = DeltaReader(agent_answers=run.request.responder is not None)
-    text = await collect_text(run, reader)
-    choice = {
-        "index": 0,
-        "message": _message(run.result, text["content"], text["reasoning"]),
-        "logprobs": reader.take_logprobs(),
-        "finish_reason": finish_reason(run.result),
-    }
-    ending = {"choices": [choice], "usage": usage(run.result), "mochi": extra_fields(run.result, reader)}
-    return orjson.dumps(response_head(run, model, "chat.completion") | ending)
+    def _choice(self, texts: dict[Kind, str]) -> dict[str, Any]:
+        return self._chunk_choice({"content": texts["content"]}, finish_reason(self._run.result))
 
-
-def response_head(run: Run, model: str, kind: str, prefix: str = "chatcmpl") -> dict[str, Any]:
-    """Return the fields that every response has. ``model`` is the model name in the request."""
-    return {"id": f"{prefix}-{run.run_id}", "object": kind, "created": int(time.time()), "model": model}
-
-
-def _message(turn: TurnResult, content: str, reasoning: str) -> dict[str, Any]:
-    calls = tool_calls(turn)
-    message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
-    if reasoning:
-        message |= _delta("reasoning", reasoning)
-    return message | ({"tool_calls": calls} if calls else {})
+    def _chunk_choice(self, delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
+        return {"index": 0, "text": delta.get("content", ""), "logprobs": None, "finish_reason": finish}
 
 
 def _delta(kind: Kind, text: str) -> dict[str, str]:
@@ -196,16 +225,12 @@ def _delta(kind: Kind, text: str) -> dict[str, str]:
 
 
 def _logprob(token: dict[str, Any]) -> dict[str, Any]:
-    """Convert the log probability of a token from Ollama's format to OpenAI's format.
-
-    If Ollama omitted ``bytes`` or ``top_logprobs``, add ``bytes`` as null and ``top_logprobs`` as an empty list.
-    """
+    """Convert the log probability of a token to OpenAI's format, which requires ``bytes`` and ``top_logprobs``."""
     alternatives = token.get("top_logprobs") or []
     return {"bytes": None} | token | {"top_logprobs": [{"bytes": None} | alternative for alternative in alternatives]}
 
 
 def finish_reason(turn: TurnResult) -> str:
-    """Return OpenAI's ``finish_reason`` for a turn."""
     if turn.handed_back:
         return "tool_calls"
     answer = turn.answer
@@ -230,9 +255,3 @@ def usage(turn: TurnResult) -> dict[str, int]:
     prompt = sum(answer.get("prompt_eval_count", 0) for answer in answers)
     completion = sum(answer.get("eval_count", 0) for answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
-
-def extra_fields(turn: TurnResult, reader: DeltaReader) -> dict[str, Any]:
-    """Return the response fields that OpenAI's API does not have. Clients of the API ignore such fields."""
-    executed = [outcome.executed() for outcome in turn.outcomes]
-    return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": reader.notices}

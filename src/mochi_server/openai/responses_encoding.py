@@ -1,8 +1,9 @@
 """Encoding of a run for OpenAI's Responses API: as events of a stream, or as a complete response."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
+from itertools import chain
 from secrets import token_hex
 from typing import Any
 
@@ -12,13 +13,13 @@ from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.errors import ContextOverflow, MochiError
 from mochi_server.openai.errors import openai_status
-from mochi_server.openai.response_encoding import DeltaReader, Kind, extra_fields, finish_reason, tool_calls, usage
+from mochi_server.openai.response_encoding import Kind, Piece, RunEncoder, finish_reason, tool_calls, usage
 
 Event = tuple[bytes, bytes]
 Item = dict[str, Any]
 
 
-class ResponseEncoder:
+class ResponseEncoder(RunEncoder):
     """Encoder of a run as events of the Responses API.
 
     ``fields`` are the fields of the response that are known before the run: its ID and the repeated fields of the
@@ -26,55 +27,58 @@ class ResponseEncoder:
     """
 
     def __init__(self, run: Run, fields: dict[str, Any], on_items: Callable[[list[Item]], None]) -> None:
-        self._response = _new_response(fields)
-        self._reader = DeltaReader(agent_answers=run.request.responder is not None)
+        super().__init__(run)
+        self._response: dict[str, Any] = {
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "output": [],
+            "usage": None,
+            "background": False,
+            "service_tier": "default",
+            "truncation": "disabled",
+            **fields,
+        }
         self._on_items = on_items
         self._output: list[Item] = self._response["output"]
         self._open: _OpenItem | None = None
         self._sequence_number = -1
 
     def opening(self) -> Iterator[Event]:
-        """Yield the events that start the stream."""
         yield self._event("response.created", response=self._response)
         yield self._event("response.in_progress", response=self._response)
 
     def encode(self, batch: Batch) -> Iterator[Event]:
-        """Yield the events for a batch of the run's events."""
-        for kind, text in self._reader.pieces(batch):
-            if self._open is None or self._open.kind != kind:
-                yield from self._close_item()
-                self._open = _OpenItem(kind, len(self._output))
-                yield self._item_event("added", self._open.item)
-                yield self._part_event("added", "")
-            self._open.texts.append(text)
-            yield self._text_event("delta", delta=text)
+        return self._encode(self._reader.pieces(batch))
 
-    def closing(self, run: Run) -> Iterator[Event]:
-        """Yield the last events. Call this after the run has ended."""
-        ending = _ending(run)
+    def closing(self) -> Iterator[Event]:
+        ending = _ending(self._run)
         status = ending["status"]
         yield from self._close_item("completed" if status == "completed" else "incomplete")
         if status != "failed":
-            for call in tool_calls(run.result):
+            for call in tool_calls(self._run.result):
                 yield from self._call(call)
-            ending["mochi"] = extra_fields(run.result, self._reader)
+            ending["mochi"] = self._extra_fields()
             self._on_items(self._output)
         self._response |= ending
         yield self._event(f"response.{status}", response=self._response)
 
-    async def collect(self, run: Run) -> bytes:
-        """Wait until the run has ended, and return the response as JSON. If the run failed, raise its error."""
+    def complete(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        for _ in chain(self._encode(pieces), self.closing()):
+            pass  # the events change `self._response`
+        return self._response
 
-        async def receive(batch: Batch | None) -> None:
-            for _ in self.encode(batch) if batch is not None else ():
-                pass
-
-        await run.forward(receive)
-        if run.failure is not None:
-            raise run.failure
-        for _ in self.closing(run):
-            pass
-        return orjson.dumps(self._response)
+    def _encode(self, pieces: Iterable[Piece]) -> Iterator[Event]:
+        for kind, text in pieces:
+            if self._open is None or self._open.kind != kind:
+                yield from self._close_item()
+                self._open = _OpenItem(kind, len(self._output))
+                yield self._item_event("added", self._open.item)
+                yield self._part_event("added", self._open, "")
+            self._open.texts.append(text)
+            yield self._text_event("delta", self._open, delta=text)
 
     def _event(self, event_type: str, **fields: Any) -> Event:
         self._sequence_number += 1
@@ -86,8 +90,8 @@ class ResponseEncoder:
         if self._open is None:
             return
         text = "".join(self._open.texts)
-        yield self._text_event("done", text=text)
-        yield self._part_event("done", text)
+        yield self._text_event("done", self._open, text=text)
+        yield self._part_event("done", self._open, text)
         item = self._open.complete(text, status)
         yield self._item_event("done", item)
         self._output.append(item)
@@ -106,22 +110,19 @@ class ResponseEncoder:
         target = {"item_id": item["id"], "output_index": len(self._output)}
         yield self._item_event("added", item | {"status": "in_progress", "arguments": ""})
         yield self._event("response.function_call_arguments.delta", **target, delta=item["arguments"])
-        done = {"name": item["name"], "arguments": item["arguments"]}
-        yield self._event("response.function_call_arguments.done", **target, **done)
+        yield self._event("response.function_call_arguments.done", **target, **function)
         yield self._item_event("done", item)
         self._output.append(item)
 
     def _item_event(self, name: str, item: Item) -> Event:
         return self._event(f"response.output_item.{name}", output_index=len(self._output), item=item)
 
-    def _part_event(self, name: str, text: str) -> Event:
-        assert self._open is not None  # noqa: S101 - called for an open item only
-        return self._event(f"response.{self._open.part_name}.{name}", **self._open.target, part=self._open.part(text))
+    def _part_event(self, name: str, item: "_OpenItem", text: str) -> Event:
+        return self._event(f"response.{item.part_name}.{name}", **item.target, part=item.part(text))
 
-    def _text_event(self, name: str, **fields: str) -> Event:
-        assert self._open is not None  # noqa: S101 - called for an open item only
-        more: dict[str, Any] = {"logprobs": []} if self._open.kind == "content" else {}
-        return self._event(f"response.{self._open.text_name}.{name}", **self._open.target, **fields, **more)
+    def _text_event(self, name: str, item: "_OpenItem", **fields: str) -> Event:
+        more: dict[str, Any] = {"logprobs": []} if item.kind == "content" else {}
+        return self._event(f"response.{item.text_name}.{name}", **item.target, **fields, **more)
 
 
 class _OpenItem:
@@ -151,22 +152,6 @@ class _OpenItem:
         return self.item | {"status": status, "content": [self.part(text)]}
 
 
-def _new_response(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "object": "response",
-        "created_at": int(time.time()),
-        "status": "in_progress",
-        "error": None,
-        "incomplete_details": None,
-        "output": [],
-        "usage": None,
-        "background": False,
-        "service_tier": "default",
-        "truncation": "disabled",
-        **fields,
-    }
-
-
 def _ending(run: Run) -> dict[str, Any]:
     """Return the response fields that are known only after the run has ended, for example the token counts."""
     if run.failure is not None:
@@ -186,9 +171,6 @@ def _ending(run: Run) -> dict[str, Any]:
 
 
 def _error(error: MochiError) -> dict[str, str]:
-    """Convert an error to the ``error`` object of a response.
-
-    OpenAI's API defines only a few error codes for responses, so most errors get the code ``server_error``.
-    """
+    """Convert an error to the ``error`` object of a response. OpenAI's API defines only a few codes for it."""
     code = "rate_limit_exceeded" if openai_status(error) == HTTPStatus.TOO_MANY_REQUESTS else "server_error"
     return {"code": "invalid_prompt" if isinstance(error, ContextOverflow) else code, "message": error.message}

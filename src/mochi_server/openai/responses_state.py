@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from mochi_server.openai.errors import invalid_parameter
+from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.session import ChatSession
 
 _MAX_BYTES = 32 * 1024 * 1024
@@ -22,14 +22,16 @@ def response_id(session_id: str | None, position: int, run_id: str) -> str:
     return f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{position}_{run_id}"
 
 
-def check_previous_response(session: ChatSession, previous: str) -> None:
-    """Raise ``ValidationFailed`` unless ``previous`` is the ID of the session's latest response."""
+def check_previous_response(session: ChatSession, previous: str | None) -> None:
+    """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest response."""
+    if previous is None:
+        return
     problem = f"{previous!r} is not the latest response of the session {session.session_id!r}"
     kind, session_id, position, *_ = [*previous.split("_"), "", "", ""]
     if (kind, session_id) != ("resp", session.session_id) or not position.isdecimal():
-        raise invalid_parameter("previous_response_id", problem)
+        raise ValidationFailed.at("previous_response_id", problem)
     if not _is_one_turn(session, int(position)):
-        raise invalid_parameter("previous_response_id", f"{problem}; a session continues only at its end")
+        raise ValidationFailed.at("previous_response_id", f"{problem}; a session continues only at its end")
 
 
 def _is_one_turn(session: ChatSession, start: int) -> bool:

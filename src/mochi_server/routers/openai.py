@@ -1,24 +1,25 @@
 """Routes under `/v1`, for clients of OpenAI's API."""
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-
 from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import CompletionsDep, EmbeddingsDep, ResponseItemsDep
-from mochi_server.models.openai import CompletionRequest, HeadersParam, StreamOptions
+from mochi_server.models.openai import (
+    TEXT_PARAMETERS,
+    CompletionRequest,
+    HeadersParam,
+    StreamOptions,
+    TextCompletionRequest,
+)
 from mochi_server.models.openai_embeddings import EmbeddingList, EmbeddingRequest
-from mochi_server.models.openai_responses import Completion, OpenAIModel, OpenAIModelList
-from mochi_server.models.openai_text import TEXT_PARAMETERS, TextCompletion, TextCompletionRequest
+from mochi_server.models.openai_responses import Completion, OpenAIModel, OpenAIModelList, TextCompletion
 from mochi_server.models.responses_api import RESPONSE_PARAMETERS, ModelResponse, ResponseRequest
 from mochi_server.openai.completions import CompletionRun
 from mochi_server.openai.errors import renaming_parameters
-from mochi_server.openai.response_encoding import ChunkEncoder, StreamEncoder, encode_completion
+from mochi_server.openai.response_encoding import ChunkEncoder, RunEncoder, TextChunkEncoder
 from mochi_server.openai.responses_encoding import ResponseEncoder
 from mochi_server.openai.responses_state import response_id
-from mochi_server.openai.text_encoding import TextChunkEncoder, encode_text_completion
 from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
 from mochi_server.web.exception_handlers import (
     MODEL_ERRORS,
@@ -30,20 +31,6 @@ from mochi_server.web.exception_handlers import (
 )
 from mochi_server.web.sse import ChunksResponse
 
-_CHUNKS = {
-    "type": "string",
-    "description": "Server-sent events. `data` is a chunk of the completion, an error or, at the end, `[DONE]`.",
-}
-_COMPLETION: Responses = {
-    200: {"description": "The completion, as JSON or in chunks.", "content": {"text/event-stream": {"schema": _CHUNKS}}}
-}
-_EVENTS = {
-    "type": "string",
-    "description": "Server-sent events. `event` is the type of the event, and `data` is the event as JSON.",
-}
-_RESPONSE: Responses = {
-    200: {"description": "The response, as JSON or as events.", "content": {"text/event-stream": {"schema": _EVENTS}}}
-}
 _ERRORS = (
     *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS),
     *(errors.SessionNotFound, errors.ToolNotFound, errors.SessionBusy, errors.SessionConflict),
@@ -54,6 +41,17 @@ _ERRORS = (
 router = APIRouter(
     prefix=OPENAI_PREFIX, tags=["OpenAI"], route_class=BodyReleasingRoute, responses=any_error(OPENAI_PREFIX)
 )
+
+
+def _responses(description: str, events: str) -> Responses:
+    schema = {"type": "string", "description": f"Server-sent events. {events}"}
+    succeeded = {"description": description, "content": {"text/event-stream": {"schema": schema}}}
+    return {200: succeeded, **responses(*_ERRORS, prefix=OPENAI_PREFIX)}
+
+
+_CHUNKS = "`data` is a chunk of the completion, an error or, at the end, `[DONE]`."
+_COMPLETION = _responses("The completion, as JSON or in chunks.", _CHUNKS)
+_EVENTS = "`event` is the type of the event, and `data` is the event as JSON."
 
 
 @router.get("/models/", include_in_schema=False)
@@ -70,23 +68,17 @@ async def get_openai_model(model_name: str, completions: CompletionsDep) -> Open
     return OpenAIModel(id=model_name, created=await completions.modified(model_name))
 
 
-@router.post(
-    "/chat/completions", response_model=Completion, responses=_COMPLETION | responses(*_ERRORS, prefix=OPENAI_PREFIX)
-)
+@router.post("/chat/completions", response_model=Completion, responses=_COMPLETION)
 async def create_chat_completion(
     request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
     """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
     completion = await until_disconnect(request, completions.start(await body.to_input(headers)))
-    chunks = ChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
-    return await _respond(
-        request, completion, body.stream, chunks, partial(encode_completion, completion.run, body.model)
-    )
+    encoder = ChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
+    return await _respond(request, completion, encoder, stream=body.stream)
 
 
-@router.post(
-    "/completions", response_model=TextCompletion, responses=_COMPLETION | responses(*_ERRORS, prefix=OPENAI_PREFIX)
-)
+@router.post("/completions", response_model=TextCompletion, responses=_COMPLETION)
 async def create_completion(
     request: Request, body: TextCompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
@@ -94,21 +86,15 @@ async def create_completion(
     completion_input = await body.to_input(headers)
     with renaming_parameters(TEXT_PARAMETERS):
         completion = await until_disconnect(request, completions.start(completion_input))
-    chunks = TextChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
-    return await _respond(
-        request, completion, body.stream, chunks, partial(encode_text_completion, completion.run, body.model)
-    )
+    encoder = TextChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
+    return await _respond(request, completion, encoder, stream=body.stream)
 
 
 @router.post(
-    "/responses", response_model=ModelResponse, responses=_RESPONSE | responses(*_ERRORS, prefix=OPENAI_PREFIX)
+    "/responses", response_model=ModelResponse, responses=_responses("The response, as JSON or as events.", _EVENTS)
 )
 async def create_response(
-    request: Request,
-    body: ResponseRequest,
-    completions: CompletionsDep,
-    items: ResponseItemsDep,
-    headers: HeadersParam,
+    request: Request, body: ResponseRequest, completions: CompletionsDep, items: ResponseItemsDep, headers: HeadersParam
 ) -> Response:
     """Answer the items of a conversation with one JSON response or a stream of events."""
     completion_input = await body.to_input(headers, items)
@@ -119,7 +105,7 @@ async def create_response(
     fields = body.echo() | {"id": answer_id, "store": session_id is not None}
     refers = session_id is None and body.store is not False
     encoder = ResponseEncoder(completion.run, fields, items.add if refers else lambda _: None)
-    return await _respond(request, completion, body.stream, encoder, partial(encoder.collect, completion.run))
+    return await _respond(request, completion, encoder, stream=body.stream)
 
 
 @router.post(
@@ -138,15 +124,10 @@ def _includes_usage(options: StreamOptions | None) -> bool:
 
 
 async def _respond(
-    request: Request,
-    completion: CompletionRun,
-    stream: bool | None,
-    chunks: StreamEncoder,
-    whole: Callable[[], Awaitable[bytes]],
+    request: Request, completion: CompletionRun, encoder: RunEncoder, *, stream: bool | None
 ) -> Response:
-    """Return the chunks of a run as a stream if ``stream`` is true, else the result of ``whole`` as one response."""
     if stream:
-        return ChunksResponse(completion.runs, completion.run, chunks)
+        return ChunksResponse(completion.runs, completion.run, encoder)
     with completion.runs.subscribed(completion.run):
-        answer = await until_disconnect(request, whole())
+        answer = await until_disconnect(request, encoder.collect())
     return Response(answer, media_type="application/json")

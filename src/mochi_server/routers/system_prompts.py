@@ -3,17 +3,17 @@
 from mochi_server.dependencies import PromptsDep
 from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
 from mochi_server.models.system_prompts import PromptContent, PromptFile, PromptList
-from mochi_server.services.system_prompts import PromptListing, SystemPrompt
+from mochi_server.services.system_prompts import SystemPrompt
 from mochi_server.web.exception_handlers import responses
 from mochi_server.web.prefix_router import PrefixRouter
 
 router = PrefixRouter(prefix="/system-prompts", tags=["system prompts"])
 
 
-@router.get("", response_model=PromptList)
-def list_prompts(prompts: PromptsDep) -> dict[str, list[PromptListing]]:
+@router.get("")
+def list_prompts(prompts: PromptsDep) -> PromptList:
     """List the prompt files."""
-    return {"prompts": prompts.list()}
+    return PromptList(prompts=prompts.list())
 
 
 @router.post(

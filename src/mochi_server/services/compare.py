@@ -209,32 +209,30 @@ class CompareService:
                     response.append(content)
                     send(Chunk(model_id, content))
 
-        await self._client.post_chat(await self._payload(model, comparison), receive)
+        characters = sum(len(message["content"]) for message in comparison.messages)
+        payload = chat_payload(
+            model.name,
+            comparison.messages,
+            think=(comparison.think or False) if model.can("thinking") else None,
+            context_window=await self._windows.borrow(model, self._windows.estimate(model, characters)),
+            options=comparison.options,
+        )
+        await self._client.post_chat(payload, receive)
         send(End(model_id))
         now = time.monotonic()
         tokens: Any = last.get("eval_count")
         nanoseconds: Any = last.get("eval_duration")
         is_counted = isinstance(tokens, int) and isinstance(nanoseconds, int) and nanoseconds > 0
-        done = Answered(
-            model_id,
-            "".join(response),
-            inputTokens=last.get("prompt_eval_count"),
-            outputTokens=tokens,
-            firstTokenMs=round((first - began) * 1000, 3),
-            totalMs=round((now - began) * 1000, 3),
-            tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if is_counted else None,
-        )
-        send(done)
-
-    async def _payload(self, model: ModelInfo, comparison: Comparison) -> dict[str, Any]:
-        characters = sum(len(message["content"]) for message in comparison.messages)
-        window = await self._windows.borrow(model, self._windows.estimate(model, characters))
-        return chat_payload(
-            model.name,
-            comparison.messages,
-            think=(comparison.think or False) if model.can("thinking") else None,
-            context_window=window,
-            options=comparison.options,
+        send(
+            Answered(
+                model_id,
+                "".join(response),
+                inputTokens=last.get("prompt_eval_count"),
+                outputTokens=tokens,
+                firstTokenMs=round((first - began) * 1000, 3),
+                totalMs=round((now - began) * 1000, 3),
+                tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if is_counted else None,
+            )
         )
 
 

@@ -5,12 +5,13 @@ starts while the model is not loaded. Sizes are in tokens.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.sessions.types import default_window_config
 
 _GROWTH_FACTOR = 2
 """Factor by which a window grows. A window grows when a prompt needs more than half of the window."""
@@ -37,14 +38,10 @@ _MAX_TRIMMED_SESSIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for a request. If ``window`` is None, no ``num_ctx`` is sent.
-
-    ``loaded`` is the window with which Ollama has loaded the model, if known.
-    """
+    """Context window for a request. If ``window`` is None, send no ``num_ctx``. ``loaded`` is None if unknown."""
 
     window: int | None
     reason: str
-    model_max: int | None
     loaded: int | None = None
 
     @property
@@ -70,8 +67,8 @@ class _ModelWindow:
     released: bool = False
     """Whether the manual window was removed. Manual windows of the model in stored sessions are then ignored."""
     tokens_per_char: float | None = None
-    before_reduction: tuple[int | None, int | None] | None = None
-    """Values of ``window`` and ``ceiling`` before ``step_down`` halved the window."""
+    before_reduction: "_ModelWindow | None" = None
+    """Copy from the time before ``step_down`` halved the window."""
 
 
 async def _unknown() -> None:
@@ -79,23 +76,19 @@ async def _unknown() -> None:
 
 
 class TrimmedPrompts:
-    """Registry of sessions whose prompts are trimmed because they exceed the context window.
-
-    For each session, the registry contains the ID of the last message that was left out of the prompt. If there are too
-    many sessions, the oldest entry is dropped.
-    """
+    """Registry of sessions whose prompts are trimmed to fit the context window. The oldest entries are dropped."""
 
     def __init__(self) -> None:
         self._trims: dict[str, tuple[int, str]] = {}
+        """Window, and ID of the last message that was left out of the prompt, by session ID."""
 
     def get(self, session_id: str, window: int | None) -> str | None:
-        """Return the ID of the last message that was left out of the session's prompt, or None if there is none.
+        """Return the ID of the last message that was left out of the session's prompt for the same window, or None.
 
-        Also return None if the message was left out for a window of another size. For a new size, Ollama reloads the
-        model, so the new prompt need not begin like the earlier prompts.
+        For a new window, Ollama reloads the model, so the new prompt need not begin like the earlier prompts.
         """
-        trimmed_window, message_id = self._trims.get(session_id, (None, ""))
-        return message_id if trimmed_window == window and message_id else None
+        trimmed_window, message_id = self._trims.get(session_id, (None, None))
+        return message_id if trimmed_window == window else None
 
     def record(self, session_id: str, window: int, message_id: str) -> None:
         self._trims.pop(session_id, None)
@@ -146,14 +139,15 @@ class WindowRegistry:
         windows = await self._loaded()
         loaded = None if windows is None else windows.get(name)
         entry = self._entry(name)
-        self._restore_override(entry, model, config, session_id)
+        self._restore_override(model, config, session_id)
         if entry.override is not None and not ignore_override:
-            return WindowDecision(entry.override.window, "manual_override", model.context_length, loaded)
+            return WindowDecision(entry.override.window, "manual_override", loaded)
         if not self.dynamic:
-            return WindowDecision(None, "no_adjustment", model.context_length, loaded)
+            return WindowDecision(None, "no_adjustment", loaded)
         if previous_model is None and windows is not None and loaded is None:
             entry.window = None  # Ollama must load the model anyway, so a new session need not keep a larger window
-        window = max(self._window(entry, model), self._window_of_session(entry, model, config, previous_model))
+        window = entry.window or self._initial_window(entry, model)
+        window = max(window, _cap(_window_of_session(model, config, previous_model), entry.ceiling))
         reason = "no_adjustment"
         if loaded is not None and loaded > window:
             window, reason = loaded, "adopted_loaded"
@@ -170,10 +164,10 @@ class WindowRegistry:
             elif config.get("current_window") not in (None, window):
                 # A loaded window that is smaller was not adopted: a cut answer or another session needs a larger one.
                 reason = "usage_threshold" if loaded and loaded < window else "adopted_loaded"
-        return WindowDecision(window, reason, model.context_length, loaded)
+        return WindowDecision(window, reason, loaded)
 
     async def borrow(self, model: ModelInfo, required_tokens: int) -> int | None:
-        """Return the window for a request without a session. If the loaded window is large enough, return that window.
+        """Return the window for a request without a session: the loaded window if it is large enough.
 
         Return None if ``dynamic`` is false and the model has no manual window.
         """
@@ -189,7 +183,7 @@ class WindowRegistry:
         entry = self._entry(model.name)
         if not self.dynamic or entry.override is not None:
             return False
-        window = self._window(entry, model)
+        window = entry.window or self._initial_window(entry, model)
         entry.window = max(window, self._window_step(entry, model, max(required_tokens, window + 1)))
         return entry.window > window
 
@@ -203,23 +197,22 @@ class WindowRegistry:
         window = self.size(model.name)
         if not self.dynamic or window is None or window // _GROWTH_FACTOR < _MIN_WINDOW:
             return False
-        entry.before_reduction = (entry.window, entry.ceiling)
+        entry.before_reduction = replace(entry)
         entry.ceiling = entry.window = window // _GROWTH_FACTOR
-        entry.override = None
-        entry.released = True
+        self.release(model.name)
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
         """Restore the window that ``step_down`` halved. Call this if the model did not load with the halved window."""
         entry = self._entry(model.name)
         if entry.before_reduction is not None:
-            entry.window, entry.ceiling = entry.before_reduction
-            entry.before_reduction = None
+            self._entries[qualified_name(model.name)] = replace(
+                entry.before_reduction, tokens_per_char=entry.tokens_per_char
+            )
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         """Return the model's current window as a decision with the given reason."""
-        window = self.size(model.name) or self._initial_window(self._entry(model.name), model)
-        return WindowDecision(window, reason, model.context_length)
+        return WindowDecision(self.size(model.name) or self._initial_window(self._entry(model.name), model), reason)
 
     def size(self, model: str) -> int | None:
         """Return the window of a model in tokens, or None if no window has been chosen yet."""
@@ -240,31 +233,21 @@ class WindowRegistry:
         """Return the ``context_window_config`` of a new session."""
         entry = self._entry(model.name)
         chosen = self._initial_window(entry, model) if self.dynamic else None
-        return {
+        return default_window_config() | {
             "dynamic_enabled": self.dynamic,
             "current_window": entry.override.window if entry.override else chosen,
             "last_adjustment": "initial_setup",
-            "adjustment_history": [],
-            "manual_override": False,
         }
 
     def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
-        """Return a copy of ``config`` with the window of ``decision``.
-
-        If the window differs from the previous window, the adjustment history gets an entry with the time ``at``.
-        """
-        history = config.get("adjustment_history")
-        result = dict(config) | {
-            "dynamic_enabled": self.dynamic,
-            "current_window": decision.window,
-            "adjustment_history": history if isinstance(history, list) else [],
-        }
+        """Return a copy of ``config`` with the window of ``decision``. A change adds an entry with the time ``at``."""
+        result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
-        if decision.window != config.get("current_window") and config.get("current_window") is not None:
+        if config["current_window"] not in (None, decision.window):
             self._on_adjusted(decision.reason)
             entry = {"window": decision.window, "reason": decision.reason, "timestamp": at}
-            result["adjustment_history"] = [*result["adjustment_history"], entry][-_MAX_ADJUSTMENTS:]
+            result["adjustment_history"] = [*config["adjustment_history"], entry][-_MAX_ADJUSTMENTS:]
         return result
 
     def override(self, model: ModelInfo, window: int, session_id: str) -> int:
@@ -276,7 +259,7 @@ class WindowRegistry:
 
     def manual(self, model: ModelInfo, window: int) -> WindowDecision:
         """Return the decision for a manual window, capped at the model's maximum. Do not set the window."""
-        return WindowDecision(_cap(window, model.context_length), "manual_override", model.context_length)
+        return WindowDecision(_cap(window, model.context_length), "manual_override")
 
     def release(self, model: str) -> None:
         """Remove the manual window of a model, so that the server chooses the window again."""
@@ -296,33 +279,15 @@ class WindowRegistry:
     def _entry(self, model: str) -> _ModelWindow:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())
 
-    def _restore_override(
-        self, entry: _ModelWindow, model: ModelInfo, config: Mapping[str, Any], session_id: str
-    ) -> None:
-        """Apply the manual window of a stored session, unless the model has one or a user has removed it."""
-        stored = config.get("current_window")
-        if entry.override is None and not entry.released and config.get("manual_override") and isinstance(stored, int):
-            self.override(model, stored, session_id)
-
-    def _window(self, entry: _ModelWindow, model: ModelInfo) -> int:
-        return entry.window or self._initial_window(entry, model)
-
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
         """Return a model's first window: the default window or the Modelfile's ``num_ctx``, whichever is larger."""
         return _cap(max(min(_max_window(model), DEFAULT_WINDOW), model.num_ctx or 0), entry.ceiling)
 
-    def _window_of_session(
-        self, entry: _ModelWindow, model: ModelInfo, config: Mapping[str, Any], previous_model: str | None
-    ) -> int:
-        """Return the window that a session has for its current model, or 0. It may be larger than the model's window.
-
-        The model's window is smaller after a restart of the server, and after a new session has reset it.
-        """
-        stored = config.get("current_window")
-        is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
-        if not is_same_model or not isinstance(stored, int) or config.get("manual_override"):
-            return 0
-        return _cap(stored, entry.ceiling)
+    def _restore_override(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> None:
+        """Apply the manual window of a stored session, unless the model has one or a user has removed it."""
+        entry, stored = self._entry(model.name), config.get("current_window")
+        if entry.override is None and not entry.released and config.get("manual_override") and stored is not None:
+            self.override(model, stored, session_id)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
         """Double the initial window until ``required_tokens`` fit, up to the largest window. Return the result."""
@@ -340,6 +305,12 @@ DynamicContextWindowService = WindowRegistry
 def _max_window(model: ModelInfo) -> int:
     """Return the largest window that the server chooses: 90 % of the model's maximum."""
     return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
+
+
+def _window_of_session(model: ModelInfo, config: Mapping[str, Any], previous_model: str | None) -> int:
+    """Return the session's window, or 0. The model's window may be smaller after a restart or a new session."""
+    is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
+    return (config.get("current_window") or 0) if is_same_model and not config.get("manual_override") else 0
 
 
 def _cap(window: int, ceiling: int | None) -> int:

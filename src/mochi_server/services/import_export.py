@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
-from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat, to_session
+from mochi_server.services.open_webui import OpenModel, OpenWebUIBareChat, OpenWebUIChat, to_session
 from mochi_server.sessions.history_edits import forked, index_of
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.markdown import as_markdown
@@ -25,23 +25,17 @@ from mochi_server.util.clock import new_id
 _FILE_END = b"\n}\n"
 
 
-class _OpenModel(BaseModel):
-    """Base class of the Pydantic models for imported files. Known fields are validated. Others are allowed."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-
-class FileCallFunction(_OpenModel):
+class FileCallFunction(OpenModel):
     name: str
     arguments: dict[str, Any]
 
 
-class FileCall(_OpenModel):
+class FileCall(OpenModel):
     id: str
     function: FileCallFunction
 
 
-class FileMessage(_OpenModel):
+class FileMessage(OpenModel):
     role: Role
     content: str
     message_id: str | None = None
@@ -49,11 +43,11 @@ class FileMessage(_OpenModel):
     tool_calls: list[FileCall] | None = None
 
 
-class FileMetadata(_OpenModel):
+class FileMetadata(OpenModel):
     model: Annotated[str, Field(min_length=1, max_length=500)]
 
 
-class SessionFile(_OpenModel):
+class SessionFile(OpenModel):
     """Exported session. `blobs` maps the SHA-256 of each image, in hex, to the image in base64."""
 
     metadata: FileMetadata
@@ -148,31 +142,30 @@ def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, li
 
 
 def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
-    if isinstance(item, dict) and "metadata" in item:
-        _validate(number, item, SessionFile)
-        item["metadata"]["session_id"] = new_id()
-        blobs = item.pop("blobs", None) or {}
-        session = _decoded(number, item)
-        named = images_in(session.history)
-        try:
-            return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
-        except ValueError as error:
-            raise _invalid_item(number, f"cannot be imported: {error}") from error
-    if isinstance(item, dict) and "chat" in item:
-        return to_session(_validate(number, item, OpenWebUIChat)), []
-    if isinstance(item, dict) and "history" in item:
-        return to_session(OpenWebUIChat(chat=_validate(number, item, OpenWebUIBareChat))), []
+    fields = item if isinstance(item, dict) else {}
+    if "metadata" in fields:
+        return _read_session(number, fields)
+    if "chat" in fields:
+        return to_session(_validate(number, fields, OpenWebUIChat)), []
+    if "history" in fields:
+        return to_session(OpenWebUIChat(chat=_validate(number, fields, OpenWebUIBareChat))), []
     raise _invalid_item(number, "is neither a session nor an Open WebUI chat. Add `metadata`, `chat` or `history`.")
 
 
-def _decoded(number: int, item: dict[str, Any]) -> ChatSession:
+def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Image]]:
+    _validate(number, item, SessionFile)
+    item["metadata"]["session_id"] = new_id()
+    blobs = item.pop("blobs", None) or {}
     try:
         session = ChatSession.from_dict(item)
         session.metadata.pending_approval = None
-        return session
+        named = images_in(session.history)
+        return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
     except SessionTooNew as error:
         problem = f"has format version {error.details['version']}, and this server reads versions up to "
         raise _invalid_item(number, f"{problem}{FORMAT_VERSION}. Update mochi-server.") from error
+    except ValueError as error:
+        raise _invalid_item(number, f"cannot be imported: {error}") from error
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

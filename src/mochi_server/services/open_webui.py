@@ -21,11 +21,13 @@ _MIN_MILLISECONDS = 1e11
 """Timestamps above this number are in milliseconds, others in seconds. Exports contain both units."""
 
 
-class _Lenient(BaseModel):
+class OpenModel(BaseModel):
+    """Base class of the Pydantic models for imported files. Known fields are validated. Others are allowed."""
+
     model_config = ConfigDict(extra="allow", strict=True)
 
 
-class OpenWebUIMessage(_Lenient):
+class OpenWebUIMessage(OpenModel):
     """Message with the ID of its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored."""
 
     role: Literal["system", "user", "assistant"] | None = None
@@ -37,18 +39,18 @@ class OpenWebUIMessage(_Lenient):
     """Output items in the format of OpenAI's Responses API. In newer exports, the text may be only here."""
 
 
-class OpenWebUIHistory(_Lenient):
+class OpenWebUIHistory(OpenModel):
     """Tree of messages. ``currentId`` is the last message of the current branch."""
 
     messages: dict[str, OpenWebUIMessage | None]
     currentId: str | None = None
 
 
-class OpenWebUIParams(_Lenient):
+class OpenWebUIParams(OpenModel):
     system: str | None = None
 
 
-class OpenWebUIContent(_Lenient):
+class OpenWebUIContent(OpenModel):
     """Content of a chat: ``history``, or ``messages`` in old exports. ``timestamp`` is in Unix milliseconds."""
 
     model_config = ConfigDict(
@@ -76,7 +78,7 @@ class OpenWebUIBareChat(OpenWebUIContent):
     history: OpenWebUIHistory
 
 
-class OpenWebUIChat(_Lenient):
+class OpenWebUIChat(OpenModel):
     """Chat of an Open WebUI export. Times are in Unix seconds."""
 
     chat: OpenWebUIContent

@@ -8,6 +8,7 @@ from mochi_server.errors import AgentInvalid, AgentNotFound, ToolNotFound
 from mochi_server.events import TurnWarning
 from mochi_server.sessions.types import AgentSettings, ToolSettings
 from mochi_server.tools.discovery import ToolCatalogue
+from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.nearest import listed, nearest
 
 
@@ -18,12 +19,6 @@ class Agent(Protocol):
     def valid(self) -> bool: ...
     @property
     def error_message(self) -> str | None: ...
-
-
-class ToolSource(Protocol):
-    """Source of all tools."""
-
-    async def catalogue(self) -> ToolCatalogue: ...
 
 
 class AgentSource(Protocol):
@@ -47,19 +42,13 @@ class Selection:
 
 @dataclass(frozen=True)
 class SelectionChecker:
-    """Checker of the tools and agents that a session enables.
+    """Checker of the tools and agents that a session enables. It discovers tools and agents only if it needs them."""
 
-    If the session enables no tools, the checker does not discover tools. The same applies to agents.
-    """
-
-    tools: ToolSource
+    tools: ToolRegistry
     agents: AgentSource
 
     async def check(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
-        """Return which tools and agents in the settings can be used.
-
-        If ``tools`` is None, the result contains no tools. If ``agents`` is None, the result contains no agents.
-        """
+        """Return which tools and agents in the settings can be used. The value None stands for empty settings."""
         selection = Selection()
         if tools is not None and (tools.tools or tools.tool_group):
             _check_tools(tools, await self.tools.catalogue(), selection)

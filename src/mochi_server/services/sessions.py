@@ -46,10 +46,7 @@ class SessionService:
     speeds: PromptSpeeds
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
-        """Create a session.
-
-        Raise ``ModelNotFound``, ``OllamaUnreachable`` or ``PromptNotFound``, or ``ValidationFailed`` for a blank file.
-        """
+        """Create a session. Raise ``PromptNotFound``, ``ValidationFailed`` or the errors of ``find_model``."""
         model = await self.client.find_model(options.model)
         content = await self._system_prompt(options.system_prompt, options.system_prompt_source_file)
         config = self.windows.initial_config(model)
@@ -60,8 +57,7 @@ class SessionService:
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
         """Set the fields in ``changes`` and return the changed session. The value None clears a field.
 
-        ``context_window`` is ``{"current_window": tokens}``. If ``context_window`` or ``tokens`` is None,
-        the server chooses the window size.
+        ``context_window`` is ``{"current_window": tokens}``. If either is None, the server chooses the window.
         """
         fields = dict(changes)
         session = await self.store.load(session_id)
@@ -74,14 +70,14 @@ class SessionService:
         if "model" not in fields and "context_window" not in fields:
             return await self.store.patch(session_id, fields)
         model = await self.client.find_model(fields.get("model") or session.model)
-        fields["context_window_config"] = await self._window_config(session, model, fields)
-        fields.pop("context_window", None)
+        has_window = "context_window" in fields
+        chosen = (fields.pop("context_window", None) or {}).get("current_window")
+        fields["context_window_config"] = await self._window_config(session, model, chosen, ignore_override=has_window)
         patched = await self.store.patch(session_id, fields)
-        if "context_window" in changes:
-            if (chosen := _manual_window(changes["context_window"])) is None:
-                self.windows.release(model.name)
-            else:
-                self.windows.override(model, chosen, session_id)
+        if chosen is not None:
+            self.windows.override(model, chosen, session_id)
+        elif has_window:
+            self.windows.release(model.name)
         return patched
 
     async def warnings(self, changes: Mapping[str, Any]) -> list[TurnWarning]:
@@ -147,12 +143,7 @@ class SessionService:
         return SessionState(session, model, override, selection, evaluated)
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
-        """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing.
-
-        Raises:
-            PromptNotFound: The prompt file does not exist.
-            ValidationFailed: The prompt file is blank.
-        """
+        """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""
         if content is not None and content.strip():
             return content
         if source_file is None:
@@ -162,29 +153,22 @@ class SessionService:
             raise errors.ValidationFailed(f"The prompt file {source_file!r} is blank. Write a prompt into it.")
         return text
 
-    async def _window_config(self, session: ChatSession, model: ModelInfo, fields: Mapping[str, Any]) -> dict[str, Any]:
-        config = dict(session.metadata.context_window_config)
-        if "model" in fields:
-            config["manual_override"] = False
-        if "context_window" in fields:
-            chosen = _manual_window(fields["context_window"])
-            config["manual_override"] = chosen is not None
-            if chosen is not None:
-                return self.windows.adjusted(config, self.windows.manual(model, chosen), now())
-        is_released = config["manual_override"] is False and bool(
-            session.metadata.context_window_config.get("manual_override")
-        )
+    async def _window_config(
+        self, session: ChatSession, model: ModelInfo, manual_window: int | None, *, ignore_override: bool
+    ) -> dict[str, Any]:
+        """Return the window configuration after a change of the model or of the manual window."""
+        before = session.metadata.context_window_config
+        config = before | {"manual_override": manual_window is not None}
+        if manual_window is not None:
+            return self.windows.adjusted(config, self.windows.manual(model, manual_window), now())
+        is_released = before["manual_override"]
         decision = await self.windows.decide(
             model,
             config | {"current_window": None} if is_released else config,
             session.session_id,
             previous_model=session.model,
-            ignore_override="context_window" in fields,
+            ignore_override=ignore_override,
         )
         if is_released:
             decision = replace(decision, reason="initial_setup")
         return self.windows.adjusted(config, decision, now())
-
-
-def _manual_window(context_window: Mapping[str, Any] | None) -> int | None:
-    return (context_window or {}).get("current_window")

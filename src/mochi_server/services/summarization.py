@@ -71,11 +71,6 @@ class _SummaryTask:
     postponements: int = 0
     """How often turns of other sessions have postponed the summary since the latest turn of this session."""
 
-    def cancel(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-        self.task = None
-
 
 @dataclass(eq=False)
 class SummarizationService:
@@ -92,13 +87,8 @@ class SummarizationService:
     """IDs of the sessions whose background summary has been requested from the model."""
 
     def turn_starting(self, session_id: str) -> None:
-        """Cancel the background summary of the session, and postpone the running summaries of other sessions.
-
-        Otherwise, the turn could wait until Ollama has finished a summary.
-        """
-        self._requesting.discard(session_id)
-        if (state := self._states.get(session_id)) is not None:
-            state.cancel()
+        """Cancel the session's summary and postpone other requested summaries, so that the turn need not wait."""
+        self._cancel(session_id)
         for other in list(self._requesting):
             if (state := self._states.get(other)) is not None and state.postponements < _MAX_POSTPONEMENTS:
                 state.postponements += 1
@@ -111,16 +101,21 @@ class SummarizationService:
             state.postponements = 0
             self._schedule(session_id, state)
 
-    def _schedule(self, session_id: str, state: _SummaryTask) -> None:
+    def _cancel(self, session_id: str) -> None:
         self._requesting.discard(session_id)
-        state.cancel()
+        state = self._states.get(session_id)
+        if state is not None and state.task is not None:
+            state.task.cancel()
+            state.task = None
+
+    def _schedule(self, session_id: str, state: _SummaryTask) -> None:
+        self._cancel(session_id)
         state.task = asyncio.get_running_loop().create_task(self._run_in_background(session_id, state))
 
     def session_deleting(self, session_id: str) -> None:
         """Cancel the summary of a session and drop its state."""
-        self._requesting.discard(session_id)
-        if (state := self._states.pop(session_id, None)) is not None:
-            state.cancel()
+        self._cancel(session_id)
+        self._states.pop(session_id, None)
         self.client.slots.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
@@ -131,29 +126,25 @@ class SummarizationService:
             ModelNotFound, OllamaUnreachable: The model cannot be found.
             OllamaError: The model returned no valid summary.
         """
-        if not any(map(_has_text, (await self.store.load(session_id)).history)):
+        session = await self.store.load(session_id)
+        if not any(map(_has_text, session.history)):
             raise NothingToSummarize(session_id)
         if model is not None:
             await self.client.find_model(model)
-            await self.store.patch(session_id, {"summary_model": model})
-        session = await self.store.load(session_id)
+            session = await self.store.patch(session_id, {"summary_model": model})
         self.turn_starting(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
-        state = self._state_of(session_id)
-        summary = await self._update_summary(session, chosen, state, revision=None, may_load=True)
+        summary = await self._update_summary(session, chosen, self._state_of(session_id), in_background=False)
         return SummaryResult(summary.summary, summary.topics, chosen)
 
     async def aclose(self) -> None:
         tasks = [state.task for state in self._states.values() if state.task is not None]
-        for state in self._states.values():
-            state.cancel()
+        for session_id in self._states:
+            self._cancel(session_id)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _state_of(self, session_id: str) -> _SummaryTask:
-        """Return the summary state of a session. If the session has no state yet, create the state.
-
-        If there are more than ``_MAX_SESSIONS`` states, delete the least recently used states.
-        """
+        """Return the summary state of a session, or a new state. Delete the least recently used states if necessary."""
         state = self._states[session_id] = self._states.pop(session_id, _SummaryTask())
         while len(self._states) > _MAX_SESSIONS and next(iter(self._states.values())).task is None:
             del self._states[next(iter(self._states))]
@@ -167,7 +158,7 @@ class SummarizationService:
             model = self.models.choose(session.metadata)
             if model is not None and model not in state.failed and is_due(session, state.covered):
                 self._requesting.add(session_id)
-                await self._update_summary(session, model, state, revision=session.revision, may_load=False)
+                await self._update_summary(session, model, state, in_background=True)
         except (SessionConflict, _ModelNotLoaded, OllamaBusy):
             pass  # the next turn of the session schedules a summary
         except MochiError as error:
@@ -183,19 +174,19 @@ class SummarizationService:
             del self._states[session_id]
 
     async def _update_summary(
-        self, session: ChatSession, name: str, state: _SummaryTask, *, revision: str | None, may_load: bool
+        self, session: ChatSession, name: str, state: _SummaryTask, *, in_background: bool
     ) -> ConversationSummary:
-        """Store and return a new summary. If ``may_load`` is false, raise ``_ModelNotLoaded`` for unloaded models."""
+        """Store and return a new summary. In the background, raise ``_ModelNotLoaded`` or ``SessionConflict``."""
         loaded = (await self.client.loaded_windows() or {}).get(qualified_name(name))
-        if not may_load and (not loaded or self.windows.size(name) not in (None, loaded)):
+        if in_background and (not loaded or self.windows.size(name) not in (None, loaded)):
             raise _ModelNotLoaded(name)
         model = await self.client.find_model(name)
         summary = await self._continue_prompt(session, name, model, loaded, state)
         if summary is None:
-            window = await self.windows.borrow(model, _ANSWER_TOKENS) if may_load else loaded
+            window = loaded if in_background else await self.windows.borrow(model, _ANSWER_TOKENS)
             summary = await self._request_separately(session, name, model, window, state.covered)
         changes = {"summary": summary.model_dump(), "summary_model": session.metadata.summary_model or name}
-        await self.store.patch(session.session_id, changes, revision=revision)
+        await self.store.patch(session.session_id, changes, revision=session.revision if in_background else None)
         state.covered = session.history[-1]["message_id"] if session.history else None
         return summary
 
@@ -287,10 +278,7 @@ def _is_current(exchange: Exchange, session: ChatSession) -> bool:
 
 
 def is_due(session: ChatSession, covered: str | None) -> bool:
-    """Return whether the last message is a complete answer that is not summarized yet.
-
-    ``covered`` is the ID of the last summarized message.
-    """
+    """Return whether the last message is a complete answer that is not the last summarized message ``covered``."""
     if len(session.history) < 2:
         return False
     last = session.history[-1]

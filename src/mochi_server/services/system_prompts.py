@@ -20,7 +20,9 @@ _RESERVED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class PromptListing:
+class PromptEntry:
+    """Entry of the list of prompt files."""
+
     filename: str
     preview: str
     word_count: int
@@ -39,11 +41,11 @@ class SystemPromptService:
         self._directory = Path(directory)
         self._creating = threading.Lock()
 
-    def list(self) -> list[PromptListing]:
+    def list(self) -> list[PromptEntry]:
         """List the readable prompts, sorted by name."""
         names = sorted(path.name for path in self._directory.glob("*") if is_prompt_name(path.name))
         prompts = filter(None, map(self._read, names))
-        return [PromptListing(p.filename, shorten(p.content), len(p.content.split())) for p in prompts]
+        return [PromptEntry(p.filename, shorten(p.content), len(p.content.split())) for p in prompts]
 
     def get(self, filename: str) -> SystemPrompt:
         """Return a prompt. Raise ``PromptNotFound`` if the file is missing or its name is invalid."""

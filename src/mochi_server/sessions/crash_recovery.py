@@ -14,16 +14,20 @@ INTERRUPTED = "The turn was interrupted before this call had a result."
 def close_partial(partial: Message) -> list[Message]:
     """Convert a partial answer or a partial tool result to messages that are marked as interrupted.
 
-    A partial tool result lists the remaining tool calls in ``tool_calls``. Each of these calls gets a result that is
-    marked as interrupted, because models reject a history in which a call has no result. Repeated conversions return
-    the same message ids.
+    A partial tool result lists the remaining tool calls in ``tool_calls``. Each of them gets a result, because models
+    reject a history in which a call has no result. Repeated conversions return the same message ids.
     """
     first = partial.copy()
     first["interrupted"] = True
     if first["role"] != "tool":
         return [first]
-    remaining = first.pop("tool_calls", [])
-    return [first, *(_result_like(first, call["function"]["name"], call["id"]) for call in remaining)]
+    results = [first]
+    for call in first.pop("tool_calls", []):
+        result = first.copy()
+        result["tool_name"], result["tool_call_id"] = call["function"]["name"], call["id"]
+        result["message_id"] = _derived_id(first, call["id"])
+        results.append(result)
+    return results
 
 
 def with_missing_results(history: History) -> History:
@@ -80,13 +84,6 @@ def _interrupted(answer: Message, call: dict[str, Any]) -> Message:
         "decided_by": "policy",
         "interrupted": True,
     }
-
-
-def _result_like(result: Message, tool_name: str, tool_call_id: str) -> Message:
-    other = result.copy()
-    other["tool_name"], other["tool_call_id"] = tool_name, tool_call_id
-    other["message_id"] = _derived_id(result, tool_call_id)
-    return other
 
 
 def _derived_id(message: Message, tool_call_id: str) -> str:

@@ -48,6 +48,7 @@ class History(Sequence[Message]):
         self.ends = ends
         """End position of each block (exclusive)."""
         self.tail = tail
+        self.tail_start = self._last_end(ends)
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> "History":
@@ -81,11 +82,6 @@ class History(Sequence[Message]):
         for block in self.blocks[known + 1 :]:
             result = block.results[step] = step(result, block)
         return result
-
-    @property
-    def tail_start(self) -> int:
-        """Position of the first message of the tail."""
-        return self._last_end(self.ends)
 
     def copies(self) -> list[Message]:
         """Return copies of the messages, which the caller may change."""

@@ -85,7 +85,7 @@ def has_stale_checkpoint(metadata: SessionMetadata, messages: Sequence[Message])
 
 def index_of(session: ChatSession, message_id: str) -> int:
     """Return the position of a message. Raises InvalidMessageIndex if the session has no such message."""
-    for index, message in enumerate(session.messages):
+    for index, message in enumerate(session.history):
         if message["message_id"] == message_id:
             return index
     raise InvalidMessageIndex(message_id, "the session has no message with this id")

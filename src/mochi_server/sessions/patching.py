@@ -19,10 +19,7 @@ _PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
 
 
 def normalized_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, Any]:
-    """Return the changed fields as JSON values.
-
-    Raises ValueError for unknown fields, for read-only fields, and for an empty model name.
-    """
+    """Return the changes as JSON values. Raises ValueError for unknown or read-only fields, or an empty model."""
     changes = changes(stored) if callable(changes) else changes
     if unknown := set(changes) - _PATCHABLE:
         raise ValueError(f"unknown or read-only metadata fields: {', '.join(sorted(unknown))}")

@@ -17,7 +17,10 @@ _CHUNK_CHARS = 16_000
 
 def normalized_text(text: str) -> str:
     """Return a text with folded case and composed characters, without characters that databases reject."""
-    lower = text.lower() if text.isascii() else _composed(_composed(sanitize(text)).casefold())
+    if text.isascii():
+        lower = text.lower()
+    else:
+        lower = unicodedata.normalize("NFC", unicodedata.normalize("NFC", sanitize(text)).casefold())
     return lower.replace("\0", " ")
 
 
@@ -28,10 +31,7 @@ def words(query: str | None) -> list[str]:
 
 
 def searchable_texts(session: ChatSession) -> list[str]:
-    """Return the normalized texts of a session: its title, then chunks of whole messages.
-
-    Appending a message changes only the last chunk.
-    """
+    """Return the normalized title, then chunks of whole messages. Appending a message changes only the last chunk."""
     title = normalized_text(session.summary_object()["title"] or "")
     return [title, *_chunks(normalized_text(str(message.get("content") or "")) for message in session.history)]
 
@@ -39,10 +39,6 @@ def searchable_texts(session: ChatSession) -> list[str]:
 def matches(texts: Sequence[str], search_words: Iterable[str]) -> bool:
     """Return whether every word occurs in at least one of the texts."""
     return all(any(word in text for text in texts) for word in search_words)
-
-
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
 
 
 def _chunks(texts: Iterable[str]) -> Iterable[str]:

@@ -63,10 +63,7 @@ def normalize(value: object) -> Any:
 
 
 def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[str, Any]) -> bytes:
-    """Encode a session file. Each item of ``lines`` contains one or more encoded messages.
-
-    ``extra`` contains the unknown keys of the file and their values, which are preserved.
-    """
+    """Encode a session file. Each item of ``lines`` contains one or more encoded messages."""
     head = b'{\n  "metadata": ' + _indented(metadata.to_dict()) + b',\n  "messages": ['
     others = [b",\n  " + encode(name) + b": " + _indented(value) for name, value in extra.items()]
     tail = b"".join([b"]", *others, b"\n}\n"])

@@ -51,10 +51,7 @@ class SessionMetadata(SessionSettings):
     pending_approval: dict[str, Any] | None = field(
         default=None, metadata={"read": pending_approval, "only_if_set": True}
     )
-    """Tool call of the running turn that waits for approval.
-
-    If the server stops before the call is approved or denied, the call stays in the stored session.
-    """
+    """Tool call of the running turn that waits for approval. It stays in the session if the server stops first."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -113,10 +110,7 @@ def _numbers(version: str) -> list[int]:
 
 
 class ChatSession:
-    """A conversation. If the session has a system message, it is the first message.
-
-    ``extra`` contains unknown keys of the session file, which are preserved.
-    """
+    """A conversation. A system message is its first message. ``extra`` contains unknown keys of the session file."""
 
     def __init__(
         self, metadata: SessionMetadata, messages: Sequence[Message] = (), extra: dict[str, Any] | None = None
@@ -145,8 +139,7 @@ class ChatSession:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ChatSession):
             return NotImplemented
-        mine, theirs = (self.metadata, self.history, self.extra), (other.metadata, other.history, other.extra)
-        return mine == theirs
+        return (self.metadata, self.history, self.extra) == (other.metadata, other.history, other.extra)
 
     __hash__ = None  # type: ignore[assignment]  # it is mutable
 
@@ -249,10 +242,7 @@ def shorten(text: str) -> str:
 
 
 def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
-    """Return a title of at most 80 characters, or None if there is no summary and no user message with text.
-
-    The title is the first sentence of the summary, or else the start of the first user message that is not blank.
-    """
+    """Return the first sentence of the summary or else the first user message with text, cut to 80 characters."""
     summarized = one_line((summary or {}).get("summary"))
     if summarized:
         return _cut_title(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
@@ -261,10 +251,7 @@ def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] |
 
 
 def one_line(text: object) -> str:
-    """Return the first 2000 characters of ``text`` as one line, or "" if ``text`` is not a string.
-
-    Each sequence of whitespace and control characters becomes one space.
-    """
+    """Return the first 2000 characters of ``text`` with single spaces and no line breaks, or "" for other types."""
     return _WHITESPACE.sub(" ", text[:_TITLE_READ_CHARS]).strip() if isinstance(text, str) else ""
 
 

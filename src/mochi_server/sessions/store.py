@@ -20,7 +20,7 @@ NewSession = tuple[ChatSession, Sequence[Image]]
 class SessionPage:
     """One page of a list of sessions. ``total`` is the number of sessions on all pages.
 
-    ``encoded`` is the JSON text ``{"sessions": [...]}``. Each session in it is a flat object without messages.
+    ``encoded`` is the JSON text ``{"sessions": [...]}`` with flat objects without messages.
     """
 
     encoded: bytes
@@ -54,10 +54,9 @@ class SessionStore(Protocol):
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Store all new sessions in order. After an error or a crash, none of the sessions is stored.
+        """Store all new sessions in order. After an error, an exception of ``check`` or a crash, store none of them.
 
-        ``check`` may be called before each session, possibly in a thread. If ``check`` raises an exception, no session
-        is stored.
+        ``check`` may be called before each session, possibly in a thread.
         """
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -78,10 +77,9 @@ class SessionStore(Protocol):
     ) -> ChatSession:
         """Append messages to the history and return the changed session.
 
-        ``ends_turn`` is true if ``messages`` are the last messages of a turn. If ``unfinished`` is not None, this
-        partial answer is stored with the messages.
-        ``images`` are stored atomically with the messages that reference them. An image is removed when no message of
-        any session references it any more.
+        ``ends_turn`` is true if ``messages`` are the last messages of a turn. The partial answer ``unfinished`` and the
+        ``images`` are stored atomically with the messages. An image is removed when no message of any session
+        references it any more.
         """
 
     async def load_image(self, sha256: str) -> bytes:
@@ -96,22 +94,13 @@ class SessionStore(Protocol):
         revision: str | None = None,
         images: Sequence[Image] = (),
     ) -> ChatSession:
-        """Replace all messages from position ``from_index`` with ``messages``. Return the changed session.
-
-        ``images`` are stored atomically with the messages that reference them.
-        """
+        """Replace all messages from position ``from_index``, and store ``images``. Return the changed session."""
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields. If ``fields`` is a function, it computes the new fields from the stored metadata.
-
-        The call of the function and the change of the metadata are one atomic operation.
-        """
+        """Set metadata fields atomically. A function computes the new fields from the stored metadata."""
 
     async def checkpoint(self, session_id: str, partial: Message) -> None:
-        """Store the partial answer of a turn for crash recovery. The next change of the history removes it.
-
-        After a crash, ``crash_recovery.close_partial`` converts the partial answer to messages.
-        """
+        """Store the partial answer of a turn for crash recovery. The next change of the history removes it."""
 
     async def delete(self, session_id: str) -> None:
         """Remove a session."""
@@ -125,8 +114,8 @@ class SessionStore(Protocol):
         """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
 
         A turn passes its ``run_id``. While a turn has the lock, other calls raise ``SessionBusy``, or wait if ``wait``
-        is true. Locks of other operations are short, so all calls wait until they are released. When a turn releases
-        the lock, all changes of the turn are durable.
+        is true. All calls wait for the short locks of other operations. When a turn releases the lock, all changes of
+        the turn are durable.
         """
 
 

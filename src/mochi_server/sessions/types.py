@@ -110,20 +110,11 @@ class Message(TypedDict, total=False):
     arguments: dict[str, Any]  # arguments of the call after a change by the user
 
 
-class UserMessage(Message, total=False):
-    """Message of the user. Its ``role`` is ``user``."""
-
-
-class SystemMessage(Message, total=False):
-    """System prompt of a session. Its ``role`` is ``system``."""
-
-
-class AssistantMessage(Message, total=False):
-    """Answer of a model. Its ``role`` is ``assistant``."""
-
-
-class ToolMessage(Message, total=False):
-    """Result of a tool call. Its ``role`` is ``tool``."""
+UserMessage = Message
+SystemMessage = Message
+AssistantMessage = Message
+ToolMessage = Message
+"""Names of ``Message`` by role, for the documented library API."""
 
 
 def default_window_config() -> dict[str, Any]:
@@ -161,10 +152,7 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
 
 
 def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
-    """Return dataclass field metadata for an optional setting. Stored values of types not in ``kinds`` become None.
-
-    If the setting is None, the session file contains it only if ``always_written`` is true.
-    """
+    """Return field metadata for an optional setting: its types, and whether the session file can contain null."""
 
     def read(stored: object) -> object:
         return stored if isinstance(stored, kinds) else None

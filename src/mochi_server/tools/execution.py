@@ -56,30 +56,22 @@ class ToolExecutionResult:
     images: tuple[Image, ...] = ()
 
 
+@dataclass(eq=False, kw_only=True)
 class ToolExecutionService:
     """Service that runs tools and stores the last 100 results.
 
     ``output_limit`` is in characters, and ``timeout`` is in seconds.
-
-    ``on_lost`` is called when a call times out or is cancelled while its thread still runs. ``on_refused`` is called
-    when a call cannot run because all threads are in use.
     """
 
-    def __init__(
-        self,
-        *,
-        timeout: float = 60,
-        output_limit: int = 20_000,
-        on_lost: Callable[[], object] = lambda: None,
-        on_refused: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._timeout = timeout
-        self._limit = output_limit
-        self._on_lost = on_lost
-        self._on_refused = on_refused
-        self._call_slots = asyncio.Semaphore(THREADS)
-        self._thread_slots = asyncio.Semaphore(MAX_THREADS)
-        self._history: deque[ToolExecutionResult] = deque(maxlen=HISTORY_LENGTH)
+    timeout: float = 60
+    output_limit: int = 20_000
+    on_lost: Callable[[], object] = lambda: None
+    """Callback for a call that times out or is cancelled while its thread still runs."""
+    on_refused: Callable[[], object] = lambda: None
+    """Callback for a call that cannot run because all threads are in use."""
+    _call_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(THREADS), init=False)
+    _thread_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_THREADS), init=False)
+    _history: deque[ToolExecutionResult] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH), init=False)
 
     async def execute(self, tool: Tool, arguments: dict[str, Any]) -> ToolExecutionResult:
         """Validate the arguments and run the tool. Errors are returned in the result and never raised."""
@@ -94,7 +86,7 @@ class ToolExecutionService:
         try:
             content, error = await self._run(tool, arguments), None
         except ToolRaised as raised:
-            content, error = None, shorten(f"{tool.name} failed: {raised}", self._limit)
+            content, error = None, shorten(f"{tool.name} failed: {raised}", self.output_limit)
         seconds = round(time.monotonic() - started, 6)
         if content is None:
             return self._record(tool, None, error, seconds)
@@ -118,7 +110,7 @@ class ToolExecutionService:
     async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> ToolContent:
         def finish(value: object) -> ToolContent:
             content = value if isinstance(value, ToolContent) else ToolContent(as_text(value))
-            return replace(content, text=shorten(content.text, self._limit, _LIMIT_NAME))
+            return replace(content, text=shorten(content.text, self.output_limit, _LIMIT_NAME))
 
         if not inspect.iscoroutinefunction(tool.function):
             return await self._in_thread(lambda: finish(tool.function(*bound.args, **bound.kwargs)), "it did not start")
@@ -129,18 +121,18 @@ class ToolExecutionService:
     async def _in_thread(self, work: Callable[[], T], consequence: str) -> T:
         async with self._call_slots:
             if self._thread_slots.locked():
-                self._on_refused()
+                self.on_refused()
                 raise ToolRaised(f"{consequence}: all {MAX_THREADS} threads are in use by calls that have not returned")
             with self._time_limit():
-                return await run_in_thread(work, self._thread_slots, self._on_lost)
+                return await run_in_thread(work, self._thread_slots, self.on_lost)
 
     @contextmanager
     def _time_limit(self) -> Iterator[None]:
         try:
-            with anyio.fail_after(self._timeout):
+            with anyio.fail_after(self.timeout):
                 yield
         except TimeoutError:
-            raise ToolRaised(f"it took longer than {self._timeout:g} seconds (MOCHI_TOOL_TIMEOUT_SECONDS)") from None
+            raise ToolRaised(f"it took longer than {self.timeout:g} seconds (MOCHI_TOOL_TIMEOUT_SECONDS)") from None
 
 
 class ToolRaised(Exception):

@@ -58,10 +58,7 @@ def describe(error: BaseException, line: int | None) -> str:
 
 
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
-    """Import a directory. Return its package and the problems found.
-
-    If ``__init__.py`` raises an error, the package is None.
-    """
+    """Import a directory. Return its package, or None if ``__init__.py`` fails, and the problems found."""
     directory = directory.absolute()
     importer = _PackageImporter(directory)
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import anyio
@@ -33,26 +34,26 @@ class ToolSource(Protocol):
         """Discover the tools again."""
 
 
+@dataclass(eq=False)
 class ToolRegistry:
     """Registry of the tools of the tools directory and of an additional ``ToolSource``."""
 
-    def __init__(self, discovery: ToolDiscoveryService, extra_source: ToolSource) -> None:
-        self._discovery = discovery
-        self._extra_source = extra_source
-        self._slots = asyncio.Semaphore(1)
+    discovery: ToolDiscoveryService
+    extra_source: ToolSource
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
 
     async def catalogue(self) -> ToolCatalogue:
         """Return all tools. The first call discovers them."""
-        return await self._extra_source.add_tools(await self.directory_tools())
+        return await self.extra_source.add_tools(await self.directory_tools())
 
     async def directory_tools(self) -> ToolCatalogue:
         """Return the tools of the directory, without waiting for the additional source."""
-        return self._discovery.cached or await self._import(self._discovery.discover)
+        return self.discovery.cached or await self._import(self.discovery.discover)
 
     async def reload(self) -> ToolCatalogue:
         """Discover the tools again and return them."""
-        catalogue, _ = await asyncio.gather(self._import(self._discovery.reload_tools), self._extra_source.reload())
-        return await self._extra_source.add_tools(catalogue)
+        catalogue, _ = await asyncio.gather(self._import(self.discovery.reload_tools), self.extra_source.reload())
+        return await self.extra_source.add_tools(catalogue)
 
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
         try:

@@ -14,7 +14,6 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 from pydantic_core import ArgsKwargs
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
-from mochi_server.sessions.serialization import is_nested_deeper
 
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 _KEYWORDS = ("type", "description", "enum", "required")
@@ -51,15 +50,6 @@ class ToolSchema:
         description = f"{self.description}\n\nReturns: {self.returns}" if self.returns else self.description
         function = {"name": self.name, "description": description, "parameters": self.parameters}
         return {"type": "function", "function": function}
-
-    def check(self, arguments: dict[str, Any]) -> inspect.BoundArguments:
-        """Validate arguments, including their nesting depth, and return them as bound arguments.
-
-        Raises ``InvalidArguments``.
-        """
-        if is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
-            raise InvalidArguments(TOO_DEEP)
-        return self.bind(arguments)
 
 
 class ToolSchemaService:

@@ -4,7 +4,6 @@ import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from mochi_server.tools.loader import Problem, describe, leads_out, modules_in, parse_file
@@ -14,20 +13,6 @@ _INIT = "__init__.py"
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Source file of a directory. ``name`` is its path relative to the directory."""
-
-    name: str
-    tree: ast.Module
-
-    def functions(self) -> Iterator[_Function]:
-        """Yield the file's public functions that have type annotations for all parameters and for the result."""
-        for node in self.tree.body:
-            if isinstance(node, _Function) and not node.name.startswith("_") and _is_typed(node):
-                yield node
-
-
 def find_mistakes(directory: Path, exported: Collection[str] | None) -> list[Problem]:
     """Return a problem for each unreadable folder, syntax error, name that is defined twice and tool not exported.
 
@@ -35,25 +20,25 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> list[Pro
     has no problems about tools that are not exported.
     """
     problems = list(_unreadable_folders(directory))
-    sources = {source.name: source for source in _sources(directory, directory, problems)}
-    problems += _duplicates(sources)
+    trees = dict(_trees(directory, directory, problems))
+    problems += _duplicates(trees)
     if exported is not None:
-        problems += _not_exported(sources, exported)
+        problems += _not_exported(trees, exported)
     return problems
 
 
-def _sources(folder: Path, directory: Path, problems: list[Problem]) -> Iterator[_Source]:
-    """Yield the files of a folder and of its packages. Add files with a syntax error to ``problems``."""
+def _trees(folder: Path, directory: Path, problems: list[Problem]) -> Iterator[tuple[str, ast.Module]]:
+    """Yield the names and syntax trees of the files of a folder and of its packages. Report syntax errors."""
     for path in [folder / _INIT, *modules_in(folder)]:
         name = path.relative_to(directory).as_posix()
         with suppress(OSError, ValueError, RuntimeError):  # the import reports the errors of used files
             if leads_out(path, directory):
                 continue
             if path.is_dir():
-                yield from _sources(path, directory, problems)
+                yield from _trees(path, directory, problems)
                 continue
             try:
-                yield _Source(name, parse_file(path))
+                yield name, parse_file(path)
             except SyntaxError as error:
                 problems.append(Problem(name, describe(error, error.lineno)))
 
@@ -68,22 +53,19 @@ def _unreadable_folders(directory: Path) -> Iterator[Problem]:
             yield Problem(path.name, f"the folder cannot be read: {error.strerror}. Change its permissions")
 
 
-def _duplicates(sources: dict[str, _Source]) -> Iterator[Problem]:
-    """Yield a problem for each public name that the top-level statements of a file define more than once.
-
-    In ``__init__.py``, imports from different files are definitions too.
-    """
-    for source in sources.values():
+def _duplicates(trees: dict[str, ast.Module]) -> Iterator[Problem]:
+    """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more than once."""
+    for file, tree in trees.items():
         origins: dict[str, dict[str, str]] = defaultdict(dict)
-        for node in source.tree.body:
+        for node in tree.body:
             if isinstance(node, _Function) and not node.name.startswith("_") and not _is_overload(node):
                 origins[node.name][f"line {node.lineno}"] = f"line {node.lineno}"
-            elif isinstance(node, ast.ImportFrom) and source.name == _INIT:
-                for name in _imported_names(node, sources):
+            elif isinstance(node, ast.ImportFrom) and file == _INIT:
+                for name in _imported_names(node, trees):
                     origins[name][f"{node.level} {node.module}"] = f"{node.module or '.'} (line {node.lineno})"
         for name, places in origins.items():
             if len(places) > 1:
-                text = f"{source.name} defines it more than once: {', '.join(places.values())}"
+                text = f"{file} defines it more than once: {', '.join(places.values())}"
                 yield Problem(name, f"{text}. Only the last one is used. Rename one")
 
 
@@ -92,43 +74,45 @@ def _is_overload(function: _Function) -> bool:
     return any("overload" in (getattr(node, "id", ""), getattr(node, "attr", "")) for node in function.decorator_list)
 
 
-def _imported_names(node: ast.ImportFrom, sources: dict[str, _Source]) -> list[str]:
+def _imported_names(node: ast.ImportFrom, trees: dict[str, ast.Module]) -> list[str]:
     if node.names[0].name != "*":
         return [alias.asname or alias.name for alias in node.names]
-    source = sources.get(f"{str(node.module).replace('.', '/')}.py")
-    return [function.name for function in source.functions()] if source is not None else []
+    tree = trees.get(f"{str(node.module).replace('.', '/')}.py")
+    return [function.name for function in _typed_functions(tree)] if tree is not None else []
 
 
-def _not_exported(sources: dict[str, _Source], exported: Collection[str]) -> Iterator[Problem]:
+def _not_exported(trees: dict[str, ast.Module], exported: Collection[str]) -> Iterator[Problem]:
     """Yield a problem for each function that looks like a tool, but is neither exported nor used by other code."""
-    used = {name for source in sources.values() for name in _used_names(source)}
-    reason = f"__all__ in {_INIT} does not list it" if _INIT in sources else f"there is no {_INIT}"
-    for source in sources.values():
-        if _is_script(source.tree):
-            continue
-        for function in source.functions():
+    used = {name for file, tree in trees.items() for name in _used_names(file, tree)}
+    reason = f"__all__ in {_INIT} does not list it" if _INIT in trees else f"there is no {_INIT}"
+    for file, tree in trees.items():
+        for function in () if _is_script(tree) else _typed_functions(tree):
             if function.name not in exported and function.name not in used:
                 text = f"its function {function.name} (line {function.lineno}) is not a tool, because {reason}"
                 advice = f"Import it in {_INIT} and list it in __all__, or rename it to _{function.name}"
-                yield Problem(source.name, f"{text}. {advice}")
+                yield Problem(file, f"{text}. {advice}")
 
 
-def _used_names(source: _Source) -> Iterator[str]:
+def _used_names(file: str, tree: ast.Module) -> Iterator[str]:
     """Yield the names that the code of a file uses. Outside of ``__init__.py``, imported names count as used too."""
-    for node in ast.walk(source.tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id
         elif isinstance(node, ast.Attribute):
             yield node.attr
-        elif isinstance(node, ast.ImportFrom) and source.name != _INIT:
+        elif isinstance(node, ast.ImportFrom) and file != _INIT:
             yield from (alias.name for alias in node.names)
 
 
-def _is_typed(function: _Function) -> bool:
-    arguments = function.args
-    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    has_fixed_parameters = arguments.vararg is None and arguments.kwarg is None
-    return has_fixed_parameters and function.returns is not None and all(p.annotation is not None for p in parameters)
+def _typed_functions(tree: ast.Module) -> Iterator[_Function]:
+    """Yield the public functions that have type annotations for all parameters and for the result."""
+    for node in tree.body:
+        if isinstance(node, _Function) and not node.name.startswith("_") and node.returns is not None:
+            arguments = node.args
+            parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+            has_fixed_parameters = arguments.vararg is None and arguments.kwarg is None
+            if has_fixed_parameters and all(parameter.annotation is not None for parameter in parameters):
+                yield node
 
 
 def _is_script(tree: ast.Module) -> bool:

@@ -7,13 +7,15 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
+from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
 from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult
 from mochi_server.sessions.images import Image
+from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.schema import InvalidArguments
+from mochi_server.tools.schema import TOO_DEEP, InvalidArguments, ToolSchema
 
 DecidedBy = Literal["policy", "user", "timeout"]
 
@@ -40,6 +42,17 @@ class ToolInvocation:
     defect: str | None = None
     """Error message for the model if the call is malformed; None for a valid call."""
     progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
+
+    def bind(self, schema: ToolSchema) -> inspect.BoundArguments:
+        """Validate the arguments and return them. Raises ``InvalidArguments`` with an error message for the model."""
+        if self.defect is not None:
+            raise InvalidArguments(self.defect)
+        if is_nested_deeper(self.arguments, MAX_ARGUMENT_LEVELS):
+            raise InvalidArguments(f"Wrong arguments for {self.name}: {TOO_DEEP}")
+        try:
+            return schema.bind(self.arguments)
+        except InvalidArguments as error:
+            raise InvalidArguments(f"Wrong arguments for {self.name}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +91,11 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """A tool call with its tool and validated arguments, or with a ``refusal`` if it cannot run."""
+    """A tool call with its tool and validated arguments."""
 
     call: ToolInvocation
-    tool: Tool | None = None
-    arguments: inspect.BoundArguments | None = None
-    refusal: ToolOutcome | None = None
-
-    @classmethod
-    def of(cls, call: ToolInvocation, tool: Tool) -> "BoundCall":
-        """Return the call with its validated arguments, or with a ``refusal`` if they are invalid."""
-        if call.defect is not None:
-            return cls(call, tool, refusal=failed(call, call.defect))
-        try:
-            return cls(call, tool, tool.schema.check(call.arguments))
-        except InvalidArguments as error:
-            return cls(call, tool, refusal=failed(call, f"Wrong arguments for {call.name}: {error}"))
+    tool: Tool
+    arguments: inspect.BoundArguments
 
 
 class Toolbox(Protocol):
@@ -124,29 +126,29 @@ class JoinedToolbox:
         return await next(matching, self._toolboxes[-1]).run(call, publish)
 
 
+@dataclass(frozen=True)
 class SingleToolbox:
     """Toolbox that offers only the tool ``name`` of another toolbox."""
 
-    def __init__(self, toolbox: Toolbox, name: str) -> None:
-        self._toolbox = toolbox
-        self._name = name
+    toolbox: Toolbox
+    name: str
 
     def schemas(self) -> list[dict[str, Any]]:
-        return [schema for schema in self._toolbox.schemas() if schema["function"]["name"] == self._name]
+        return [schema for schema in self.toolbox.schemas() if schema["function"]["name"] == self.name]
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        toolbox = self._toolbox if call.name == self._name else ClosedToolbox()
+        toolbox = self.toolbox if call.name == self.name else ClosedToolbox()
         return await toolbox.run(call, publish)
 
 
+@dataclass(frozen=True)
 class ClientToolbox:
-    """Toolbox of tools that the client runs. Calls are returned to the client. ``schemas`` are in Ollama's format."""
+    """Toolbox of tools that the client runs. Calls are returned to the client. ``tools`` are in Ollama's format."""
 
-    def __init__(self, schemas: Sequence[dict[str, Any]]) -> None:
-        self._schemas = list(schemas)
+    tools: Sequence[dict[str, Any]]
 
     def schemas(self) -> list[dict[str, Any]]:
-        return self._schemas
+        return list(self.tools)
 
     async def run(self, call: ToolInvocation, _: Publish) -> ToolOutcome:
         return ToolOutcome(call, content="", success=True, handed_back=True)
@@ -173,39 +175,36 @@ class FunctionToolbox:
     def schemas(self) -> list[dict[str, Any]]:
         return [tool.schema.definition() for tool in self.tools.values()]
 
-    async def bind(self, call: ToolInvocation) -> BoundCall:
-        """Find the tool of a call among the tools that are enabled now, and validate the arguments."""
-        await self._refresh()
-        if (tool := self.tools.get(call.name)) is not None:
-            return BoundCall.of(call, tool)
-        names = ", ".join(self.tools) or "none"
-        refusal = failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)
-        return BoundCall(call, refusal=refusal)
+    async def find(self, name: str) -> Tool | None:
+        """Return the tool with this name if it is enabled now."""
+        if self.current is not None:
+            self.tools = await self.current()
+        return self.tools.get(name)
 
-    async def is_current(self, bound: BoundCall) -> bool:
-        """Return whether the tool of a call is still enabled and unchanged."""
-        await self._refresh()
-        return bound.tool is not None and self.tools.get(bound.call.name) is bound.tool
+    def bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
+        """Validate the arguments of a call. Return the outcome of the call if it cannot run."""
+        if tool is None:
+            names = ", ".join(self.tools) or "none"
+            return failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)
+        try:
+            return BoundCall(call, tool, call.bind(tool.schema))
+        except InvalidArguments as error:
+            return failed(call, str(error))
 
-    async def execute(self, bound: BoundCall) -> ToolOutcome:
-        """Run a validated call and return its outcome. A call with a ``refusal`` fails without running."""
-        call = bound.call
-        if bound.refusal is not None or bound.tool is None or bound.arguments is None:
-            return bound.refusal or failed(call, "The call cannot run.")
-        call.progress.running = call
+    async def execute(self, bound: BoundCall | ToolOutcome) -> ToolOutcome:
+        """Run a validated call and return its outcome. If ``bound`` is already the outcome, return it."""
+        if isinstance(bound, ToolOutcome):
+            return bound
+        bound.call.progress.running = bound.call
         result = await self.execution.execute_bound(bound.tool, bound.arguments)
         return ToolOutcome(
-            call,
+            bound.call,
             content=result.result if result.success and result.result is not None else str(result.error_message),
             success=result.success,
             error_code=None if result.success else ToolExecutionFailed.code,
             execution_time=result.execution_time,
             images=result.images,
         )
-
-    async def _refresh(self) -> None:
-        if self.current is not None:
-            self.tools = await self.current()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,28 +217,18 @@ class Decision:
     remember: Literal["once", "session"] = "once"
 
 
-class PendingApproval(Protocol):
-    """A tool call that waits for a decision."""
-
-    @property
-    def confirmation_id(self) -> str: ...
-
-    @property
-    def bound(self) -> BoundCall:
-        """The call to run, with the arguments that the user may have edited."""
-
-    async def decision(self) -> Decision | None:
-        """Wait for the decision and return it, or None after the timeout."""
-
-    def close(self) -> None:
-        """Stop waiting for the decision."""
-
-
 class Approver(Protocol):
     """Interface that determines which tools need approval and requests decisions from the user."""
 
-    async def request(self, bound: BoundCall) -> PendingApproval | None:
-        """Request approval of a call and return the pending approval, or None if no client can decide."""
+    @property
+    def interactive(self) -> bool:
+        """Whether a client can decide on calls."""
+
+    async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
+        """Request a decision on a call. Return it and the call with edited arguments, or None after the timeout.
+
+        ``announce`` is called with the ID of the request.
+        """
 
     async def requires_approval(self, tool: Tool) -> bool:
         """Return whether the current settings require approval for a tool."""
@@ -262,44 +251,41 @@ class ConfirmingToolbox:
     tools: FunctionToolbox
     approver: Approver
     publishes_approved: bool = False
-    """Whether ``run`` publishes ``ToolCalled`` for a call that the user approved.
-
-    For a call that needs no approval, ``run`` always publishes this event.
-    """
+    """Whether ``run`` publishes ``ToolCalled`` also for a call that the user approved."""
 
     def schemas(self) -> list[dict[str, Any]]:
         return self.tools.schemas()
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        bound = await self.tools.bind(call)
-        if bound.refusal is not None or bound.tool is None or not await self.approver.requires_approval(bound.tool):
+        bound = self.tools.bind(call, await self.tools.find(call.name))
+        if isinstance(bound, ToolOutcome) or not await self.approver.requires_approval(bound.tool):
             call.progress.is_announced = True
             publish([ToolCalled(call.name, call.arguments, call.index)])
             return await self.tools.execute(bound)
-        pending = await self.approver.request(bound)
-        if pending is None:
+        if not self.approver.interactive:
             return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
-        call.progress.is_announced = True
-        try:
-            publish([ToolConfirmationRequired(call.name, call.arguments, call.index, pending.confirmation_id)])
-            decision = await pending.decision()
-        finally:
-            pending.close()
-        if decision is None:
+
+        def announce(confirmation_id: str) -> None:
+            call.progress.is_announced = True
+            publish([ToolConfirmationRequired(call.name, call.arguments, call.index, confirmation_id)])
+
+        decided = await self.approver.decide(bound, announce)
+        if decided is None:
             return failed(call, _TIMED_OUT, ConfirmationTimeout.code, "timeout")
+        decision, approved = decided
         if not decision.approved:
             reason = f" Reason: {decision.reason}" if decision.reason else ""
             return failed(call, f"The user denied this call.{reason}", ToolExecutionDenied.code, "user")
         if self.publishes_approved:
-            publish([ToolCalled(call.name, pending.bound.call.arguments, call.index)])
-        return await self._run_approved(pending.bound, decision, edited=pending.bound.call != call)
+            publish([ToolCalled(call.name, approved.call.arguments, call.index)])
+        return await self._run_approved(approved, decision, edited=approved.call != call)
 
     async def _run_approved(self, bound: BoundCall, decision: Decision, *, edited: bool) -> ToolOutcome:
-        if not await self.tools.is_current(bound):  # settings or files changed while the call was pending
-            bound = await self.tools.bind(bound.call)
-        if decision.remember == "session" and bound.tool is not None:
-            await self.approver.approve_for_session(bound.tool)
-        outcome = await self.tools.execute(bound)
+        tool = await self.tools.find(bound.call.name)
+        if decision.remember == "session" and tool is not None:
+            await self.approver.approve_for_session(tool)
+        # Settings or files may have changed while the call was pending.
+        outcome = await self.tools.execute(bound if tool is bound.tool else self.tools.bind(bound.call, tool))
         notes = []
         if edited:
             notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")

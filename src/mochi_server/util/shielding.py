@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import anyio
@@ -13,17 +14,16 @@ _Result = TypeVar("_Result")
 async def run_shielded(work: Awaitable[_Result]) -> _Result:
     """Await ``work`` and return its result. If the caller is cancelled, raise the cancellation after ``work`` ends."""
     future = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not future.done():
-            try:
-                await asyncio.wait([future])
-            except asyncio.CancelledError as error:
-                cancelled = error
-    if cancelled is not None:
-        future.exception()
-        raise cancelled
-    return future.result()
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):
+            while not future.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # prevents a warning
+        raise
 
 
 async def cancel_and_wait(tasks: Sequence["asyncio.Future[None]"]) -> None:

@@ -20,7 +20,7 @@ from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.events import EventUnion
-from mochi_server.openai.response_encoding import Chunk, StreamEncoder
+from mochi_server.openai.response_encoding import Chunk, RunEncoder
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
 from mochi_server.web.asgi import send_error
@@ -112,9 +112,7 @@ class ChunksResponse(EventStream):
     response starts, the client receives an error response with the HTTP status of the error, and can retry.
     """
 
-    def __init__(
-        self, runs: RunRegistry, run: Run, chunks: StreamEncoder, *, start_seconds: float = PING_SECONDS
-    ) -> None:
+    def __init__(self, runs: RunRegistry, run: Run, chunks: RunEncoder, *, start_seconds: float = PING_SECONDS) -> None:
         super().__init__(runs)
         self._run = run
         self._chunks = chunks
@@ -129,7 +127,7 @@ class ChunksResponse(EventStream):
             if self._opening is not None and self._run.failure is not None:
                 await send_error(self._run.failure, scope, send)
             else:
-                await self._send(send, _data(self._chunks.closing(self._run)), more=False)
+                await self._send(send, _data(self._chunks.closing()), more=False)
 
     async def send_events(self, send: Send) -> None:
         forwarding = asyncio.ensure_future(self._run.forward(partial(self._receive, send), idle=PING_SECONDS))

@@ -1,7 +1,6 @@
 """Comparison of a real Ollama with the stub: send the same requests to both and compare the responses.
 
-The comparison includes the structure of responses and the texts of errors. It excludes everything that depends on the
-text that a model generates.
+The structure of responses and the texts of errors are compared, but nothing that depends on generated text.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -22,24 +20,13 @@ from mochi_stub.server import StubServer
 
 TIMEOUT = 600.0  # seconds, including the time to load a real model
 MAX_ERROR_LENGTH = 300
-COMPARED_FIELDS: Set[str] = {"done", "role", "error", "model", "status", "object"}
-"""Names of fields whose values are compared. For other fields, only the types are compared."""
+COMPARED_FIELDS = {"done", "role", "error", "model", "status", "object"}  # only the types of other fields are compared
 HEADERS = ("content-type", "allow", "location", "access-control-allow-origin", "access-control-allow-methods", "vary")
-GENERATED: Set[str] = {"thinking", "tool_calls", "reasoning", "reasoning_content", "logprobs"}
-"""Fields that a response contains only if the model generates them."""
-OF_MODEL: Set[str] = {
+GENERATED = {"thinking", "tool_calls", "reasoning", "reasoning_content", "logprobs"}  # only if the model generates them
+OF_MODEL = {  # fields that Ollama omits in the descriptions of some models
     *("license", "parameters", "system", "messages", "tensors", "projector_info", "parent_model", "requires"),
     *("capabilities", "remote_model", "remote_host", "context_length", "embedding_length"),
 }
-"""Fields that Ollama omits in the descriptions of some models."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two compared servers, with the name of its model."""
-
-    client: httpx.Client
-    model: str
 
 
 def verify(url: str, model: str, stub_model: str | None = None, machine: Machine | None = None) -> int:
@@ -68,11 +55,11 @@ def _differences(url: str, name: str, stub: StubServer, stub_model: str | None) 
         capabilities = capabilities_of(real, name)
         chosen = stub_model or nearest_model(real, name, capabilities).name
         common = capabilities & capabilities_of(simulated, chosen)
-        sides = Side(real, _full_name(name)), Side(simulated, _full_name(chosen))
-        for pair in zip(*(probes(side.model) for side in sides), strict=True):
-            if not pair[0].needs or pair[0].needs in common:
-                parts = [_send(side, probe) for side, probe in zip(sides, pair, strict=True)]
-                yield from (f"{pair[0].name}: {line}" for line in _compare(*parts, shared=pair[0].shared))
+        real_model, stub_model = _full_name(name), _full_name(chosen)
+        for probe, stub_probe in zip(probes(real_model), probes(stub_model), strict=True):
+            if not probe.needs or probe.needs in common:
+                parts = _send(real, real_model, probe), _send(simulated, stub_model, stub_probe)
+                yield from (f"{probe.name}: {line}" for line in _compare(*parts, shared=probe.shared))
 
 
 def capabilities_of(client: httpx.Client, name: str) -> set[str]:
@@ -102,20 +89,20 @@ def _full_name(model: str) -> str:
     return model if ":" in model else f"{model}:latest"
 
 
-def _send(side: Side, probe: Probe) -> dict[str, Any]:
+def _send(client: httpx.Client, model: str, probe: Probe) -> dict[str, Any]:
     """Send a probe. Return the response parts to compare: status, headers, text, and the first object of each kind."""
     data = probe.body if probe.body is None or isinstance(probe.body, bytes) else json.dumps(probe.body).encode()
-    response = side.client.request(probe.method, probe.path, content=data, headers=dict(probe.headers))
+    response = client.request(probe.method, probe.path, content=data, headers=dict(probe.headers))
     parts: dict[str, Any] = {"status": response.status_code}
     parts |= {name: response.headers[name] for name in HEADERS if name in response.headers}
     lines = [line.removeprefix(b"data: ") for line in response.content.split(b"\n") if line.strip()]
     try:
         objects = [json.loads(line) for line in lines if line != b"[DONE]"]
     except ValueError:
-        return {**parts, "text": _without_variables(response.content.decode(errors="replace"), side.model)}
+        return {**parts, "text": _without_variables(response.content.decode(errors="replace"), model)}
     for value in objects:
         kind = f"{_kind(value)} object" if len(objects) > 1 else "body"
-        parts.setdefault(kind, _structure(_of_model(value, side.model), side.model))
+        parts.setdefault(kind, _structure(_of_model(value, model), model))
     return parts
 
 
@@ -147,10 +134,8 @@ def _structure(value: Any, model: str, name: str = "") -> Any:
         return {key: _structure(item, model, key) for key, item in value.items()}
     if isinstance(value, list):
         return [_structure(value[0], model)] if value else []
-    if isinstance(value, str) and name in COMPARED_FIELDS:
-        return _without_variables(value, model)
-    if isinstance(value, bool) and name in COMPARED_FIELDS:
-        return value
+    if name in COMPARED_FIELDS and isinstance(value, (str, bool)):
+        return _without_variables(value, model) if isinstance(value, str) else value
     return {bool: "boolean", int: "number", float: "number", str: "text"}.get(type(value), "null")
 
 
@@ -164,33 +149,31 @@ def _without_variables(text: str, model: str) -> str:
 def _compare(real: Mapping[str, Any], stub: Mapping[str, Any], *, shared: bool) -> Iterator[str]:
     """Yield the differences between the parts of two responses."""
     for part in dict.fromkeys([*real, *stub]):
-        has_both = part in real and part in stub
         is_generated = part.endswith(" object") and part not in ("last object", "error object")
-        if not has_both and (is_generated or (shared and part != "status")):
+        if (part not in real or part not in stub) and (is_generated or (shared and part != "status")):
             continue
         first, second = real.get(part, "nothing"), stub.get(part, "nothing")
-        if has_both and not isinstance(first, (int, str)):
-            first, second = _aligned(first, second, shared=shared)
         if shared and part in HEADERS:
             first, second = (str(value).partition(";")[0] for value in (first, second))
+        if not isinstance(first, (int, str)):
+            first, second = _comparable(first, second, shared), _comparable(second, first, shared)
         if first != second:
             yield f"{part}: server {_shown(first)}, stub {_shown(second)}"
 
 
-def _aligned(first: Any, second: Any, *, shared: bool) -> tuple[Any, Any]:
-    """Return both structures without the fields that only one of them has and whose presence is not compared."""
-    if isinstance(first, list) and isinstance(second, list) and first and second:
-        aligned = [_aligned(one, other, shared=shared) for one, other in zip(first, second, strict=False)]
-        return [one for one, _ in aligned], [other for _, other in aligned]
-    if not isinstance(first, Mapping) or not isinstance(second, Mapping):
-        is_open = shared and "null" in (first, second)
-        return (first, first) if is_open else (first, second)
-    ignored = {key for key in first.keys() ^ second.keys() if shared or key in GENERATED | OF_MODEL}
-    pairs = {key: _aligned(first[key], second[key], shared=shared) for key in first.keys() & second.keys()}
-    return tuple(  # type: ignore[return-value]  # two values
-        {key: pairs[key][at] if key in pairs else value for key, value in side.items() if key not in ignored}
-        for at, side in enumerate((first, second))
-    )
+def _comparable(value: Any, other: Any, shared: bool) -> Any:
+    """Return `value` without the fields that only `value` has and whose presence is not compared."""
+    if shared and "null" in (value, other):
+        return "null"
+    if isinstance(value, list) and isinstance(other, list) and value and other:  # one item each, see `_structure`
+        return [_comparable(value[0], other[0], shared)]
+    if not isinstance(value, Mapping) or not isinstance(other, Mapping):
+        return value
+    return {
+        key: _comparable(item, other.get(key, item), shared)
+        for key, item in value.items()
+        if key in other or not (shared or key in GENERATED | OF_MODEL)
+    }
 
 
 def _shown(value: Any) -> str:

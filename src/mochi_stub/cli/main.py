@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_stub.cli import daemon
 
@@ -67,16 +67,8 @@ def _run(options: argparse.Namespace) -> int:
         recorder = record(options.record, options.to)
     stopped = _stopped_by_signal()
     port = DEFAULT_PORT if options.port is None else options.port
-    stub = StubServer(
-        host=options.host,
-        port=port,
-        config=options.config,
-        seed=options.seed,
-        speed=options.speed,
-        cors=options.cors,
-        record=recorder,
-        machine=_machine(options),
-    )
+    others = {name: getattr(options, name) for name in ("host", "config", "seed", "speed", "cors")}
+    stub = StubServer(port=port, record=recorder, machine=_machine(options), **others)
     try:
         stub.start()
     except OSError as error:
@@ -102,13 +94,9 @@ def _run(options: argparse.Namespace) -> int:
 def _machine(options: argparse.Namespace) -> Machine:
     from mochi_stub.models.scheduler import Machine
 
-    return Machine(
-        parallel=options.parallel or None,
-        max_loaded_models=options.max_loaded_models or None,
-        max_queue=options.max_queue,
-        context_length=options.context_length or None,
-        prompt_speed=options.prompt_speed or None,
-    )
+    names = ("parallel", "max_loaded_models", "context_length", "prompt_speed")
+    limits: dict[str, Any] = {name: getattr(options, name) or None for name in names}  # 0 means no limit
+    return Machine(max_queue=options.max_queue, **limits)
 
 
 def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
@@ -176,11 +164,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
-    """Return the PID file of the background server that the options select.
-
-    Without `--pid-file` and `--port`, the server on the default port is selected. If that server is not running, the
-    only other background server is selected. Raises OSError if several other servers are running.
-    """
+    """Return the selected PID file: by default that of the default port, or else of the only background server."""
     if options.pid_file or options.port:
         return options.pid_file or daemon.pid_file_of(options.port)
     default, running = daemon.pid_file_of(DEFAULT_PORT), daemon.running_pid_files()
@@ -193,10 +177,9 @@ def _pid_file(options: argparse.Namespace) -> Path:
 
 
 def _not_found(options: argparse.Namespace) -> str:
-    if options.pid_file or options.port:
-        place = f"with the PID file {options.pid_file}" if options.pid_file else f"on port {options.port}"
-        return f"no server in the background {place}"
-    return "no server in the background"
+    if options.pid_file:
+        return f"no server in the background with the PID file {options.pid_file}"
+    return "no server in the background" + (f" on port {options.port}" if options.port else "")
 
 
 def _fail(message: str) -> int:
@@ -221,12 +204,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         return added
 
     common = _Parser(add_help=False)
-    common.add_argument(
-        "--port",
-        type=_bounded("port", int, 65535),
-        default=os.environ.get("PORT") or None,
-        help=f"port to listen on; 0 selects a free port (default: $PORT or {DEFAULT_PORT})",
-    )
+    port = _bounded("port", int, 65535)
+    text = f"port to listen on; 0 selects a free port (default: $PORT or {DEFAULT_PORT})"
+    common.add_argument("--port", type=port, default=os.environ.get("PORT") or None, help=text)
     common.add_argument("--pid-file", type=Path, metavar="FILE", help="PID file (default in background: one per port)")
     server_options = _server_options()
     add("run", _run, "serve in the foreground", common, server_options)
@@ -265,12 +245,8 @@ def _server_options() -> _Parser:
         ("prompt-speed", 0, "prompt tokens evaluated per second; 0: no delay"),
     ):
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
-    add(
-        "--cors",
-        default=os.environ.get("OLLAMA_ORIGINS", ""),
-        metavar="ORIGINS",
-        help="further origins of web pages, separated by commas; *: all (default: $OLLAMA_ORIGINS)",
-    )
+    text = "further origins of web pages, separated by commas; *: all (default: $OLLAMA_ORIGINS)"
+    add("--cors", default=os.environ.get("OLLAMA_ORIGINS", ""), metavar="ORIGINS", help=text)
     add("--record", metavar="URL", help="forward requests to this server and record its replies")
     add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")

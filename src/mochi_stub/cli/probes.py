@@ -79,11 +79,8 @@ class Probe:
 
 def probes(model: str) -> Iterator[Probe]:
     """Yield all requests to send. They load `model` with several context lengths, but change no stored model."""
-    yield from _server_probes(model)
-    yield from _chat_probes(model)
-    yield from _generate_probes(model)
-    yield from _invalid_probes(model)
-    yield from _openai_probes(model)
+    for group in (_server_probes, _chat_probes, _generate_probes, _invalid_probes, _openai_probes):
+        yield from group(model)
 
 
 def _server_probes(model: str) -> Iterator[Probe]:

@@ -4,53 +4,57 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from mochi_stub.config.response_types import (
-    CHUNK_SIZES,
-    KINDS,
-    ErrorResponse,
-    FileResponse,
-    MessageResponse,
-    ReplySettings,
-    Response,
-    VectorResponse,
-)
+from mochi_stub.config.response_types import CHUNK_SIZES, Match, ReplySettings, Response, Trigger
 from mochi_stub.config.yaml_source import Item, Readers
 from mochi_stub.models.catalogue import MIN_CONTEXT, Model
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Content, Failure, Usage
 
 CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
-DEFAULT_CAPABILITIES = CAPABILITIES[:6]
 MIN_EMBEDDING_LENGTH = 256
 LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
 MAX_SECONDS = 24 * 3600
 SERVER_HEADERS = ("connection", "content-length", "content-type", "transfer-encoding")
-TYPES = (*KINDS, "embedding", "error", "file")
+_UNDECLARED = Model("", CAPABILITIES[:6], context_length=131072, embedding_length=768)
 
 
-def response(item: Item, folder: Path) -> Response:
-    """Read a response: a text, or a mapping with a type. File paths are relative to `folder`. Raises ConfigError."""
+def response(item: Item) -> Response:
+    """Read a response: a text, or a mapping with a type. Raises ConfigError."""
     if not isinstance(item.value, dict):
-        return MessageResponse(content=item.string("a text or a mapping with a type"))
+        return Response(content=item.string("a text or a mapping with a type"))
     if "type" not in item.value:
-        raise item.error(f"a type: {', '.join(TYPES)}")
+        raise item.error(f"a type: {', '.join(RESPONSES)}")
     kind = item.value["type"].string()
+    if kind not in RESPONSES:
+        raise item.value["type"].error(f"a type: {', '.join(RESPONSES)}; found {kind!r}")
+    label = _LABELS.get(kind, f"a response of type {kind}")
+    required = {"path": "a path to a recorded file"} if kind == "file" else {}
+    fields = item.fields({"type": Item.string, **RESPONSES[kind]}, label, **required)
     if kind == "error":
-        return ErrorResponse(_failure(item.fields(_ERROR, "an error")))
-    if kind == "embedding":
-        return VectorResponse(item.fields({"type": Item.string, "vector": _vector}, "an embedding").get("vector"))
+        return Response(kind, failure=_failure(fields))
     if kind == "file":
-        fields = item.fields({**_FILE, **STREAM}, "a file", path="a path to a recorded file")
-        return FileResponse(folder / fields["path"], _reply_settings(fields), item.value["path"])
-    if kind not in KINDS:
-        raise item.value["type"].error(f"a type: {', '.join(TYPES)}; found {kind!r}")
-    content: Readers = {"content": _content} if kind == "message" else {}
-    fields = item.fields({"type": Item.string, **content, **_MESSAGE, **STREAM}, f"a response of type {kind}")
-    return MessageResponse(fields.pop("type"), settings=_reply_settings(fields), **fields)
+        fields["source"] = item.value["path"]
+    return Response(fields.pop("type"), _reply_settings(fields), **fields)
+
+
+def read_trigger(text: str, item: Item) -> Trigger:
+    """Read the value of a trigger: a response, which can have the additional key `match`. Raises ConfigError."""
+    matching = item.value.get("match") if isinstance(item.value, dict) else None
+    if matching is None:
+        return Trigger(text, response(item))
+    match = matching.choice(*get_args(Match))
+    without_match = replace(item, value={key: value for key, value in item.value.items() if key != "match"})
+    trigger = Trigger(text, response(without_match), match)
+    if match == "regex":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise item.key_error(f"a regular expression, found {text!r} ({error})") from None
+    return trigger
 
 
 def model(item: Item) -> tuple[dict[str, Any], ReplySettings]:
@@ -60,19 +64,11 @@ def model(item: Item) -> tuple[dict[str, Any], ReplySettings]:
 
 
 def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Model:
-    """Return a model with `fields`, and with default values for its other fields.
-
-    The first model of the file (`position` 0) has the latest default modification time.
-    """
-    default: dict[str, Any] = {
-        "capabilities": DEFAULT_CAPABILITIES,
-        "context_length": 131072,
-        "embedding_length": 768,
-        "modified_at": (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    if "capabilities" not in fields:  # default vision does not raise the minimum context
-        default["least_context"] = MIN_CONTEXT
-    return Model(name, **{**default, **fields})
+    """Return a model. The first model of the file (`position` 0) has the latest default modification time."""
+    modified_at = (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    least_context = None if "capabilities" in fields else MIN_CONTEXT  # default vision does not raise the minimum
+    default = {"name": name, "modified_at": modified_at, "least_context": least_context}
+    return replace(_UNDECLARED, **{**default, **fields})
 
 
 def _reply_settings(fields: dict[str, Any]) -> ReplySettings:
@@ -159,8 +155,8 @@ _ERROR: Readers = {
     "message": Item.string,
     "headers": _headers,
 }
-_FILE: Readers = {"type": Item.string, "path": lambda item: item.string("a path to a recorded file")}
-_MESSAGE: Readers = {
+MESSAGE: Readers = {
+    "content": _content,
     "reasoning": _content,
     "tool_calls": lambda item: tuple(
         ToolCall(**call.fields(_CALL, "a tool call", name="a name in a tool call"))
@@ -179,6 +175,15 @@ STREAM: Readers = {  # the fields of ReplySettings
     "fail": _fail,
     "cut_after": _count,
 }
+_GENERATED: Readers = {**{name: reader for name, reader in MESSAGE.items() if name != "content"}, **STREAM}
+RESPONSES: Mapping[str, Readers] = {  # the fields of each type of response
+    "message": {**MESSAGE, **STREAM},
+    **dict.fromkeys(("echo", "mirror", "lorem", "task", "demo"), _GENERATED),
+    "embedding": {"vector": _vector},
+    "error": _ERROR,
+    "file": {"path": lambda item: item.path("a path to a recorded file"), **STREAM},
+}
+_LABELS = {"embedding": "an embedding", "error": "an error", "file": "a file"}
 MODEL: Readers = {  # the fields of Model that a configuration can declare
     "capabilities": lambda item: tuple(name.choice(*CAPABILITIES) for name in item.items("a list of capabilities")),
     "context_length": lambda item: item.whole(4),

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
 from mochi_stub.config import entry_readers
-from mochi_stub.config.response_types import FileResponse, ReplySettings, Response
-from mochi_stub.config.triggers import Trigger, read_trigger
-from mochi_stub.config.yaml_source import ConfigError, Item, Readers, parse, unreadable
+from mochi_stub.config.response_types import ReplySettings, Response, Trigger
+from mochi_stub.config.yaml_source import ConfigError, Item, Readers, WatchedFile, parse
 from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
 from mochi_stub.recording.files import recorded, recordings_below
 from mochi_stub.recording.translation import wire_of
+
+logger = logging.getLogger("mochi_stub")
 
 PACKAGED = Path(__file__).parent / "default.yaml"
 
@@ -36,11 +39,6 @@ class Script:
     def matching(self, message: str) -> Iterator[Trigger]:
         """Yield the triggers that apply to a user message, in the order of the file."""
         return (trigger for trigger in self.triggers.values() if trigger.applies_to(message))
-
-    @property
-    def files(self) -> list[FileResponse]:
-        responses = (*(trigger.response for trigger in self.triggers.values()), self.default)
-        return [response for response in responses if isinstance(response, FileResponse)]
 
 
 @dataclass(frozen=True)
@@ -65,30 +63,50 @@ class Config:
         return tuple(configured.model for configured in self.by_name.values())
 
     @cached_property
-    def is_self_contained(self) -> bool:
-        """Whether the configuration uses no recorded files, which can change without a change of the configuration."""
-        return self.recordings is None and not any(entry.scripts[0].files for entry in self.by_name.values())
+    def files(self) -> list[tuple[Path, Item]]:
+        """Recorded files with their entries. They can change without a change of the configuration."""
+        responses: list[Response | None] = []
+        for configured in self.by_name.values():
+            script = configured.scripts[0]
+            responses += [*(trigger.response for trigger in script.triggers.values()), script.default]
+        return [(one.path, one.source) for one in responses if one and one.path and one.source]
 
     def find(self, model: str) -> ConfiguredModel | None:
         """Return the model with this name, or None if it is not configured. Case is ignored."""
         return self.by_name.get(normalized_name(model))
 
 
-def load(path: Path, data: bytes | None = None) -> Config:
-    """Load a configuration from the file `path`, or from `data` if the file was already read.
+def load(path: Path) -> Config:
+    """Load a configuration. Raises ConfigError for the first invalid entry or recorded file."""
+    return _watched(path).current()
 
-    Raises ConfigError for the first invalid entry, or for a recorded file that is missing or invalid.
-    """
-    config, problems = _read(path, data)
-    for problem in (*problems, *_recorded_problems(config)):
-        raise ConfigError(str(problem))
-    return config
+
+def reloading_config(path: Path) -> Callable[[], Config]:
+    """Return a function that reloads a changed file and returns the last valid configuration. Raises ConfigError."""
+    watched = _watched(path)
+    config, logged = watched.current(), ""
+
+    def current() -> Config:
+        nonlocal config, logged
+        problem = ""
+        try:
+            config = watched.current()
+        except ConfigError as error:
+            problem = str(error)
+        if problem and problem != logged:
+            logger.error("configuration not reloaded, the last valid configuration remains in use: error=%s", problem)
+        elif logged and not problem:
+            logger.info("configuration reloaded")
+        logged = problem
+        return config
+
+    return current
 
 
 def check(path: Path) -> list[str]:
     """Return the error messages for a configuration and its recorded files. Each message is one line."""
     try:
-        config, problems = _read(path, None)
+        config, problems = WatchedFile(path, partial(_read, path)).current()
     except ConfigError as error:
         return [str(error)]
     recordings = recordings_below(config.recordings, config.path)[1] if config.recordings else []
@@ -102,10 +120,11 @@ def packaged_config() -> Config:
 
 def _packaged_scripts(replaced: Iterable[str]) -> dict[str, Script]:
     """Return the entries of the packaged models, except for the models with a name in `replaced`."""
-    scripts = [entry.scripts[0] for entry in packaged_config().by_name.values()]
-    for model in reversed(DEFAULT_MODELS):
+    scripts = []
+    for model in DEFAULT_MODELS:
         properties = {item.name: getattr(model, item.name) for item in fields(model) if item.name != "name"}
-        scripts.insert(0, Script(model.name, Item(None, "", str(PACKAGED), 1), properties=properties))
+        scripts.append(Script(model.name, Item(None, "", str(PACKAGED), 1), properties=properties))
+    scripts += [entry.scripts[0] for entry in packaged_config().by_name.values()]
     names = set(map(normalized_name, replaced))
     return {script.name: script for script in scripts if normalized_name(script.name) not in names}
 
@@ -115,18 +134,21 @@ def normalized_name(model: str) -> str:
     return model.lower().removeprefix("registry.ollama.ai/").removeprefix("library/").removesuffix(":latest")
 
 
-def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
-    """Return a configuration of the valid entries, and the errors of the invalid entries.
+def _watched(path: Path) -> WatchedFile[Config]:
+    def read(data: bytes) -> Config:
+        config, problems = _read(path, data)
+        for problem in (*problems, *_recorded_problems(config)):
+            raise ConfigError(str(problem))
+        return config
 
-    Raises ConfigError if the file as a whole is invalid.
-    """
-    try:
-        item = parse(path.read_bytes() if data is None else data, str(path))
-    except OSError as error:
-        raise unreadable(path, error) from None
+    return WatchedFile(path, read)
+
+
+def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
+    """Return a configuration of the valid entries, and the errors of the others. Raises ConfigError for the file."""
     problems: list[ConfigError] = []
-    top = item.fields(_TOP, "the configuration")
-    own = {name: _script(name, entries, path.parent, problems) for name, entries in top.get("models", {}).items()}
+    top = parse(data, str(path)).fields(_TOP, "the configuration")
+    own = {name: _script(name, entries, problems) for name, entries in top.get("models", {}).items()}
     scripts = {**(_packaged_scripts(own) if "include" in top else {}), **own}
     by_name: dict[str, ConfiguredModel] = {}
     for position, (name, script) in enumerate(scripts.items()):
@@ -134,18 +156,15 @@ def _read(path: Path, data: bytes | None) -> tuple[Config, list[ConfigError]]:
             chain = _with_parents(script, scripts)
             if normalized_name(name) in by_name:
                 raise script.source.error(f"unique model names, found {name!r} again")
-            properties: dict[str, Any] = {}
-            settings = ReplySettings()
-            for ancestor in reversed(chain):
-                properties |= ancestor.properties
-                settings = ancestor.settings.merged_over(settings)
+            properties = ChainMap(*(ancestor.properties for ancestor in chain))
+            settings = reduce(ReplySettings.merged_over, [ancestor.settings for ancestor in chain])
             model = entry_readers.model_from_fields(name, properties, position)
             by_name[normalized_name(name)] = ConfiguredModel(model, settings, chain)
-    if "recordings" not in top:
-        return Config(path, by_name), problems
-    folder = path.parent / top["recordings"].string("a folder of recordings")
-    if not folder.is_dir():
-        problems.append(top["recordings"].error(f"a folder of recordings, found none at {folder}"))
+    folder = None
+    if "recordings" in top:
+        folder = top["recordings"].path("a folder of recordings")
+        if not folder.is_dir():
+            problems.append(top["recordings"].error(f"a folder of recordings, found none at {folder}"))
     return Config(path, by_name, folder), problems
 
 
@@ -161,7 +180,7 @@ def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script
     return tuple(chain)
 
 
-def _script(name: str, item: Item, folder: Path, problems: list[ConfigError]) -> Script:
+def _script(name: str, item: Item, problems: list[ConfigError]) -> Script:
     script = Script(name, item)
     triggers: set[str] = set()
     with _collected(problems):
@@ -173,22 +192,22 @@ def _script(name: str, item: Item, folder: Path, problems: list[ConfigError]) ->
                     if trigger in triggers:
                         raise reply.key_error(f"unique triggers, found {trigger!r} again")
                     triggers.add(trigger)
-                    _add_entry(script, trigger, reply, folder)
+                    _add_entry(script, trigger, reply)
     return script
 
 
-def _add_entry(script: Script, trigger: str, item: Item, folder: Path) -> None:
+def _add_entry(script: Script, trigger: str, item: Item) -> None:
     if trigger == "_inherit":
         item.string("the name of another model")
         script.parent = item
     elif trigger == "_model":
         script.properties, script.settings = entry_readers.model(item)
     elif trigger == "_default":
-        script.default = entry_readers.response(item, folder)
+        script.default = entry_readers.response(item)
     elif trigger.startswith("_") and (close := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
         raise item.key_error(f"{close[0]}, found {trigger!r}")
     else:
-        script.triggers[trigger] = read_trigger(trigger, item, folder)
+        script.triggers[trigger] = entry_readers.read_trigger(trigger, item)
 
 
 @contextmanager
@@ -199,21 +218,18 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
         problems.append(error)
 
 
-def _recorded_problems(config: Config) -> list[str]:
-    files = [file for configured in config.by_name.values() for file in configured.scripts[0].files]
-    return list(filter(None, map(_recorded_problem, files)))
-
-
-def _recorded_problem(file: FileResponse) -> str | None:
-    if not file.path.exists():
-        return str(file.source.error(f"a recorded file, found none at {file.path}"))
-    try:
-        recording = recorded(file.path)
-    except ConfigError as error:
-        return str(error)
-    if recording.status >= 400 or wire_of(recording.path):
-        return None
-    return str(file.source.error(f"a recorded reply of a model, found a response from {recording.url}"))
+def _recorded_problems(config: Config) -> Iterator[str]:
+    for path, source in config.files:
+        if not path.exists():
+            yield str(source.error(f"a recorded file, found none at {path}"))
+            continue
+        try:
+            recording = recorded(path)
+        except ConfigError as error:
+            yield str(error)
+            continue
+        if recording.status < 400 and not wire_of(recording.path):
+            yield str(source.error(f"a recorded reply of a model, found a response from {recording.url}"))
 
 
 _TOP: Readers = {

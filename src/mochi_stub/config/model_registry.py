@@ -13,29 +13,30 @@ from mochi_stub.models.gguf_file import GgufError
 class ModelRegistry:
     """Registry of models and blobs. It is not thread-safe: use it from the event loop only.
 
-    `declared` contains the models in `fixed` and the models of the configuration. After a client deletes a declared
-    model, clients can pull this model again.
+    `declared` contains the models in `fixed` and the models of `config`, the configuration in use. After a client
+    deletes a declared model, clients can pull this model again.
 
-    `blobs` maps the digest of each blob to one of these values:
-    - for uploaded data: the result of `read_gguf`, or the error that `read_gguf` raised
-    - for a layer of a model that a client created: None
+    `blobs` maps the digest of uploaded data to the result or the error of `read_gguf`. The digest of a layer of a model
+    that a client created is mapped to None.
     """
 
-    def __init__(self, fixed: Iterable[Model], config: Callable[[], Config | None] = lambda: None) -> None:
+    def __init__(self, fixed: Iterable[Model], load: Callable[[], Config | None] = lambda: None) -> None:
         self._fixed = tuple(fixed)
-        self._config = config
+        self._load = load
         self._models: dict[str, Model] = {}
         self.declared: tuple[Model, ...] = ()
         self.blobs: dict[str, Mapping[str, Any] | GgufError | None] = {}
         self.changes = 0
-        self._declare(config())
+        self._declare(load())
 
     @property
     def models(self) -> tuple[Model, ...]:
-        config = self._config()
-        if config is not self._declared_config:
-            self._declare(config)
         return tuple(self._models.values())
+
+    def refresh(self) -> None:
+        """Replace the declared models if the configuration has changed."""
+        if (config := self._load()) is not self.config:
+            self._declare(config)
 
     def add(self, model: Model) -> None:
         self.changes += 1
@@ -47,7 +48,7 @@ class ModelRegistry:
 
     def _declare(self, config: Config | None) -> None:
         """Replace the declared models by those of `config`. Models that client requests added remain."""
-        self._declared_config = config
+        self.config = config
         self.changes += 1
         for model in self.declared:
             if self._models.get(model.name) is model:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from mochi_stub.config.yaml_source import ConfigError, Item
 from mochi_stub.models.catalogue import Model
@@ -16,6 +17,7 @@ from mochi_stub.replies.demo_reply import demo_reply
 from mochi_stub.replies.lorem import stable_hash
 from mochi_stub.reply import Content, Cut, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
 
+Match = Literal["exact", "substring", "regex"]
 Profile = Literal["words", "token", "chunky"]
 CHUNK_SIZES: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 40}
 
@@ -24,15 +26,8 @@ CHUNK_SIZES: dict[Profile, int | None] = {"words": None, "token": 4, "chunky": 4
 class ReplySettings:
     """Stream settings of a reply. A field is None if the configuration does not set it.
 
-    Attributes:
-        profile: Size of the chunks. `token`: 4 characters, `chunky`: 40 characters, `words`: five words.
-        tokens_per_second: Speed. A reply takes (characters / `chars_per_token`) / `tokens_per_second` seconds.
-        jitter: Maximum fraction of a chunk's delay by which the chunk is sent early, from 0 to 1. The same user message
-            always gives the same jitter.
-        delay: Additional delay before each chunk, in seconds.
-        pause: A pause of `seconds` after a number of chunks, for example `{after: 2, seconds: 10}`.
-        fail: An error after a number of chunks: `{after: 2, status: 429, message: Slow down, headers: {}}`.
-        cut_after: Number of chunks after which the stream ends early, without its last object.
+    `pause` has a number of chunks and the seconds of the pause after them. `fail` has a number of chunks and the error
+    after them.
     """
 
     profile: Profile | None = None
@@ -51,117 +46,72 @@ class ReplySettings:
 
 _NO_SETTINGS = ReplySettings()
 
-KINDS = {  # types of message responses, with their descriptions for the reference page
-    "message": "The text of `content`.",
-    "echo": "The latest user message, unchanged.",
-    "mirror": "The request as JSON.",
-    "lorem": "The built-in reply: filler text, followed by the latest user message.",
-    "task": "The JSON that Open WebUI requests for a title, tags, queries, follow-ups, an image prompt, a completion, "
-    "an emoji or a function call. Other requests get the built-in reply.",
-    "demo": "The reply of the model `mochi-demo`: a short sentence, calls of the offered tools that the message names, "
-    "or a sentence with the results of these calls.",
-}
-
 
 @dataclass(frozen=True)
-class MessageResponse:
-    """A configured reply with text, reasoning and tool calls.
+class Response:
+    """A configured response. `kind` is its type in the configuration, which determines the fields that are used.
 
-    Attributes:
-        content: A text, or a list of texts that are sent as separate chunks.
-        reasoning: The reasoning before the text: a text or a list of texts.
-        tool_calls: A list of tool calls, each `{name, arguments, id}`.
-        usage: Token counts: `input`, `output` (including reasoning), `reasoning`, `cache_read`, `cache_creation`. If
-            a count is missing, the stub calculates it.
-        finish: Finish reason: `stop`, `length` or `content_filter`.
-        think_tags: `true` puts the reasoning into the text, between `<think>` and `</think>`.
+    `vector` is None for a vector of zeros. `source` is the configuration's entry for the recorded file `path`.
     """
 
     kind: str = "message"
+    settings: ReplySettings = _NO_SETTINGS
     content: Content = ""
     reasoning: Content = ""
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
     finish: Finish = "stop"
     think_tags: bool = False
-    settings: ReplySettings = ReplySettings()
+    vector: tuple[float, ...] | None = None
+    failure: Failure | None = None
+    path: Path | None = None
+    source: Item | None = None
+
+    def reply(self, prompt: Prompt, model: Model) -> Reply:
+        """Return the reply to a prompt. An invalid recorded file gives an error reply."""
+        if self.kind == "embedding":
+            return Reply(embedding=self.vector or (0.0,) * model.embedding_length)
+        if self.failure is not None:
+            return Reply([self.failure])
+        if self.path is not None:
+            try:
+                return reply_of(self.path)
+            except ConfigError as error:
+                return Reply([Failure(str(error))])
+        if self.kind in ("lorem", "demo"):
+            reply = default_reply(prompt) if self.kind == "lorem" else demo_reply(prompt)
+            return replace(reply, finish=self.finish, usage=self.usage)
+        return self._message(prompt)
+
+    def _message(self, prompt: Prompt) -> Reply:
+        content: Content | None = self.content
+        reasoning = self.reasoning
+        if self.kind == "task":
+            content = ui_task_reply(prompt)
+        elif self.kind == "mirror":
+            content = prompt.request.decode(errors="replace")
+        elif self.kind == "echo":
+            content = prompt.user_text
+        if content is None:
+            return default_reply(prompt)
+        if self.think_tags and reasoning:
+            content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
+        calls = self.tool_calls
+        return Reply.of(content, reasoning=reasoning, tool_calls=calls, finish=self.finish, usage=self.usage)
 
 
 @dataclass(frozen=True)
-class VectorResponse:
-    """A fixed vector as the response to an embedding request.
+class Trigger:
+    """Text of a trigger, and the response that it selects. `match` is how the text is compared with a message."""
 
-    Attributes:
-        vector: `zero` for a vector of zeros, or a list of numbers.
-    """
+    text: str
+    response: Response
+    match: Match = "exact"
 
-    numbers: tuple[float, ...] | None = None
-    settings: ReplySettings = ReplySettings()
-
-
-@dataclass(frozen=True)
-class ErrorResponse:
-    """An error instead of a reply.
-
-    Attributes:
-        status: The HTTP status, from 400 to 599. Default: 500.
-        message: The text of the error. It is sent in the error format of the provider.
-        headers: A mapping of HTTP headers. The names `connection`, `content-length`, `content-type` and
-            `transfer-encoding` are rejected, because the server sets these headers itself.
-    """
-
-    failure: Failure
-    settings: ReplySettings = ReplySettings()
-
-
-@dataclass(frozen=True)
-class FileResponse:
-    """A recorded reply. If the file is missing or invalid, the reply is an error that names the problem.
-
-    Attributes:
-        path: The recorded file, relative to the folder of the configuration.
-    """
-
-    path: Path
-    settings: ReplySettings
-    source: Item
-
-
-Response: TypeAlias = "MessageResponse | VectorResponse | ErrorResponse | FileResponse"
-
-
-def reply_to(prompt: Prompt, response: Response, model: Model) -> Reply:
-    """Return the reply that a configured response gives to a prompt. An invalid recorded file gives an error reply."""
-    if isinstance(response, VectorResponse):
-        return Reply(embedding=response.numbers or (0.0,) * model.embedding_length)
-    if isinstance(response, ErrorResponse):
-        return Reply([response.failure])
-    if isinstance(response, MessageResponse):
-        return _message_reply(prompt, response)
-    try:
-        return reply_of(response.path)
-    except ConfigError as error:
-        return Reply([Failure(str(error))])
-
-
-def _message_reply(prompt: Prompt, message: MessageResponse) -> Reply:
-    if message.kind in ("lorem", "demo"):
-        reply = default_reply(prompt) if message.kind == "lorem" else demo_reply(prompt)
-        return replace(reply, finish=message.finish, usage=message.usage)
-    content: Content | None = message.content
-    if message.kind == "task":
-        content = ui_task_reply(prompt)
-    elif message.kind == "mirror":
-        content = prompt.request.decode(errors="replace")
-    elif message.kind == "echo":
-        content = prompt.user_text
-    if content is None:
-        return default_reply(prompt)
-    reasoning = message.reasoning
-    if message.think_tags and reasoning:
-        content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
-    calls, finish, usage = message.tool_calls, message.finish, message.usage
-    return Reply.of(content, reasoning=reasoning, tool_calls=calls, finish=finish, usage=usage)
+    def applies_to(self, message: str) -> bool:
+        if self.match == "regex":
+            return re.search(self.text, message) is not None
+        return self.text in message if self.match == "substring" else self.text == message
 
 
 def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:

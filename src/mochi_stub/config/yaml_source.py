@@ -47,10 +47,10 @@ class Item:
         return ConfigError(f"{self.file}:{self.key_line or self.line}: expected {expected}")
 
     def mapping(self, expected: str = "a mapping") -> dict[str, Item]:
-        return self._checked(dict, expected)  # type: ignore[no-any-return]
+        return self._checked(dict, expected)
 
     def items(self, expected: str) -> list[Item]:
-        return self._checked(list, expected)  # type: ignore[no-any-return]
+        return self._checked(list, expected)
 
     def fields(self, readers: Readers, label: str, **required: str) -> dict[str, Any]:
         """Return the fields of a mapping. The function in `readers` with the same key reads the value of each field.
@@ -74,6 +74,10 @@ class Item:
     def strings(self, expected: str) -> tuple[str, ...]:
         return tuple(item.string(expected) for item in self.items(expected))
 
+    def path(self, expected: str) -> Path:
+        """Return the path in the value. It is relative to the folder of the file."""
+        return Path(self.file).parent / self.string(expected)
+
     def header(self, name: str) -> str:
         """Return the value of the HTTP header `name`. Raises ConfigError if the name or the value is invalid."""
         if not _HEADER.fullmatch(name):
@@ -84,17 +88,14 @@ class Item:
         return text
 
     def number(self, low: float = -math.inf, high: float = math.inf, *, above: bool = False) -> float:
-        """Return the value, which must be a finite number from `low` to `high`.
-
-        If `above` is true, the value must be greater than `low`.
-        """
+        """Return the value, a finite number from `low` to `high`. If `above` is true, `low` itself is invalid."""
         return float(self._within((int, float), "a number", low, high, above))
 
     def whole(self, low: float, high: float = math.inf) -> int:
         return int(self._within((int,), "a whole number", low, high))
 
     def flag(self) -> bool:
-        return bool(self._checked(bool, "true or false"))
+        return self._checked(bool, "true or false")
 
     def choice(self, *allowed: str) -> str:
         if self.value not in allowed:
@@ -113,7 +114,7 @@ class Item:
         shown = repr(self.value)
         return names.get(type(self.value)) or (shown if len(shown) <= 60 else f"{shown[:57]}...")
 
-    def _checked(self, kind: type, expected: str) -> Any:
+    def _checked(self, kind: type[_T], expected: str) -> _T:
         if not isinstance(self.value, kind):
             raise self.error(f"{expected}, found {self.found}")
         return self.value
@@ -145,7 +146,7 @@ class WatchedFile(Generic[_T]):
                 self._read()
         except OSError as error:
             self.stamp = self.data = None
-            self.value = unreadable(self.path, error)
+            self.value = ConfigError(f"{self.path}:1: expected a readable file ({error.strerror or error})")
         if isinstance(self.value, ConfigError):
             raise self.value
         return self.value
@@ -164,10 +165,6 @@ class WatchedFile(Generic[_T]):
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def unreadable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path}:1: expected a readable file ({error.strerror or error})")
 
 
 def parse(data: bytes, file: str) -> Item:

@@ -19,11 +19,11 @@ from typing import Any
 import httpx
 import yaml
 
-from mochi_stub.app import ExchangeHandler, log_request
+from mochi_stub.app import App, ExchangeHandler, log_request
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, ResponseWriter
 from mochi_stub.http.http_result import Request
-from mochi_stub.journal import Journal, JournalEntry, masked_headers, masked_query, parsed_body
+from mochi_stub.journal import JournalEntry, masked_headers, masked_query, parsed_body
 from mochi_stub.recording.files import PREFIX, STUB_ROUTES, read_recording, request_key
 from mochi_stub.reply import Failure
 from mochi_stub.wire.routes import failure_answer
@@ -63,35 +63,35 @@ class Recorder:
         """URL of the server without user name and password."""
         return str(httpx.URL(self.upstream).copy_with(userinfo=b"")).rstrip("/")
 
-    def app(self, journal: Journal, stub_app: Application, access: Access) -> Application:
+    def app(self, app: App) -> Application:
         """Return an application that records requests.
 
-        Refused requests and requests to routes of the stub itself go to `stub_app`.
+        Refused requests and requests to routes of the stub itself go to `app`.
         """
 
         async def recording(writer: ResponseWriter) -> None:
             request = writer.request
-            if request.path.startswith(STUB_ROUTES) or access.response(request) or request.method == "OPTIONS":
-                return await stub_app(writer)
-            record = journal.open(request)
-            journal.update(record, mode="recording")
+            if request.path.startswith(STUB_ROUTES) or app.access.response(request) or request.method == "OPTIONS":
+                return await app(writer)
+            record = app.stub.journal.open(request)
+            record.update(mode="recording")
             try:
-                await self._forward(writer, record, journal, access)
+                await self._forward(writer, record, app.access)
             except httpx.HTTPError as error:
                 if record.status:
                     logger.error("recording aborted, the connection was lost: url=%s error=%s", self.masked_url, error)
-                    journal.close(record, "failed")
+                    record.close("failed")
                     raise
                 failure = Failure(f"{self.masked_url} cannot be reached: {error}", 502)
-                await ExchangeHandler(writer, record, journal, access=access).send(failure_answer(request, failure))
+                await ExchangeHandler(app, writer, record).send(failure_answer(request, failure))
             finally:
                 if record.outcome == "running":
-                    journal.close(record, "cancelled")
+                    record.close("cancelled")
                 log_request(record)
 
         return recording
 
-    async def _forward(self, writer: ResponseWriter, record: JournalEntry, journal: Journal, access: Access) -> None:
+    async def _forward(self, writer: ResponseWriter, record: JournalEntry, access: Access) -> None:
         request = writer.request
         url = self.upstream + _target(request)
         headers = [(name, value) for name, value in request.raw_headers if name not in _HOP]
@@ -103,15 +103,15 @@ class Recorder:
         ):
             copied = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _HOP]
             copied += access.headers(request) if "access-control-allow-origin" not in response.headers else ()
-            journal.update(record, status=response.status_code)
+            record.update(status=response.status_code)
             writer.start(response.status_code, copied)
             await writer.write(b"")
             received = ResponseCapture(response.headers.get("content-type", ""))
             async for data in response.aiter_bytes():
-                journal.update(record, chunks=received.add(data, monotonic() - start))
+                record.update(chunks=received.add(data, monotonic() - start))
                 await writer.write(data)
             self._write(request, response, received, started, monotonic() - start)
-            journal.close(record, "finished" if response.status_code < 400 else "failed")
+            record.close("finished" if response.status_code < 400 else "failed")
             await writer.write(b"", last=True)
 
     def _write(

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from mochi_stub.config.entry_readers import model_from_fields
-from mochi_stub.config.loader import Config
 from mochi_stub.config.model_registry import ModelRegistry
 from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
 from mochi_stub.recording.files import STUB_ROUTES, Recording, RequestKey, recordings_below, request_key
@@ -21,12 +20,13 @@ MAX_SHOWN = 5
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
-def replay(config: Config | None, stub: Stub, request: Request) -> Result | None:
+def replay(stub: Stub, request: Request) -> Result | None:
     """Return the recorded response to `request`, or None if the stub must handle the request without recordings.
 
     If no recording matches and no models are configured, return a 404. A recorded stream can also be the response to
     the same request without streaming, and vice versa.
     """
+    config = stub.registry.config
     if config is None or config.recordings is None or request.path.startswith(STUB_ROUTES):
         return None
     key = request_key(request.method, request.path, request.query_string.decode("latin-1"), request.body)

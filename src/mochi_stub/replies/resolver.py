@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from mochi_stub.config.loader import Config, ConfiguredModel
-from mochi_stub.config.response_types import ErrorResponse, Response, VectorResponse, reply_to, with_pace, with_settings
+from mochi_stub.config.response_types import Response, with_pace, with_settings
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.replies.default_reply import default_reply, is_summary_request
 from mochi_stub.replies.lorem import lorem
@@ -186,13 +186,13 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         return None
     answered = ""
     for rule, response in _candidates(prompt, model, passed_over):
-        if prompt.operation == "embed" and not isinstance(response, (VectorResponse, ErrorResponse)):
+        if prompt.operation == "embed" and response.kind not in ("embedding", "error"):
             passed_over.append(f"{rule}: no response to embedding requests")
             continue
-        if prompt.operation != "embed" and isinstance(response, VectorResponse):
+        if prompt.operation != "embed" and response.kind == "embedding":
             passed_over.append(f"{rule}: only for embedding requests")
             continue
-        reply = reply_to(prompt, response, model.model)
+        reply = response.reply(prompt, model.model)
         reply = with_settings(reply, response.settings.merged_over(model.settings), model.model, prompt)
         reply = replace(reply, unasked=True, rule=rule, passed_over=tuple(passed_over))
         if not _is_answered(reply, prompt):

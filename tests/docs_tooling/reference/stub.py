@@ -6,17 +6,7 @@ from dataclasses import fields
 import docstring_parser
 
 from mochi_stub import Machine, Model
-from mochi_stub.config.entry_readers import MODEL, STREAM, TYPES, model_from_fields
-from mochi_stub.config.response_types import (
-    KINDS,
-    ErrorResponse,
-    FileResponse,
-    MessageResponse,
-    ReplySettings,
-    Response,
-    VectorResponse,
-)
-from mochi_stub.config.triggers import Trigger
+from mochi_stub.config.entry_readers import MESSAGE, MODEL, RESPONSES, STREAM, model_from_fields
 from tests.docs_tooling.reference.markdown import page, prose
 
 INTRODUCTION = """
@@ -48,8 +38,52 @@ ENTRIES = {
     "_inherit": "The name of another model. Its entries apply where this model has none.",
     "_default": "The reply if no trigger matches.",
     "_model": "[Properties of the model](#describe-a-model) and defaults for [streaming](#stream-a-reply).",
+    "match": "How `text` is compared with the latest user message. `exact` (default): the message is equal to `text`. "
+    "`substring`: the message contains `text`. `regex`: `text` is a Python regular expression that matches any part of "
+    "the message.",
 }
-RESPONSES: dict[str, type[Response]] = {"embedding": VectorResponse, "error": ErrorResponse, "file": FileResponse}
+TYPES = {
+    "message": "The text of `content`.",
+    "echo": "The latest user message, unchanged.",
+    "mirror": "The request as JSON.",
+    "lorem": "The built-in reply: filler text, followed by the latest user message.",
+    "task": "The JSON that Open WebUI requests for a title, tags, queries, follow-ups, an image prompt, a completion, "
+    "an emoji or a function call. Other requests get the built-in reply.",
+    "demo": "The reply of the model `mochi-demo`: a short sentence, calls of the offered tools that the message names, "
+    "or a sentence with the results of these calls.",
+    "embedding": "A fixed vector as the response to an embedding request.",
+    "error": "An error instead of a reply.",
+    "file": "A recorded reply. If the file is missing or invalid, the reply is an error that names the problem.",
+}
+OWN_KEYS = {
+    "embedding": {"vector": "`zero` for a vector of zeros, or a list of numbers."},
+    "error": {
+        "status": "The HTTP status, from 400 to 599. Default: 500.",
+        "message": "The text of the error. It is sent in the error format of the provider.",
+        "headers": "A mapping of HTTP headers. The names `connection`, `content-length`, `content-type` and "
+        "`transfer-encoding` are rejected, because the server sets these headers itself.",
+    },
+    "file": {"path": "The recorded file, relative to the folder of the configuration."},
+}
+CONTENT = {
+    "content": "A text, or a list of texts that are sent as separate chunks.",
+    "reasoning": "The reasoning before the text: a text or a list of texts.",
+    "tool_calls": "A list of tool calls, each `{name, arguments, id}`.",
+    "usage": "Token counts: `input`, `output` (including reasoning), `reasoning`, `cache_read`, `cache_creation`. If a "
+    "count is missing, the stub calculates it.",
+    "finish": "Finish reason: `stop`, `length` or `content_filter`.",
+    "think_tags": "`true` puts the reasoning into the text, between `<think>` and `</think>`.",
+}
+STREAMING = {
+    "profile": "Size of the chunks. `token`: 4 characters, `chunky`: 40 characters, `words`: five words.",
+    "tokens_per_second": "Speed. A reply takes (characters / `chars_per_token`) / `tokens_per_second` seconds.",
+    "jitter": "Maximum fraction of a chunk's delay by which the chunk is sent early, from 0 to 1. The same user "
+    "message always gives the same jitter.",
+    "delay": "Additional delay before each chunk, in seconds.",
+    "pause": "A pause of `seconds` after a number of chunks, for example `{after: 2, seconds: 10}`.",
+    "fail": "An error after a number of chunks: `{after: 2, status: 429, message: Slow down, headers: {}}`.",
+    "cut_after": "Number of chunks after which the stream ends early, without its last object.",
+}
 
 
 def stub_page() -> str:
@@ -61,9 +95,8 @@ def keys() -> Iterator[str]:
     yield from (
         *TOP,
         *ENTRIES,
-        "match",
-        *(f"type: {name}" for name in TYPES),
-        *_attributes(MessageResponse),
+        *(f"type: {name}" for name in RESPONSES),
+        *MESSAGE,
         *MODEL,
         *STREAM,
     )
@@ -74,22 +107,22 @@ def _groups() -> Iterator[str]:
     yield "## Top level"
     yield from _described(TOP)
     yield "## Entries of a model"
-    yield from _described({**ENTRIES, **_attributes(Trigger)})
+    yield from _described(ENTRIES)
     yield "## Types of response\n\nA mapping has a `type`. A plain text is a `message`."
-    for name in TYPES:
-        yield f"### `type: {name}`\n\n{KINDS.get(name) or _summary(RESPONSES[name])}"
-        if name in RESPONSES:
-            yield "\n".join(f"- `{key}`: {text}" for key, text in _attributes(RESPONSES[name]).items())
+    for name, text in TYPES.items():
+        yield f"### `type: {name}`\n\n{text}"
+        if name in OWN_KEYS:
+            yield "\n".join(f"- `{key}`: {text}" for key, text in OWN_KEYS[name].items())
     yield (
         "## Content of a reply\n\nThese keys belong to `message`, `echo`, `mirror`, `lorem`, `task` and `demo`. Only "
         "`message` has `content`."
     )
-    yield from _described(_attributes(MessageResponse))
+    yield from _described(CONTENT)
     yield (
         "## Stream a reply\n\nThese keys belong to all types except `error` and `embedding`. In `_model` they are "
         "defaults."
     )
-    yield from _described({name: _attributes(ReplySettings)[name] for name in STREAM})
+    yield from _described(STREAMING)
     yield "## Describe a model\n\nThese keys of `_model` are optional and inherited."
     default = model_from_fields("", {}, 0)
     yield from _described({name: f"{text}{_default(default, name)}" for name, text in _model().items()})
@@ -114,11 +147,6 @@ def _default(made: object, name: str) -> str:
 
 def _described(entries: dict[str, str]) -> Iterable[str]:
     return [f"### `{name}`\n\n{text}" for name, text in entries.items()]
-
-
-def _summary(kind: type[object]) -> str:
-    parsed = docstring_parser.parse(kind.__doc__ or "", style=docstring_parser.DocstringStyle.GOOGLE)
-    return prose(parsed.description)
 
 
 def _attributes(kind: type[object]) -> dict[str, str]:
