@@ -53,7 +53,7 @@ class App:
         try:
             response = self.access.response(request)
             if response and request.method == "OPTIONS":
-                response = response._replace(headers=(*response.headers, *allowed_methods(request.path)))
+                response = response._replace(headers=(*response.headers, *allowed_methods(request)))
             return response or replay(self.stub, request) or route(self.stub, request)
         except Exception as error:
             return _crashed(request, error)
@@ -131,7 +131,7 @@ class ExchangeHandler:
             async for batch in batches:
                 last = batch[-1].value
                 if isinstance(last, Failure) and (not stream or (len(batch) == 1 and not self.record.status)):
-                    return await self._answer(encoder.refusal(last, stream=stream))
+                    return await self._answer(encoder.refusal(last))
                 if stream and isinstance(last, (Failure, Cut)):
                     await self._chunks(encoder, batch[:-1])
                     return await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")

@@ -11,9 +11,7 @@ import socket
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
-from mochi_stub.http.http_result import HttpResponse, Request
-
-Headers = tuple[tuple[bytes, bytes], ...]
+from mochi_stub.http.http_result import Headers, HttpResponse, Request
 
 DEFAULT_ORIGINS = (
     *(
@@ -34,11 +32,9 @@ REQUEST_HEADERS = (
 PREFLIGHT_VARY = (b"Origin", b"Access-Control-Request-Method", b"Access-Control-Request-Headers")
 PROVIDER_PATHS = "/v1"  # clients of other providers send headers that Ollama does not list
 _LOCAL_DOMAINS = (".localhost", ".local", ".internal")
-_LOCAL_NETWORKS = tuple(
-    map(
-        ip_network,
-        ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "0.0.0.0/32", "::/128"),
-    )
+_LOCAL_NETWORKS = (
+    *map(ip_network, ("127.0.0.0/8", "::1/128", "0.0.0.0/32", "::/128")),
+    *map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
 )
 
 

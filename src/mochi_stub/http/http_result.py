@@ -22,6 +22,8 @@ from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.reply import Failure, Reply
 
+Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
+
 
 @dataclass  # not frozen: frozen instances take three times as long to create
 class Request:
@@ -31,7 +33,7 @@ class Request:
     path: str
     body: bytes = b""
     query_string: bytes = b""
-    raw_headers: tuple[tuple[bytes, bytes], ...] = ()
+    raw_headers: Headers = ()
     raw_path: bytes = b""
 
     @cached_property
@@ -50,7 +52,7 @@ class HttpResponse(NamedTuple):
     status: int
     body: bytes = b""
     content_type: bytes = b""
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    headers: Headers = ()
     declared: bool = True
 
 
@@ -66,7 +68,7 @@ class Encoder(Protocol):
     def chunk(self, pieces: list[Piece]) -> bytes: ...
     def end(self) -> bytes: ...
     def error(self, failure: Failure) -> bytes: ...
-    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse: ...
+    def refusal(self, failure: Failure) -> HttpResponse: ...
     def whole(self) -> HttpResponse: ...
 
 

@@ -134,7 +134,7 @@ class FrameEncoder:
     def error(self, failure: Failure) -> bytes:
         return failure.message.encode()
 
-    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
+    def refusal(self, failure: Failure) -> HttpResponse:
         return HttpResponse(failure.status, failure.message.encode())
 
     def whole(self) -> HttpResponse:

@@ -1,10 +1,11 @@
 """Validation of JSON request bodies for hosted providers. The wire of each provider formats the error messages.
 
-A schema consists of literals, for example `{"name!": string, "mode": ("auto", "none"), "tags": [string]}`. A dictionary
-describes an object, a tuple lists the permitted strings, and a list describes an array. A field whose name ends in `!`
-is required. Field names in camel case are also accepted in snake case. A field whose value is null is treated as
-missing, and unknown fields are ignored. Any other value in a schema is a `Check`: a function that validates and
-returns a JSON value. Its arguments are the value and the location of the value in the body.
+A schema consists of literals, for example `{"name!": str, "mode": ("auto", "none"), "tags": [str]}`. A dictionary
+describes an object, a tuple lists the permitted strings, a list describes an array, and `str`, `bool`, `dict` or
+`object` (any value) is a type. A field whose name ends in `!` is required. Field names in camel case are also accepted
+in snake case. A field whose value is null is treated as missing, and unknown fields are ignored. Any other value in a
+schema is a `Check`: a function that validates and returns a JSON value. Its arguments are the value and the location of
+the value in the body.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ class ValidationError(Exception):
         self.kind, self.location, self.expected, self.found = kind, location, expected, found
 
 
-def read(data: bytes, check: Check) -> Any:
-    """Parse a JSON body and return the result of `check`. Raises ValidationError."""
+def read(data: bytes, check: Check, format_error: Callable[[ValidationError], Exception]) -> Any:
+    """Parse a JSON body and return the result of `check`. Raises the result of `format_error` for an invalid body."""
     try:
-        value = orjson.loads(data)
+        return check(orjson.loads(data), ())
     except orjson.JSONDecodeError as error:
-        raise ValidationError("syntax", (), found=str(error)) from None
-    return check(value, ())
+        problem = ValidationError("syntax", (), found=str(error))
+    except ValidationError as error:
+        problem = error
+    raise format_error(problem)
 
 
 _KINDS = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "decimal", "str": "string", "list": "array"}
@@ -69,39 +72,34 @@ def schema(literal: Schema) -> Check:
         return _object(literal)
     if isinstance(literal, tuple):
         return _one_of(literal)
+    if isinstance(literal, type):
+        return _typed(literal)
     check: Check = array(literal[0]) if isinstance(literal, list) else literal
     return check
-
-
-def anything(value: Any, _location: Location) -> Any:
-    return value
 
 
 def _typed(python_type: type) -> Check:
     kind = kind_of(python_type())
 
     def check(value: Any, location: Location) -> Any:
-        if type(value) is not python_type:
+        if not isinstance(value, python_type):
             raise ValidationError("type", location, kind, value)
         return value
 
     return check
 
 
-string, flag, mapping, _array = map(_typed, (str, bool, dict, list))
+_string, _array, _mapping = map(_typed, (str, list, dict))
 
 
 def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
     """Build a check for an integer from `low` to `high`. A number such as 3.0 is also accepted."""
-    return _numeric("integer", low, high)
+    return number(low, high, kind="integer")
 
 
-def number(low: float = -inf, high: float = inf) -> Check:
+def number(low: float = -inf, high: float = inf, *, kind: str = "decimal") -> Check:
     """Build a check for an integer or decimal number from `low` to `high`."""
-    return _numeric("decimal", low, high)
 
-
-def _numeric(kind: str, low: float, high: float) -> Check:
     def check(value: Any, location: Location) -> Any:
         if kind == "integer" and isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -118,7 +116,7 @@ def _numeric(kind: str, low: float, high: float) -> Check:
 
 def _one_of(values: tuple[str, ...]) -> Check:
     def check(value: Any, location: Location) -> Any:
-        if string(value, location) not in values:
+        if _string(value, location) not in values:
             raise ValidationError("value", location, values, value)
         return value
 
@@ -142,7 +140,7 @@ def string_or(items: Schema) -> Check:
     check_items = schema(items)
 
     def check(value: Any, location: Location) -> Any:
-        return check_items(value, location) if isinstance(value, list) else string(value, location)
+        return check_items(value, location) if isinstance(value, list) else _string(value, location)
 
     return check
 
@@ -153,7 +151,7 @@ def _object(fields: Mapping[str, Schema]) -> Check:
     names = {snake_case(name): name for name in checks}
 
     def check(value: Any, location: Location) -> Any:
-        present = {names.get(name, name): item for name, item in mapping(value, location).items() if item is not None}
+        present = {names.get(name, name): item for name, item in _mapping(value, location).items() if item is not None}
         for name in required:
             if name not in present:
                 raise ValidationError("missing", (*location, name))
@@ -171,8 +169,8 @@ def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None)
     checks = {name: schema(variant) for name, variant in variants.items()}
 
     def check(value: Any, location: Location) -> Any:
-        found = mapping(value, location).get(tag)
-        found = default if found is None else string(found, (*location, tag))
+        found = _mapping(value, location).get(tag)
+        found = default if found is None else _string(found, (*location, tag))
         if found is None:
             raise ValidationError("missing", (*location, tag))
         if found not in checks:

@@ -1,42 +1,84 @@
-"""Evaluation of a prompt by a loaded model: truncation, the reply, and the simulated prompt cache."""
+"""Evaluation of a prompt by a loaded model: truncation, the reply, token counts and the simulated prompt cache."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from mochi_stub.http.http_result import Encoder, Generation, Stub
+from mochi_stub.models.catalogue import Model
 from mochi_stub.models.prompt_slots import Evaluation
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import Prompt, render, render_message
+from mochi_stub.prompt import Prompt, count_tokens, render, render_message
+from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.replies.truncation import FittedPrompt, apply_stop_conditions, fit_prompt
 from mochi_stub.reply import Reply
+from mochi_stub.wire.json_encoding import dumps
 
 
-class EvaluatedPrompt(NamedTuple):
+class Counts(NamedTuple):
+    """Token counts of a request and its reply. `output` includes `reasoning`."""
+
+    input: int
+    output: int
+    reasoning: int
+    cache_read: int
+    cache_creation: int
+
+
+@dataclass  # not frozen: frozen instances take three times as long to create
+class EvaluatedPrompt:
     """Truncated prompt with its reply.
 
     `seconds` is the simulated time of the evaluation, or None if the simulated machine has no `prompt_speed`.
     """
 
+    stub: Stub
+    model: Model
     fit: FittedPrompt
     reply: Reply
     evaluation: Evaluation
     evaluated_tokens: int
     seconds: float | None
 
-    def generation(self, encoder: Encoder, reply: Reply | None = None, **noted: Any) -> Generation:
-        """Return the response that sends `reply`. If `reply` is None, the response sends `self.reply`.
+    @property
+    def prompt(self) -> Prompt:
+        return self.fit.prompt
 
-        `noted` contains additional fields for the journal entry of the request.
-        """
+    @property
+    def ids(self) -> SeededIds:
+        """IDs and times of the reply, derived from the model name and the request body."""
+        return self.stub.seeded_ids(self.prompt.model.encode(errors="replace") + self.prompt.request)
+
+    @cached_property
+    def usage(self) -> Counts:
+        """Token counts. Counts that the reply sets replace the calculated counts."""
+        reply, usage, per_token = self.reply, self.reply.usage, self.model.chars_per_token
+        output, reasoning = count_tokens(generated_characters(reply), per_token), len(reply.reasoning)
+        return Counts(
+            input=self.fit.tokens if usage.input is None else usage.input,
+            output=output if usage.output is None else usage.output,
+            reasoning=count_tokens(reasoning, per_token) if usage.reasoning is None else usage.reasoning,
+            cache_read=usage.cache_read or 0,
+            cache_creation=usage.cache_creation or 0,
+        )
+
+    def generation(self, encoder: Encoder, reply: Reply, **noted: Any) -> Generation:
+        """Return the response that sends `reply`. `noted` has additional fields for the request's journal entry."""
         journal_fields = {
-            **{"truncated": self.fit.truncated, "dropped_messages": self.fit.dropped},
+            **{"model": self.prompt.model, "truncated": self.fit.truncated, "dropped_messages": self.fit.dropped},
             **{"prompt_tokens": self.fit.tokens, "evaluated_tokens": self.evaluated_tokens},
             **noted,
         }
-        sent, stream = self.reply if reply is None else reply, self.fit.prompt.stream
-        return Generation(sent, encoder, stream, journal_fields, self.evaluation, self.seconds or 0.0)
+        return Generation(reply, encoder, self.prompt.stream, journal_fields, self.evaluation, self.seconds or 0.0)
+
+
+def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
+    """Count the characters of a reply: reasoning, text, and the names and JSON arguments of tool calls."""
+    calls = sum(len(call.name) + len(encode(call.arguments)) for call in reply.tool_calls)
+    return len(reply.reasoning) + len(reply.text) + calls
 
 
 def evaluate_prompt(
@@ -55,7 +97,8 @@ def evaluate_prompt(
     answer = render_message("assistant", reply.text, reply.tool_calls)
     evaluation = Evaluation(render(fit.prompt), f"\n{answer}", fit.tokens)
     evaluated_tokens, speed = evaluation.run(lease.prompt_cache), stub.scheduler.machine.prompt_speed
-    return EvaluatedPrompt(fit, reply, evaluation, evaluated_tokens, evaluated_tokens / speed if speed else None)
+    seconds = evaluated_tokens / speed if speed else None
+    return EvaluatedPrompt(stub, model, fit, reply, evaluation, evaluated_tokens, seconds)
 
 
 def _options(fit: FittedPrompt, load: LoadRequest, limit: int | None) -> Mapping[str, Any]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple
 
 from mochi_stub.http.http_result import (
     Encoder,
     Generation,
     Handler,
+    Headers,
     HttpResponse,
     Request,
     Result,
@@ -28,8 +28,6 @@ from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.embedding import embed, normalised
-from mochi_stub.replies.seeded_ids import SeededIds
-from mochi_stub.replies.truncation import TooLong
 from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
 from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
 from mochi_stub.wire.json_encoding import dumps
@@ -41,9 +39,18 @@ RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
 
-T = TypeVar("T")
-R = TypeVar("R")
-Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
+
+class Api(NamedTuple):
+    """API of one provider. Its paths begin with one of the prefixes.
+
+    The arguments of `failure_answer` are a failure, IDs for the response, the request, and the details of an HttpError
+    as keywords. `wrong_method` handles the HTTP methods for which a route has no handler.
+    """
+
+    prefixes: tuple[str, ...]
+    routes: Routes
+    failure_answer: Callable[..., HttpResponse]
+    wrong_method: Handler
 
 
 class HttpError(Exception):
@@ -55,53 +62,32 @@ class HttpError(Exception):
         self.details = details
 
 
-def with_checked_body(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
+def with_checked_body(
+    format_error: Callable[[ValidationError], HttpError],
+    check: Check,
+    handler: Callable[[Stub, Request, dict[str, Any]], Result],
+) -> Handler:
     """Return a handler that validates the request body and passes it to `handler`."""
-    return lambda stub, request: handler(stub, request, read(request.body, check))
+    return lambda stub, request: handler(stub, request, read(request.body, check, format_error))
 
 
-def with_refusals(
-    routes: Routes,
-    others: Mapping[str, Handler],
-    refusal: Callable[[HttpError | ValidationError, Stub, Request], HttpResponse],
-) -> Routes:
-    """Wrap all handlers so that `refusal` builds their error responses.
+def refuse(status: int, message: str, **details: Any) -> Handler:
+    """Return a handler that raises HttpError. The message can contain the placeholders `{method}` and `{path}`."""
 
-    `others` contains the handlers of the HTTP methods for which a route has no handler.
-    """
+    def handler(_stub: Stub, request: Request) -> Result:
+        raise HttpError(status, message.format(method=request.method, path=request.path), **details)
 
-    def wrapped(handler: Handler) -> Handler:
-        def answer(stub: Stub, request: Request) -> Result:
-            def refusing(build: Callable[[T], R], argument: T) -> R | HttpResponse:
-                try:
-                    return build(argument)
-                except TooLong as error:
-                    return refusal(HttpError(400, str(error)), stub, request)
-                except (HttpError, ValidationError) as error:
-                    return refusal(error, stub, request)
-
-            result = refusing(partial(handler, stub), request)
-            if isinstance(result, (HttpResponse, Generation)):
-                return result
-            then, failed = partial(refusing, result.then), partial(refusing, result.failed)
-            return ScheduledResult(result.scheduler, result.load_request, then, failed)
-
-        return answer
-
-    return {
-        path: {method: wrapped(handler) for method, handler in {**others, **methods}.items()}
-        for path, methods in routes.items()
-    }
+    return handler
 
 
 def schedule(stub: Stub, load: LoadRequest, then: Callable[[Lease], HttpResponse | Generation]) -> ScheduledResult:
     """Return a result that loads the model and then calls `then` to build the response.
 
-    Use this function only in handlers that `with_refusals` wraps: if loading fails, the result raises HttpError.
+    If loading fails, the result raises NotLoaded.
     """
 
     def failed(error: NotLoaded) -> HttpResponse:
-        raise HttpError(error.status, error.message)
+        raise error
 
     return ScheduledResult(stub.scheduler, load, then, failed)
 
@@ -109,27 +95,6 @@ def schedule(stub: Stub, load: LoadRequest, then: Callable[[Lease], HttpResponse
 def usual_load(model: Model) -> LoadRequest:
     """Return the load settings for a request of an API that has no load options."""
     return LoadRequest(model, model.parameters, shift=model.shifts_context)
-
-
-class GenerationContext(NamedTuple):
-    """Input of an encoder: the reply, its prompt and model, the token counts, and reproducible IDs and times."""
-
-    model: Model
-    prompt: Prompt
-    reply: Reply
-    usage: Counts
-    ids: SeededIds
-    evaluated: EvaluatedPrompt
-
-
-class Counts(NamedTuple):
-    """Token counts of a request and its reply. `output` includes `reasoning`."""
-
-    input: int
-    output: int
-    reasoning: int
-    cache_read: int
-    cache_creation: int
 
 
 def find_declared(models: Sequence[Model], name: str, missing: HttpError) -> Model:
@@ -147,28 +112,16 @@ def list_models(models: Iterable[Model]) -> list[Model]:
 
 
 def generate(
-    stub: Stub, model: Model, prompt: Prompt, request: Request, encoder: Callable[[GenerationContext], Encoder]
+    stub: Stub, model: Model, prompt: Prompt, request: Request, encoder: Callable[[EvaluatedPrompt], Encoder]
 ) -> ScheduledResult:
     """Return a result that loads the model and sends the reply to `prompt`. `encoder` creates the reply's encoder."""
     load = usual_load(model)
 
     def build_result(lease: Lease) -> Generation:
-        context = build_context(stub, load, lease, prompt, request)
-        return start_generation(context, encoder(context))
+        evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
+        return evaluated.generation(encoder(evaluated), evaluated.reply, prompt_tokens=evaluated.usage.input)
 
     return schedule(stub, load, build_result)
-
-
-def build_context(stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, request: Request) -> GenerationContext:
-    """Evaluate a prompt, and return the input for the encoder of its reply.
-
-    The IDs and times in the reply are derived from the model name and the request body.
-    """
-    model = load.model
-    evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
-    ids = stub.seeded_ids(prompt.model.encode(errors="replace") + request.body)
-    usage = count_usage(evaluated.reply, evaluated.fit.tokens, model)
-    return GenerationContext(model, evaluated.fit.prompt, evaluated.reply, usage, ids, evaluated)
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
@@ -196,30 +149,6 @@ def options(fields: Mapping[str, Any]) -> dict[str, Any]:
     if stop := fields.get("stop"):
         found["stop"] = [stop] if isinstance(stop, str) else stop
     return {name: value for name, value in found.items() if name}
-
-
-def start_generation(context: GenerationContext, encoder: Encoder) -> Generation:
-    noted = {"model": context.prompt.model, "prompt_tokens": context.usage.input}
-    return context.evaluated.generation(encoder, context.reply, **noted)
-
-
-def count_usage(reply: Reply, prompt_tokens: int, model: Model) -> Counts:
-    """Return the token counts of a prompt and its reply. Counts that the reply sets replace the calculated counts."""
-    usage, per_token = reply.usage, model.chars_per_token
-    reasoning_tokens = count_tokens(len(reply.reasoning), per_token)
-    return Counts(
-        input=prompt_tokens if usage.input is None else usage.input,
-        output=count_tokens(generated_characters(reply), per_token) if usage.output is None else usage.output,
-        reasoning=reasoning_tokens if usage.reasoning is None else usage.reasoning,
-        cache_read=usage.cache_read or 0,
-        cache_creation=usage.cache_creation or 0,
-    )
-
-
-def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
-    """Count the characters of a reply: reasoning, text, and the names and JSON arguments of tool calls."""
-    calls = sum(len(call.name) + len(encode(call.arguments)) for call in reply.tool_calls)
-    return len(reply.reasoning) + len(reply.text) + calls
 
 
 def blocks(reply: Reply) -> list[Piece]:

@@ -6,60 +6,42 @@ Gemini and Anthropic. All other clients get OpenAI's responses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from html import escape
+from itertools import product
 from posixpath import normpath
 from string import punctuation
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from mochi_stub.http.http_result import ANY, Handler, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, Handler, Headers, HttpResponse, Request, Result, ScheduledResult, Stub
+from mochi_stub.models.scheduler import NotLoaded
 from mochi_stub.replies.seeded_ids import SeededIds
+from mochi_stub.replies.truncation import TooLong
 from mochi_stub.reply import Failure
-from mochi_stub.wire.anthropic import errors as anthropic_errors
-from mochi_stub.wire.anthropic import routes as anthropic
-from mochi_stub.wire.gemini import errors as gemini_errors
-from mochi_stub.wire.gemini import routes as gemini
-from mochi_stub.wire.ollama.errors import json_answer
-from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA
-from mochi_stub.wire.openai import errors as openai_errors
-from mochi_stub.wire.openai.routes import ROUTES as OPENAI
+from mochi_stub.wire.anthropic.routes import API as ANTHROPIC
+from mochi_stub.wire.gemini.routes import API as GEMINI
+from mochi_stub.wire.ollama import errors as ollama_errors
+from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA_ROUTES
+from mochi_stub.wire.openai.routes import API as OPENAI
+from mochi_stub.wire.provider_pipeline import Api, HttpError
 from mochi_stub.wire.stub_api import OBSERVATION
 
 PLAIN = b"text/plain"
 HTML = b"text/html; charset=utf-8"
 _URL_CHARACTERS = punctuation.replace("%", "")
 
+Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
+
 
 def health(_stub: Stub, _request: Request) -> Result:
     return HttpResponse(200, b'{"status":"ok"}', b"application/json")
 
 
-def by_client(path: str, method: str) -> Handler:
-    """Return a handler for a shared path, which calls the handler of the provider whose client sent the request."""
-    by_provider = {"gemini": gemini.ROUTES, "anthropic": anthropic.SHARED, "openai": OPENAI}
-    handlers = {name: routes[path].get(method) or routes[path][ANY] for name, routes in by_provider.items()}
-    return lambda stub, request: handlers[provider(request)](stub, request)
-
-
-def provider(request: Request) -> str:
-    """Return the provider whose client sent the request."""
-    headers = request.headers
-    if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in request.query:
-        return "gemini"
-    return "anthropic" if "anthropic-version" in headers else "openai"
-
-
 def failure_answer(request: Request, failure: Failure) -> HttpResponse:
     """Return the error response in the format of the provider to which the requested path belongs."""
-    path = request.path
-    if path.startswith("/v1/messages"):
-        return anthropic_errors.failure_answer(failure, SeededIds.of(0, request.body))
-    if path.startswith(("/v1beta/", "/v1alpha/")) or (request.method == "POST" and path.startswith("/v1/models/")):
-        as_list = path.endswith(":streamGenerateContent") and request.query.get("alt") != "sse"
-        return gemini_errors.failure_answer(failure, as_list=as_list)
-    if path.startswith("/v1/"):
-        return openai_errors.failure_answer(failure)
-    return json_answer({"error": failure.message}, failure.status)
+    return _match(request)[0].failure_answer(failure, SeededIds.of(0, request.body), request)
 
 
 def route(stub: Stub, request: Request) -> Result:
@@ -69,31 +51,65 @@ def route(stub: Stub, request: Request) -> Result:
         clean = _clean(path)
         if clean != path:
             return _redirect(clean, method, request.query_string, permanent=True)
-    methods = ROUTES.get(path)
-    if methods is None and path.endswith("/") and method in ROUTES.get(path[:-1], {}):
+    if path.endswith("/") and path not in ROUTES and any(method in match[1] for match in ROUTES.get(path[:-1], ())):
         return _redirect(path[:-1], method, request.query_string, permanent=method == "GET")
-    if methods is None:
-        methods = _wildcard_handlers(path)
-    handler = methods.get(method) or methods.get(ANY)
-    if handler is not None:
-        return handler(stub, request)
-    if methods:
-        return HttpResponse(405, b"405 method not allowed", PLAIN, allowed_methods(path))
+    api, handlers = _match(request)
+    handler = handlers.get(method) or handlers.get(ANY) or api.wrong_method
+    answer = partial(_answer, api, stub, request)
+    result: Result = answer(handler, stub, request)
+    if isinstance(result, ScheduledResult):
+        then, failed = partial(answer, result.then), partial(answer, result.failed)
+        return ScheduledResult(result.scheduler, result.load_request, then, failed)
+    return result
+
+
+def _answer(api: Api, stub: Stub, request: Request, build: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of `build`, or the error response of the API if `build` refuses the request."""
+    try:
+        return build(*arguments)
+    except NotLoaded as error:
+        refused = HttpError(error.status, error.message)
+    except TooLong as error:
+        refused = HttpError(400, str(error))
+    except HttpError as error:
+        refused = error
+    return api.failure_answer(refused.failure, stub.seeded_ids(request.body), request, **refused.details)
+
+
+def allowed_methods(request: Request) -> Headers:
+    """Return the header `Allow` for a path of Ollama or of the stub, or no header for other paths."""
+    api, handlers = _match(request)
+    is_listed = api.wrong_method is _wrong_method and ANY not in handlers
+    return ((b"allow", ", ".join(handlers).encode()),) if is_listed else ()
+
+
+def _match(request: Request) -> Match:
+    """Return the API of a request and its handlers for the path. If several APIs match, the client selects the API."""
+    path = request.path
+    matches = ROUTES.get(path)
+    while matches is None:
+        path = path.rpartition("/")[0]
+        matches = ROUTES.get(f"{path}/*")
+    if len(matches) == 1:
+        return matches[0]
+    matches = [match for match in matches if request.method in match[1] or ANY in match[1]] or matches
+    api = _client_api(request)
+    return next((match for match in matches if match[0] is api), matches[0])
+
+
+def _client_api(request: Request) -> Api:
+    headers = request.headers
+    if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in request.query:
+        return GEMINI
+    return ANTHROPIC if "anthropic-version" in headers else OPENAI
+
+
+def _unknown_path(_stub: Stub, _request: Request) -> Result:
     return HttpResponse(404, b"404 page not found", PLAIN)
 
 
-def allowed_methods(path: str) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the header `Allow` for a path, or no header for an unknown path or a path that allows all methods."""
-    methods = ROUTES.get(path) or _wildcard_handlers(path)
-    return ((b"allow", ", ".join(methods).encode()),) if methods and ANY not in methods else ()
-
-
-def _wildcard_handlers(path: str) -> Mapping[str, Handler]:
-    while path:
-        path = path.rpartition("/")[0]
-        if f"{path}/*" in ROUTES:
-            return ROUTES[f"{path}/*"]
-    return {}
+def _wrong_method(_stub: Stub, request: Request) -> Result:
+    return HttpResponse(405, b"405 method not allowed", PLAIN, allowed_methods(request))
 
 
 def _clean(path: str) -> str:
@@ -111,17 +127,18 @@ def _redirect(path: str, method: str, query: bytes, *, permanent: bool) -> HttpR
     return HttpResponse(status, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
 
 
-HEALTH: Routes = {"/health": {"HEAD": health, "GET": health}}
-SHARED: Routes = {
-    "/models": {"GET": by_client("/models", "GET"), ANY: by_client("/models", ANY)},
-    "/models/*": {"GET": by_client("/models/*", "GET"), "POST": gemini.verb, ANY: by_client("/models/*", ANY)},
-    "/*": {ANY: by_client("/*", ANY)},
-}
-_MOUNTS = (
-    *(("", HEALTH), ("", OBSERVATION), ("", OLLAMA), ("/ollama", OLLAMA)),
-    *(("/v1", OPENAI), ("/v1", anthropic.ROUTES), ("/v1", SHARED)),
-    *(("/v1beta", gemini.ROUTES), ("/v1alpha", gemini.ROUTES)),
-)
-ROUTES: Routes = {
-    f"{prefix}{path}".rstrip("/") or "/": methods for prefix, routes in _MOUNTS for path, methods in routes.items()
-}
+_STUB_ROUTES = {"/health": {"HEAD": health, "GET": health}, "/*": {ANY: _unknown_path}, **OBSERVATION}
+_OLLAMA = Api(("", "/ollama"), OLLAMA_ROUTES, ollama_errors.failure_answer, _wrong_method)
+_STUB = Api(("",), _STUB_ROUTES, ollama_errors.failure_answer, _wrong_method)
+
+
+def _route_table(*apis: Api) -> dict[str, list[Match]]:
+    """Return for each path the APIs that have this path, with their handlers by method."""
+    table: dict[str, list[Match]] = {}
+    for api in apis:
+        for prefix, path in product(api.prefixes, api.routes):
+            table.setdefault(f"{prefix}{path}".rstrip("/") or "/", []).append((api, api.routes[path]))
+    return table
+
+
+ROUTES = _route_table(OPENAI, ANTHROPIC, GEMINI, _OLLAMA, _STUB)

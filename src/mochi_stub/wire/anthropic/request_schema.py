@@ -7,23 +7,11 @@ from typing import Any
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
-from mochi_stub.wire.body_validation import (
-    Location,
-    ValidationError,
-    array,
-    flag,
-    integer,
-    mapping,
-    number,
-    schema,
-    string,
-    string_or,
-    tagged,
-)
+from mochi_stub.wire.body_validation import Location, ValidationError, array, integer, number, schema, string_or, tagged
 from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
 
-_TEXT = {"text!": string}
-_SOURCE = {"source!": mapping}
+_TEXT = {"text!": str}
+_SOURCE = {"source!": dict}
 _RESULT = string_or([tagged("type", {"text": _TEXT, "image": _SOURCE, "document": _SOURCE})])
 _SERVER_BLOCKS = (
     *("search_result", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "tool_search_tool_result"),
@@ -35,14 +23,14 @@ _BLOCKS = {
     "text": _TEXT,
     "image": _SOURCE,
     "document": _SOURCE,
-    **dict.fromkeys(_SERVER_BLOCKS, mapping),
-    "thinking": {"thinking!": string, "signature!": string},
-    "redacted_thinking": {"data!": string},
-    "tool_use": {"id!": string, "name!": string, "input!": mapping},
-    "tool_result": {"tool_use_id!": string, "content": _RESULT, "is_error": flag},
+    **dict.fromkeys(_SERVER_BLOCKS, dict),
+    "thinking": {"thinking!": str, "signature!": str},
+    "redacted_thinking": {"data!": str},
+    "tool_use": {"id!": str, "name!": str, "input!": dict},
+    "tool_result": {"tool_use_id!": str, "content": _RESULT, "is_error": bool},
 }
 _MESSAGE = {"role!": ("user", "assistant", "system"), "content!": string_or([tagged("type", _BLOCKS)])}
-_TOOL = schema({"type": string, "name!": string, "description": string, "input_schema": mapping})
+_TOOL = schema({"type": str, "name!": str, "description": str, "input_schema": dict})
 
 
 def _tool(value: Any, location: Location) -> Any:
@@ -56,14 +44,14 @@ def _tool(value: Any, location: Location) -> Any:
 _THINKING = {"enabled": {"budget_tokens!": integer(1024)}, "adaptive": {}, "between_tools": {}, "disabled": {}}
 _OUTPUT = {
     "effort": ("low", "medium", "high", "xhigh", "max"),
-    "format": tagged("type", {"json_schema": {"schema!": mapping}}),
+    "format": tagged("type", {"json_schema": {"schema!": dict}}),
 }
 _COUNT_FIELDS = {
-    "model!": string,
+    "model!": str,
     "messages!": array(_MESSAGE, least=1),
     "system": string_or([tagged("type", {"text": _TEXT})]),
     "tools": [_tool],
-    "tool_choice": tagged("type", {"auto": {}, "any": {}, "tool": {"name!": string}, "none": {}}),
+    "tool_choice": tagged("type", {"auto": {}, "any": {}, "tool": {"name!": str}, "none": {}}),
     "thinking": tagged("type", _THINKING),
 }
 COUNT = schema(_COUNT_FIELDS)
@@ -72,12 +60,12 @@ MESSAGES = schema(
         "max_tokens!": integer(1),
         "messages!": _COUNT_FIELDS["messages!"],
         **_COUNT_FIELDS,
-        "stop_sequences": [string],
+        "stop_sequences": [str],
         "temperature": number(0, 1),
         "top_p": number(0, 1),
         "top_k": integer(0),
         "output_config": _OUTPUT,
-        "stream": flag,
+        "stream": bool,
     }
 )
 
@@ -131,11 +119,11 @@ def _check_support(body: Mapping[str, Any], model: Model) -> None:
         raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
     if body.get("tools") and not model.can("tools"):
         raise HttpError(400, f"'{body['model']}' does not support tool use.")
-    budget = body.get("thinking", {}).get("budget_tokens", 0)
+    thinking = body.get("thinking", {})
+    budget = thinking.get("budget_tokens", 0)
     if budget >= body.get("max_tokens", budget + 1):
         raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
-    thinking, choice = body.get("thinking", {}).get("type"), body.get("tool_choice", {}).get("type")
-    if thinking == "enabled" and choice in ("any", "tool"):
+    if thinking.get("type") == "enabled" and body.get("tool_choice", {}).get("type") in ("any", "tool"):
         raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
 
 

@@ -1,23 +1,37 @@
-"""Routes of Anthropic's API below `/v1`, and the encoder of replies."""
+"""Routes of Anthropic's API below `/v1`, its error responses, and the encoder of replies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, Headers, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_ids import ALPHANUMERIC
+from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
 from mochi_stub.reply import Failure, Reasoning, Text
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.anthropic.errors import error_body, failure_answer, find_model, json_answer, refusal
 from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, to_prompt
+from mochi_stub.wire.body_validation import ValidationError, quoted_list
 from mochi_stub.wire.json_encoding import event
+from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 SIGNATURE_LENGTH = 64
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
+_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
 
 
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -44,17 +58,56 @@ def model(stub: Stub, request: Request) -> Result:
     return json_answer(_model_object(found), stub.seeded_ids(request.body))
 
 
-def wrong_method(_stub: Stub, _request: Request) -> Result:
-    raise pipeline.HttpError(405, "Method Not Allowed")
-
-
-def unknown_path(_stub: Stub, _request: Request) -> Result:
-    raise pipeline.HttpError(404, "Not Found")
-
-
 def _model_object(model: Model) -> dict[str, Any]:
     created_at = f"{model.modified_at[:19]}Z"
     return {"type": "model", "id": model.name, "display_name": model.name, "created_at": created_at}
+
+
+def json_answer(value: Any, ids: SeededIds, status: int = 200, headers: Headers = ()) -> HttpResponse:
+    """Return a JSON response with the header `request-id`."""
+    return pipeline.json_answer(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
+
+
+def failure_answer(failure: Failure, ids: SeededIds, *_: object) -> HttpResponse:
+    return json_answer(error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure))
+
+
+def error_body(failure: Failure, ids: SeededIds) -> dict[str, Any]:
+    """Return the error object for a response body or a stream event."""
+    kind = _TYPES.get(failure.status, "api_error" if failure.status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": _request_id(ids)}
+
+
+def _request_id(ids: SeededIds) -> str:
+    return f"req_{ids.id(0, 24, ALPHANUMERIC)}"
+
+
+def find_model(stub: Stub, name: str) -> Model:
+    """Return the model with this name. Raises HttpError for an unknown name."""
+    return pipeline.find_declared(stub.models, name, pipeline.HttpError(404, f"model: {name}"))
+
+
+def format_error(error: ValidationError) -> pipeline.HttpError:
+    """Return the HTTP error for an invalid body, in Anthropic's wording."""
+    expected, message = error.expected, "Field required"
+    match error.kind:
+        case "syntax":
+            message = f"The request body is not valid JSON: {error.found}"
+        case "type":
+            message = f"Input should be a valid {_KINDS.get(expected, expected)}"
+        case "value":
+            message = f"Input should be {quoted_list(expected, ' or ')}"
+        case "tag":
+            found = f"Input tag '{error.found}' found using '{error.location[-1]}'"
+            message = f"{found} does not match any of the expected tags: {quoted_list(expected, ', ')}"
+        case "empty":
+            message = "at least one message is required"
+        case "low":
+            message = f"Input should be greater than or equal to {expected:g}"
+        case "high":
+            message = f"Input should be less than or equal to {expected:g}"
+    path = ".".join(map(str, error.location))
+    return pipeline.HttpError(400, f"{path}: {message}" if path else message)
 
 
 class MessageEvents:
@@ -62,8 +115,8 @@ class MessageEvents:
 
     content_type = pipeline.EVENTS
 
-    def __init__(self, context: pipeline.GenerationContext) -> None:
-        self.reply, self.ids = context.reply, context.ids
+    def __init__(self, evaluated: EvaluatedPrompt) -> None:
+        self.reply, self.ids = evaluated.reply, evaluated.ids
         self.started = False
         self.open: type | None = None
         self.index = 0
@@ -71,19 +124,19 @@ class MessageEvents:
             "id": f"msg_{self.ids.id(1, 24, ALPHANUMERIC)}",
             "type": "message",
             "role": "assistant",
-            "model": context.prompt.model,
+            "model": evaluated.prompt.model,
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
         }
         self.usage: dict[str, Any] = {
-            "input_tokens": context.usage.input,
-            "cache_creation_input_tokens": context.usage.cache_creation,
-            "cache_read_input_tokens": context.usage.cache_read,
-            "output_tokens": context.usage.output,
+            "input_tokens": evaluated.usage.input,
+            "cache_creation_input_tokens": evaluated.usage.cache_creation,
+            "cache_read_input_tokens": evaluated.usage.cache_read,
+            "output_tokens": evaluated.usage.output,
         }
-        if context.usage.reasoning:
-            self.usage["output_tokens_details"] = {"thinking_tokens": context.usage.reasoning}
+        if evaluated.usage.reasoning:
+            self.usage["output_tokens_details"] = {"thinking_tokens": evaluated.usage.reasoning}
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
@@ -95,7 +148,7 @@ class MessageEvents:
     def error(self, failure: Failure) -> bytes:
         return event(error_body(failure, self.ids), "error").encode()
 
-    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
+    def refusal(self, failure: Failure) -> HttpResponse:
         return failure_answer(failure, self.ids)
 
     def whole(self) -> HttpResponse:
@@ -120,21 +173,18 @@ class MessageEvents:
     def _piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
-        opening = ""
-        if self.open is not piece.kind:
-            opening = self._close()
-            self.open = piece.kind
-            opening += self._begin(_EMPTY[piece.kind])
+        opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind, _EMPTY[piece.kind])
         kind = "thinking" if piece.kind is Reasoning else "text"
         return opening + self._delta({"type": f"{kind}_delta", kind: piece.value})
 
     def _call(self, call: ToolCall) -> str:
-        start = self._begin({**self._block(ToolCall, call, self.index), "input": {}})
+        start = self._begin(ToolCall, {**self._block(ToolCall, call, self.index), "input": {}})
         pieces = ["", *pipeline.argument_pieces(call)]
         deltas = [self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
-        return start + "".join(deltas) + self._stop()
+        return start + "".join(deltas) + self._close()
 
-    def _begin(self, block: Mapping[str, Any]) -> str:
+    def _begin(self, kind: type, block: Mapping[str, Any]) -> str:
+        self.open = kind
         return _event("content_block_start", index=self.index, content_block=block)
 
     def _delta(self, delta: dict[str, Any]) -> str:
@@ -146,13 +196,10 @@ class MessageEvents:
             return ""
         signature = {"type": "signature_delta", "signature": self._signature(self.index)}
         ending = self._delta(signature) if self.open is Reasoning else ""
+        ending += _event("content_block_stop", index=self.index)
         self.open = None
-        return ending + self._stop()
-
-    def _stop(self) -> str:
-        stop_event = _event("content_block_stop", index=self.index)
         self.index += 1
-        return stop_event
+        return ending
 
     def _block(self, kind: type, value: Any, index: int) -> dict[str, Any]:
         if kind is ToolCall:
@@ -173,12 +220,14 @@ def _event(name: str, **fields: Any) -> str:
     return event({"type": name, **fields}, name)
 
 
-_OWN_HANDLERS: Routes = {
-    "/messages": {"POST": pipeline.with_checked_body(MESSAGES, messages)},
-    "/messages/count_tokens": {"POST": pipeline.with_checked_body(COUNT, count_tokens)},
-    "/messages/*": {ANY: unknown_path},
+_checked = partial(pipeline.with_checked_body, format_error)
+_UNKNOWN_PATH = pipeline.refuse(404, "Not Found")
+_ROUTES: Routes = {
+    "/messages": {"POST": _checked(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": _checked(COUNT, count_tokens)},
+    "/messages/*": {ANY: _UNKNOWN_PATH},
+    "/models": {"GET": models},
+    "/models/*": {"GET": model},
+    "/*": {ANY: _UNKNOWN_PATH},
 }
-ROUTES = pipeline.with_refusals(_OWN_HANDLERS, {ANY: wrong_method}, refusal)
-_SHARED_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model}, "/*": {ANY: unknown_path}}
-SHARED = pipeline.with_refusals(_SHARED_HANDLERS, {ANY: wrong_method}, refusal)
-"""Routes of the paths that the APIs of OpenAI and Gemini also have."""
+API = pipeline.Api(("/v1",), _ROUTES, failure_answer, pipeline.refuse(405, "Method Not Allowed"))

@@ -8,32 +8,21 @@ from typing import Any, TypeAlias
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
-from mochi_stub.wire.body_validation import (
-    Location,
-    ValidationError,
-    anything,
-    array,
-    flag,
-    integer,
-    mapping,
-    number,
-    schema,
-    string,
-)
+from mochi_stub.wire.body_validation import Location, ValidationError, array, integer, number, schema
 from mochi_stub.wire.json_encoding import dumps
 from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
 
 Tools: TypeAlias = "tuple[dict[str, Any], ...]"
 _PART_DATA = {
-    "text": string,
-    "inlineData": mapping,
-    "fileData": mapping,
-    "functionCall": {"id": string, "name!": string, "args": mapping},
-    "functionResponse": {"id": string, "name!": string, "response!": mapping},
-    "executableCode": mapping,
-    "codeExecutionResult": mapping,
+    "text": str,
+    "inlineData": dict,
+    "fileData": dict,
+    "functionCall": {"id": str, "name!": str, "args": dict},
+    "functionResponse": {"id": str, "name!": str, "response!": dict},
+    "executableCode": dict,
+    "codeExecutionResult": dict,
 }
-_PART_FIELDS = schema({**_PART_DATA, "thought": flag, "thoughtSignature": string})
+_PART_FIELDS = schema({**_PART_DATA, "thought": bool, "thoughtSignature": str})
 
 
 def _part(value: Any, location: Location) -> Any:
@@ -51,7 +40,7 @@ def _enum(*values: str) -> tuple[str, ...]:
 _MODES = _enum("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 _LEVELS = _enum("THINKING_LEVEL_UNSPECIFIED", "MINIMAL", "LOW", "MEDIUM", "HIGH")
 _CONTENT = {"role": ("user", "model", "function", "system"), "parts": [_part]}
-_DECLARATION = {"name!": string, "description": string, "parameters": mapping, "parametersJsonSchema": mapping}
+_DECLARATION = {"name!": str, "description": str, "parameters": dict, "parametersJsonSchema": dict}
 _CONFIG = {
     "temperature": number(0, 2),
     "topP": number(0, 1),
@@ -59,24 +48,24 @@ _CONFIG = {
     "seed": integer(-(2**31), 2**31 - 1),
     "maxOutputTokens": integer(1),
     "candidateCount": integer(1, 8),
-    "stopSequences": [string],
+    "stopSequences": [str],
     "presencePenalty": number(),
     "frequencyPenalty": number(),
-    "responseMimeType": string,
-    "responseSchema": mapping,
-    "responseJsonSchema": anything,
-    "thinkingConfig": {"includeThoughts": flag, "thinkingBudget": integer(-1), "thinkingLevel": _LEVELS},
+    "responseMimeType": str,
+    "responseSchema": dict,
+    "responseJsonSchema": object,
+    "thinkingConfig": {"includeThoughts": bool, "thinkingBudget": integer(-1), "thinkingLevel": _LEVELS},
 }
 _GENERATE = {
     "systemInstruction": _CONTENT,
     "tools": [{"functionDeclarations": [_DECLARATION]}],
-    "toolConfig": {"functionCallingConfig": {"mode": _MODES, "allowedFunctionNames": [string]}},
+    "toolConfig": {"functionCallingConfig": {"mode": _MODES, "allowedFunctionNames": [str]}},
     "generationConfig": _CONFIG,
 }
 GENERATE = schema({"contents!": array(_CONTENT, least=1), **_GENERATE})
 COUNT = schema({"contents": array(_CONTENT, least=1), **_GENERATE, "generateContentRequest": GENERATE})
 _EMBED = {
-    "model": string,
+    "model": str,
     "content!": _CONTENT,
     "outputDimensionality": integer(1),
     "embedContentConfig": {"outputDimensionality": integer(1)},

@@ -1,28 +1,46 @@
-"""Routes of Gemini's API below the API version, such as `/v1beta`, and the encoder of replies."""
+"""Routes of Gemini's API below the API version, such as `/v1beta`, its error responses, and the encoder of replies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from mochi_stub.http.http_result import ANY, Generation, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_ids import ALPHANUMERIC
+from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.body_validation import Check, ValidationError, read
-from mochi_stub.wire.gemini.errors import JSON, error_body, failure_answer, find_model, json_answer, refusal
+from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
 from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, content_text, to_prompt
 from mochi_stub.wire.json_encoding import dumps, one_line
+from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 EVENTS = b"text/event-stream"
 Body: TypeAlias = "dict[str, Any]"
+_UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+JSON = b"application/json; charset=UTF-8"
+json_answer = partial(pipeline.json_answer, content_type=JSON)
+
+_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    405: "INVALID_ARGUMENT",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+_TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean": "BOOL", "array": "REPEATED"}
+_LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
 
 
 def models(stub: Stub, _request: Request) -> Result:
@@ -39,46 +57,29 @@ def _verb(stub: Stub, request: Request) -> Result:
     version, name_and_verb = _version_and_name(request)
     name, _, action = name_and_verb.rpartition(":")
     if action not in _VERBS:
-        return unknown_path(stub, request)
+        return _UNKNOWN_PATH(stub, request)
     check, handler = _VERBS[action]
-    return handler(stub, request, find_model(stub, name, version, action), name, read(request.body, check))
+    model = find_model(stub, name, version, action)
+    return handler(stub, request, model, name, read(request.body, check, format_error))
 
 
-def unknown_path(_stub: Stub, request: Request) -> Result:
-    raise pipeline.HttpError(404, f"The requested URL {request.path} was not found on this server.")
-
-
-def wrong_method(_stub: Stub, request: Request) -> Result:
-    raise pipeline.HttpError(405, f"The request method {request.method} is inappropriate for the URL {request.path}.")
-
-
-def generate(stub: Stub, request: Request, model: Model, name: str, body: Body, *, stream: bool) -> Result:
+def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
     """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
-    events = request.query.get("alt") == "sse"
-    thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
-    load, prompt = pipeline.usual_load(model), to_prompt(body, name, model, stream=stream)
-
-    def build_result(lease: Lease) -> Generation:
-        context = pipeline.build_context(stub, load, lease, prompt, request)
-        if stream and not events:  # recorded frames are events, not a JSON array
-            context = context._replace(reply=replace(context.reply, frames=None))
-        return pipeline.start_generation(context, Candidates(context, thoughts, events))
-
-    return pipeline.schedule(stub, load, build_result)
+    prompt = to_prompt(body, name, model, stream=is_streaming(request))
+    return pipeline.generate(stub, model, prompt, request, partial(Candidates, request, body))
 
 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
     generate_request = body.get("generateContentRequest", body)
     if "contents" not in generate_request:
-        raise ValidationError("missing", ("CountTokensRequest", "contents"))
+        raise format_error(ValidationError("missing", ("CountTokensRequest", "contents")))
     prompt = pipeline.with_defaults(to_prompt(generate_request, name, model, stream=False), model)
     return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
 def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    return pipeline.schedule(
-        stub, pipeline.usual_load(model), lambda _: json_answer({"embedding": _vector(stub, model, body)})
-    )
+    load = pipeline.usual_load(model)
+    return pipeline.schedule(stub, load, lambda _: json_answer({"embedding": _vector(stub, model, body)}))
 
 
 def _embed_batch(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
@@ -95,8 +96,8 @@ def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
 
 
 _VERBS: dict[str, tuple[Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
-    "generateContent": (GENERATE, partial(generate, stream=False)),
-    "streamGenerateContent": (GENERATE, partial(generate, stream=True)),
+    "generateContent": (GENERATE, generate),
+    "streamGenerateContent": (GENERATE, generate),
     "countTokens": (COUNT, _count),
     "embedContent": (EMBED, _embed),
     "batchEmbedContents": (BATCH, _embed_batch),
@@ -124,21 +125,72 @@ def _model_object(model: Model) -> dict[str, Any]:
     }
 
 
+def failure_answer(failure: Failure, _ids: SeededIds, request: Request) -> HttpResponse:
+    body = error_body(failure)
+    is_list = request.method == "POST" and is_streaming(request) and not sends_events(request)
+    return json_answer([body] if is_list else body, failure.status, pipeline.headers_of(failure))
+
+
+def is_streaming(request: Request) -> bool:
+    return request.path.endswith(":streamGenerateContent")
+
+
+def sends_events(request: Request) -> bool:
+    """Return whether a stream consists of server-sent events. Otherwise, it is a JSON array."""
+    return request.query.get("alt") == "sse"
+
+
+def error_body(failure: Failure) -> dict[str, Any]:
+    """Return the error object for a response body or a stream. For status 429, it contains the delay before a retry."""
+    status = _STATUSES.get(failure.status, "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION")
+    error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
+    if failure.status == 429:
+        delay = dict(pipeline.headers_of(failure))[b"retry-after"].decode("latin-1")
+        error["details"] = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{delay}s"}]
+    return {"error": error}
+
+
+def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
+    """Return the model with this name. Raises HttpError if the model is unknown or does not support `verb`."""
+    message = f"models/{name} is not found for API version {version}, or is not supported for {verb}. {_LIST_MODELS}"
+    missing = pipeline.HttpError(404, message)
+    model = pipeline.find_declared(stub.models, name.removeprefix("models/"), missing)
+    if verb in ("generateContent", "streamGenerateContent") and not model.can("completion"):
+        raise missing
+    return model
+
+
+def format_error(error: ValidationError) -> pipeline.HttpError:
+    """Return the HTTP error for an invalid body. Field names are in snake case, as in Gemini's messages."""
+    steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in error.location]
+    path = "".join(steps).removeprefix(".")
+    match error.kind:
+        case "syntax":
+            message = f"Invalid JSON payload received. {error.found}"
+        case "missing":
+            message = f"* {path}: {path.rpartition('.')[2]} is not specified\n"
+        case "empty":
+            message = f"* {path}: must not be empty\n"
+        case "low" | "high":
+            side = "greater" if error.kind == "low" else "less"
+            message = f"* {path}: must be {side} than or equal to {error.expected:g}, but is {error.found}\n"
+        case "value" | "tag" | "type":
+            expected = _TYPES.get(error.expected, "MESSAGE") if error.kind == "type" else "ENUM"
+            message = f"Invalid value at '{path}' (TYPE_{expected}), {dumps(error.found)}"
+    return pipeline.HttpError(400, message)
+
+
 class Candidates:
-    """Encoder of a reply.
+    """Encoder of a reply. A stream consists of server-sent events if the request asks for them, or is a JSON array."""
 
-    If `thoughts` is true, the response includes the reasoning. If `events` is true, a stream consists of server-sent
-    events; otherwise, it is a JSON array.
-    """
-
-    def __init__(self, context: pipeline.GenerationContext, thoughts: bool, events: bool) -> None:
-        self.context = context
-        self.thoughts = thoughts
-        self.events = events
-        self.content_type = EVENTS if events else JSON
+    def __init__(self, request: Request, body: Body, evaluated: EvaluatedPrompt) -> None:
+        self.request, self.evaluated, self.ids = request, evaluated, evaluated.ids
+        self.thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
+        self.events = sends_events(request)
+        self.content_type = EVENTS if self.events else JSON
         self.calls = 0
         self.has_sent = False
-        self.common_fields = {"modelVersion": context.prompt.model, "responseId": context.ids.id(0, 22, ALPHANUMERIC)}
+        self.common_fields = {"modelVersion": evaluated.prompt.model, "responseId": self.ids.id(0, 22, ALPHANUMERIC)}
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return "".join([self._framed(self._response([part])) for part in self._parts(pieces)]).encode()
@@ -150,11 +202,11 @@ class Candidates:
     def error(self, failure: Failure) -> bytes:
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
-        return failure_answer(failure, as_list=stream and not self.events)
+    def refusal(self, failure: Failure) -> HttpResponse:
+        return failure_answer(failure, self.ids, self.request)
 
     def whole(self) -> HttpResponse:
-        parts = self._parts(pipeline.blocks(self.context.reply)) or [{"text": ""}]
+        parts = self._parts(pipeline.blocks(self.evaluated.reply)) or [{"text": ""}]
         return json_answer(self._response(parts, is_last=True))
 
     def _framed(self, response: dict[str, Any]) -> str:
@@ -165,14 +217,14 @@ class Candidates:
         return f"{before}{dumps(response)}"
 
     def _response(self, parts: list[dict[str, Any]], *, is_last: bool = False) -> dict[str, Any]:
-        reason = {"finishReason": _FINISH[self.context.reply.finish]} if is_last else {}
+        reason = {"finishReason": _FINISH[self.evaluated.reply.finish]} if is_last else {}
         candidate = {"content": {"parts": parts, "role": "model"}, **reason, "index": 0}
         usage = {"usageMetadata": self._usage()} if is_last else {}
         return {"candidates": [candidate], **usage, **self.common_fields}
 
     def _usage(self) -> dict[str, int]:
         """Return the value of `usageMetadata`. Its `candidatesTokenCount` includes the reasoning."""
-        counts = self.context.usage
+        counts = self.evaluated.usage
         return {
             "promptTokenCount": counts.input,
             "candidatesTokenCount": counts.output,
@@ -181,17 +233,16 @@ class Candidates:
         }
 
     def _parts(self, pieces: list[Piece]) -> list[dict[str, Any]]:
-        included = [piece for piece in pieces if self.thoughts or piece.kind is not Reasoning]
-        return [self._part(piece.kind, piece.value) for piece in included]
+        return [self._part(piece.kind, piece.value) for piece in pieces if self.thoughts or piece.kind is not Reasoning]
 
     def _part(self, kind: type, value: Any) -> dict[str, Any]:
         if kind is ToolCall:
             self.calls += 1
-            generated_id = self.context.ids.id(self.calls, 8)
+            generated_id = self.ids.id(self.calls, 8)
             return {"functionCall": {"id": value.id or generated_id, "name": value.name, "args": value.arguments}}
         return {"text": value, "thought": True} if kind is Reasoning else {"text": value}
 
 
-_HANDLERS: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: unknown_path}}
-ROUTES = pipeline.with_refusals(_HANDLERS, {ANY: wrong_method}, refusal)
-verb = ROUTES["/models/*"]["POST"]
+_ROUTES: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: _UNKNOWN_PATH}}
+_WRONG_METHOD = pipeline.refuse(405, "The request method {method} is inappropriate for the URL {path}.")
+API = pipeline.Api(("/v1", "/v1beta", "/v1alpha"), _ROUTES, failure_answer, _WRONG_METHOD)

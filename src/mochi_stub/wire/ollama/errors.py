@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from mochi_stub.http.http_result import HttpResponse, Stub
+from mochi_stub.http.http_result import Headers, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.wire.ollama.go_json import dumps, quoted
 from mochi_stub.wire.ollama.model_names import Name, find, parse_name, routed
-from mochi_stub.wire.provider_pipeline import Headers, HttpError, headers_of
+from mochi_stub.wire.provider_pipeline import HttpError, headers_of
 
 JSON = b"application/json; charset=utf-8"
 no_remote = partial(HttpError, 403, "ollama cloud is disabled: remote model is unavailable")
@@ -24,7 +24,7 @@ def json_answer(value: object, status: int = 200, headers: Headers = ()) -> Http
     return HttpResponse(status, dumps(value).encode(), JSON, headers)
 
 
-def failure_answer(failure: Failure) -> HttpResponse:
+def failure_answer(failure: Failure, *_: object) -> HttpResponse:
     return json_answer({"error": failure.message}, failure.status, headers_of(failure))
 
 

@@ -21,8 +21,8 @@ from mochi_stub.replies.seeded_ids import ALPHANUMERIC, NANOSECONDS_PER_PROMPT_T
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
 from mochi_stub.wire.ollama.errors import JSON
 from mochi_stub.wire.ollama.go_json import dumps, text, timestamp
-from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
-from mochi_stub.wire.provider_pipeline import generated_characters, headers_of
+from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt, generated_characters
+from mochi_stub.wire.provider_pipeline import headers_of
 
 STREAM_ERROR = b"application/json"
 NDJSON = b"application/x-ndjson"
@@ -60,7 +60,8 @@ class ChatLines:
     def error(self, failure: Failure) -> bytes:
         return f'{{"error":{text(failure.message)}}}\n'.encode()
 
-    def refusal(self, failure: Failure, *, stream: bool) -> HttpResponse:
+    def refusal(self, failure: Failure) -> HttpResponse:
+        stream = self.prompt.stream
         kind = STREAM_ERROR if stream else JSON
         return HttpResponse(
             failure.status, self.error(failure).rstrip(), kind, headers_of(failure), declared=not stream

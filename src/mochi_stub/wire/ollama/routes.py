@@ -8,7 +8,6 @@ from mochi_stub.wire.ollama import model_admin as admin
 from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
 from mochi_stub.wire.ollama.model_create import create
 from mochi_stub.wire.ollama.model_details import ps, show, tags
-from mochi_stub.wire.provider_pipeline import with_refusals
 
 VERSION = "0.33.0"
 NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
@@ -28,7 +27,7 @@ def _get_and_head(handler: Handler) -> dict[str, Handler]:
 
 
 _SIGN_OUT = _error(500, "there was an error signing out")
-_HANDLERS: Routes = {
+ROUTES: Routes = {
     "/": _get_and_head(_always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))),
     "/api/version": _get_and_head(_always(errors.json_answer({"version": VERSION}))),
     "/api/status": {"GET": _always(errors.json_answer(NO_CLOUD))},
@@ -52,4 +51,3 @@ _HANDLERS: Routes = {
     "/api/experimental/web_fetch": {"POST": _error(403, f"{NO_WEB} web fetch is unavailable")},
     "/api/experimental/model-recommendations": {"GET": _always(errors.json_answer({"recommendations": []}))},
 }
-ROUTES = with_refusals(_HANDLERS, {}, lambda error, *_: errors.failure_answer(error.failure))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,8 +17,8 @@ from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, Tool
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer, failure_error
-from mochi_stub.wire.openai.request_schema import chat_model, reply_format, texts, thinking, to_message
-from mochi_stub.wire.openai.tool_choice import select_tools
+from mochi_stub.wire.openai.request_schema import chat_model, reply_format, select_tools, texts, thinking, to_message
+from mochi_stub.wire.prompt_evaluation import Counts, EvaluatedPrompt, evaluate_prompt
 
 NO_PROMPT = "<|endoftext|>"
 
@@ -44,7 +44,7 @@ class ChunkEncoder:
     def error(self, failure: Failure) -> bytes:
         return event({"error": failure_error(failure)}).encode()
 
-    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
+    def refusal(self, failure: Failure) -> HttpResponse:
         return failure_answer(failure)
 
     def piece(self, piece: Piece) -> str:
@@ -82,8 +82,8 @@ def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
 class ChatChunks(ChunkEncoder):
     """Encoder of a chat completion. All `n` choices have the same content, unless the reply has scripted choices."""
 
-    def __init__(self, body: Mapping[str, Any], context: pipeline.GenerationContext) -> None:
-        reply, self.ids = context.reply, context.ids
+    def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
+        reply, self.ids = evaluated.reply, evaluated.ids
         scripted = _by_choice(reply)
         self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
         self.finished_choices = (0,) if scripted else tuple(self.replies)
@@ -94,10 +94,10 @@ class ChatChunks(ChunkEncoder):
         common_fields = {
             "id": f"gen-{created}-{self.ids.id(0, 20, ALPHANUMERIC)}",
             "object": "chat.completion.chunk",
-            "model": context.prompt.model,
+            "model": evaluated.prompt.model,
             "created": created,
         }
-        super().__init__(common_fields, _usage(context.usage, len(self.finished_choices)), body)
+        super().__init__(common_fields, _usage(evaluated.usage, len(self.finished_choices)), body)
         self.content_head: str | None = None
         """Cached start of content chunks. None if several choices are active, or before the first text of a choice."""
         self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
@@ -196,17 +196,20 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /v1/completions`."""
     model = chat_model(stub, body, "v1/completions")
     n = body.get("n", 1)
-    prompts = [_text_prompt(body, model, text) for text in texts(body.get("prompt", NO_PROMPT)) for _ in range(n)]
+    prompts = [
+        pipeline.with_defaults(_text_prompt(body, model, text), model, request.body)
+        for text in texts(body.get("prompt", NO_PROMPT))
+        for _ in range(n)
+    ]
     load = pipeline.usual_load(model)
 
     def build_result(lease: Lease) -> Generation:
-        choices = [pipeline.build_context(stub, load, lease, prompt, request) for prompt in prompts]
+        choices = [evaluate_prompt(stub, load, lease, prompt) for prompt in prompts]
         echo = body.get("echo", False)
         parts = [part for index, choice in enumerate(choices) for part in _parts(index, choice, echo)]
-        first = choices[0]
-        whole = first._replace(reply=replace(first.reply, parts=parts), usage=_total_usage(choices, n))
-        reasons = [choice.reply.finish for choice in choices]
-        return pipeline.start_generation(whole, CompletionChunks(whole, reasons, body))
+        reply = replace(choices[0].reply, parts=parts)
+        encoder = CompletionChunks(choices, reply, body)
+        return choices[0].generation(encoder, reply, prompt_tokens=encoder.usage["prompt_tokens"])
 
     return pipeline.schedule(stub, load, build_result)
 
@@ -216,38 +219,38 @@ def _text_prompt(body: Mapping[str, Any], model: Model, text: str) -> Prompt:
         model=body.get("model", model.name),
         operation="generate",
         messages=(Message("user", text),),
-        thinks=False,
         options=pipeline.options(body),
         stream=body.get("stream", False),
     )
 
 
-def _parts(index: int, context: pipeline.GenerationContext, echo: bool) -> list[Part]:
+def _parts(index: int, evaluated: EvaluatedPrompt, echo: bool) -> list[Part]:
     """Return the parts of one choice. Reasoning and tool calls are omitted: the endpoint does not support them."""
-    echoed = [Text(context.prompt.user_text)] if echo else []
-    parts = [part for part in context.reply.parts if not isinstance(part, (Reasoning, ToolCalls))]
+    echoed = [Text(evaluated.prompt.user_text)] if echo else []
+    parts = [part for part in evaluated.reply.parts if not isinstance(part, (Reasoning, ToolCalls))]
     return [*([Choice(index)] if index else []), *echoed, *parts]
 
 
-def _total_usage(contexts: list[pipeline.GenerationContext], n: int) -> pipeline.Counts:
+def _total_usage(choices: list[EvaluatedPrompt], n: int) -> Counts:
     """Return the token counts of all choices. A prompt counts once, even if it has several choices."""
-    total = pipeline.Counts(*map(sum, zip(*(context.usage for context in contexts[::n]), strict=True)))
-    output = sum(context.usage.output for context in contexts)
-    return total._replace(output=output, reasoning=sum(context.usage.reasoning for context in contexts))
+    total = Counts(*map(sum, zip(*(choice.usage for choice in choices[::n]), strict=True)))
+    output = sum(choice.usage.output for choice in choices)
+    return total._replace(output=output, reasoning=sum(choice.usage.reasoning for choice in choices))
 
 
 class CompletionChunks(ChunkEncoder):
     """Encoder of text completions. It sends one choice after the other."""
 
-    def __init__(self, context: pipeline.GenerationContext, reasons: Sequence[str], body: Mapping[str, Any]) -> None:
+    def __init__(self, choices: list[EvaluatedPrompt], reply: Reply, body: Mapping[str, Any]) -> None:
+        ids = choices[0].ids
         common_fields = {
-            "id": f"cmpl-{context.ids.id(0, 24, ALPHANUMERIC)}",
+            "id": f"cmpl-{ids.id(0, 24, ALPHANUMERIC)}",
             "object": "text_completion",
-            "created": context.ids.start // 10**9,
-            "model": context.prompt.model,
+            "created": ids.start // 10**9,
+            "model": choices[0].prompt.model,
         }
-        super().__init__(common_fields, _usage(context.usage), body)
-        self.reply, self.reasons, self.choice = context.reply, reasons, 0
+        super().__init__(common_fields, _usage(_total_usage(choices, body.get("n", 1))), body)
+        self.reply, self.reasons, self.choice = reply, [choice.reply.finish for choice in choices], 0
 
     def piece(self, piece: Piece) -> str:
         if piece.kind is Choice:
@@ -270,7 +273,7 @@ class CompletionChunks(ChunkEncoder):
         return f'{self.head}[{{"text":{text},"index":{index},"logprobs":null,"finish_reason":{reason}}}]{self.tail}'
 
 
-def _usage(counts: pipeline.Counts, choices: int = 1) -> dict[str, Any]:
+def _usage(counts: Counts, choices: int = 1) -> dict[str, Any]:
     """Return the usage object. The output tokens are multiplied by the number of choices."""
     output = counts.output * choices
     return {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mochi_stub.http.http_result import HttpResponse, Request, Stub
+from mochi_stub.http.http_result import Headers, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.reply import Failure
 from mochi_stub.wire.body_validation import ValidationError, kind_of, quoted_list
-from mochi_stub.wire.provider_pipeline import Headers, HttpError, find_declared, headers_of, json_answer, list_models
+from mochi_stub.wire.provider_pipeline import HttpError, find_declared, headers_of, json_answer, list_models
 
 NOT_JSON = (
     "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
@@ -18,13 +18,7 @@ NOT_JSON = (
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
-def refusal(error: HttpError | ValidationError, _stub: Stub, _request: Request) -> HttpResponse:
-    """Return the error response for a request that OpenAI rejects."""
-    formatted = _format_error(error) if isinstance(error, ValidationError) else error
-    return failure_answer(formatted.failure, **formatted.details)
-
-
-def failure_answer(failure: Failure, **details: Any) -> HttpResponse:
+def failure_answer(failure: Failure, *_: object, **details: Any) -> HttpResponse:
     headers = (*_rate_limit_headers(failure), *headers_of(failure))
     return json_answer({"error": failure_error(failure, **details)}, failure.status, headers)
 
@@ -55,7 +49,7 @@ def find_model(stub: Stub, name: str | None, capability: str) -> Model:
     return find_declared(stub.models, name, missing)
 
 
-def _format_error(error: ValidationError) -> HttpError:
+def format_error(error: ValidationError) -> HttpError:
     """Return the HTTP error for an invalid body, in OpenAI's wording."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.location).removeprefix(".")
     found, expected = error.found, error.expected

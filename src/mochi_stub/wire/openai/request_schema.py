@@ -2,67 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import orjson
 
 from mochi_stub.http.http_result import Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, ToolCall
-from mochi_stub.wire.body_validation import (
-    Location,
-    array,
-    flag,
-    integer,
-    mapping,
-    number,
-    schema,
-    string,
-    string_or,
-    tagged,
-)
+from mochi_stub.wire.body_validation import Check, Location, Schema, array, integer, number, schema, string_or, tagged
 from mochi_stub.wire.openai.errors import find_model
-from mochi_stub.wire.openai.tool_choice import ALLOWED, NAMED, tool_choice
 from mochi_stub.wire.provider_pipeline import HttpError
 
-TEXT = {"text!": string}
+Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
+TEXT = {"text!": str}
 _PARTS = {
     "text": TEXT,
-    "image_url": {"image_url!": {"url!": string}},
-    "input_audio": {"input_audio!": mapping},
-    "file": {"file!": mapping},
-    "refusal": {"refusal!": string},
+    "image_url": {"image_url!": {"url!": str}},
+    "input_audio": {"input_audio!": dict},
+    "file": {"file!": dict},
+    "refusal": {"refusal!": str},
 }
 _CONTENT = string_or([tagged("type", _PARTS)])
-_FUNCTION = {"name!": string, "description": string, "parameters": mapping, "strict": flag}
-_CALL = {"id": string, "type": string, "function!": {"name!": string, "arguments": string}}
+_FUNCTION = {"name!": str, "description": str, "parameters": dict, "strict": bool}
+_CALL = {"id": str, "type": str, "function!": {"name!": str, "arguments": str}}
 _MESSAGE = {
     "system": {"content!": _CONTENT},
-    "assistant": {"content": _CONTENT, "reasoning": string, "reasoning_content": string, "tool_calls": [_CALL]},
+    "assistant": {"content": _CONTENT, "reasoning": str, "reasoning_content": str, "tool_calls": [_CALL]},
     "user": {"content!": _CONTENT},
-    "function": {"content": _CONTENT, "name!": string},
-    "tool": {"content!": _CONTENT, "tool_call_id!": string},
+    "function": {"content": _CONTENT, "name!": str},
+    "tool": {"content!": _CONTENT, "tool_call_id!": str},
     "developer": {"content!": _CONTENT},
 }
-_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"json_schema!": {"name!": string, "schema": mapping}}}
+_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"json_schema!": {"name!": str, "schema": dict}}}
+NAMED = {"name!": str}
+ALLOWED = {"mode!": ("auto", "required"), "tools!": [{"type!": str, "name": str, "function": NAMED}]}
 EFFORT = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON = {
-    "stream": flag,
-    "stream_options": {"include_usage": flag},
+    "stream": bool,
+    "stream_options": {"include_usage": bool},
     "temperature": number(0, 2),
     "top_p": number(0, 1),
     "frequency_penalty": number(-2, 2),
     "presence_penalty": number(-2, 2),
     "seed": integer(-(2**63)),
-    "stop": string_or([string]),
+    "stop": string_or([str]),
     "n": integer(1, 128),
 }
+
+
+def tool_choice(function: Schema, allowed: Schema) -> Check:
+    """Build the check of the request field `tool_choice`.
+
+    `function` is the schema for the choice of one function, and `allowed` is the schema for the choice of several
+    allowed tools. The choice of a tool that OpenAI runs itself is accepted without a check.
+    """
+    mode, any_object = schema(("none", "auto", "required")), schema({"type!": str})
+    checks = {"function": schema(function), "allowed_tools": schema(allowed)}
+
+    def check(value: Any, location: Location) -> Any:
+        if isinstance(value, str):
+            return mode(value, location)
+        kind = any_object(value, location)["type"]
+        return {"type": kind, **checks[kind](value, location)} if kind in checks else value
+
+    return check
+
+
 CHAT = schema(
     {
-        "model": string,
+        "model": str,
         "messages!": array(tagged("role", _MESSAGE), least=1),
-        "tools": [tagged("type", {"function": {"function!": _FUNCTION}, "custom": mapping})],
+        "tools": [tagged("type", {"function": {"function!": _FUNCTION}, "custom": dict})],
         "tool_choice": tool_choice({"function!": NAMED}, {"allowed_tools!": ALLOWED}),
         "max_tokens": integer(1),
         "max_completion_tokens": integer(1),
@@ -77,14 +88,12 @@ def _prompts(value: Any, location: Location) -> Any:
     """Validate a prompt: a text, an array of token ids, an array of texts, or an array of token arrays."""
     first = value[0] if isinstance(value, list) and value else None
     tokens = array(integer(0))
-    items = tokens if isinstance(first, int) else array(tokens if isinstance(first, list) else string, least=1)
+    items = tokens if isinstance(first, int) else array(tokens if isinstance(first, list) else str, least=1)
     return string_or(items)(value, location)
 
 
-COMPLETION = schema({"model": string, "prompt": _prompts, "max_tokens": integer(0), "echo": flag, **_COMMON})
-EMBEDDING = schema(
-    {"model": string, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": integer(1)}
-)
+COMPLETION = schema({"model": str, "prompt": _prompts, "max_tokens": integer(0), "echo": bool, **_COMMON})
+EMBEDDING = schema({"model": str, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": integer(1)})
 
 
 def texts(value: Any) -> list[str]:
@@ -149,3 +158,35 @@ def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
     if body.get("tools") and not model.can("tools"):
         raise HttpError(400, "tools is not supported in this model.", param="tools", code="unsupported_parameter")
     return model
+
+
+def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools, Tools]:
+    """Return the tools that the model may call, and the tools of which it must call one.
+
+    Raises HttpError if the choice requires a tool that the request does not offer.
+    """
+    functions = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
+    if choice == "none":
+        return (), ()
+    if choice == "required":
+        return tuple(tools), tuple(functions.values()) or _offered({}, [])
+    kind = choice["type"] if isinstance(choice, Mapping) else None
+    if kind not in ("function", "allowed_tools"):
+        return tuple(tools), ()
+    details = {**choice, **choice.get(kind, {})}  # only chat completions nest the details
+    if kind == "function":
+        return tuple(tools), _offered(functions, [details["name"]])
+    listed = [tool for tool in details["tools"] if tool["type"] == "function"]
+    allowed = _offered(functions, [tool.get("function", tool).get("name") for tool in listed])
+    return allowed, allowed if details["mode"] == "required" else ()
+
+
+def _offered(functions: Mapping[str, Mapping[str, Any]], names: Sequence[Any]) -> Tools:
+    if not functions:
+        message = "'tool_choice' is only allowed when 'tools' are specified."
+        raise HttpError(400, f"Invalid value for 'tool_choice': {message}", param="tool_choice")
+    for name in names:
+        if name not in functions:
+            message = f"no function named '{name}' was specified in the 'tools' parameter."
+            raise HttpError(400, f"Invalid value for 'tool_choice': {message}", param="tool_choice")
+    return tuple(functions[name] for name in names)

@@ -13,48 +13,42 @@ from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.body_validation import (
-    Location,
-    flag,
-    integer,
-    mapping,
-    number,
-    schema,
-    string,
-    string_or,
-    tagged,
-)
+from mochi_stub.wire.body_validation import Location, integer, number, schema, string_or, tagged
 from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai.errors import failure_answer
 from mochi_stub.wire.openai.request_schema import (
+    ALLOWED,
     EFFORT,
+    NAMED,
     TEXT,
     arguments,
     chat_model,
     reply_format,
+    select_tools,
     text_and_images,
     thinking,
+    tool_choice,
 )
-from mochi_stub.wire.openai.tool_choice import ALLOWED, NAMED, select_tools, tool_choice
+from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 _PARTS = {
     "input_text": TEXT,
     "output_text": TEXT,
-    "input_image": {"image_url": string},
-    "input_file": mapping,
-    "refusal": {"refusal!": string},
+    "input_image": {"image_url": str},
+    "input_file": dict,
+    "refusal": {"refusal!": str},
 }
 _CONTENT = string_or([tagged("type", _PARTS)])
 _ITEMS = {
     "message": {"role!": ("user", "assistant", "system", "developer"), "content!": _CONTENT},
-    "function_call": {"call_id!": string, "name!": string, "arguments!": string},
-    "function_call_output": {"call_id!": string, "output!": _CONTENT},
+    "function_call": {"call_id!": str, "name!": str, "arguments!": str},
+    "function_call_output": {"call_id!": str, "output!": _CONTENT},
     "reasoning": {"summary": [TEXT], "content": [TEXT]},
-    "item_reference": mapping,
+    "item_reference": dict,
 }
-_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": string, "schema!": mapping, "strict": flag}}
-_ANY_TOOL = schema({"type!": string})
-_FUNCTION = schema({"name!": string, "parameters": mapping})
+_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": str, "schema!": dict, "strict": bool}}
+_ANY_TOOL = schema({"type!": str})
+_FUNCTION = schema({"name!": str, "parameters": dict})
 
 
 def _tool(value: Any, location: Location) -> Any:
@@ -66,22 +60,22 @@ def _tool(value: Any, location: Location) -> Any:
 
 RESPONSE = schema(
     {
-        "model": string,
+        "model": str,
         "input!": string_or([tagged("type", _ITEMS, default="message")]),
-        "instructions": string,
-        "previous_response_id": string,
+        "instructions": str,
+        "previous_response_id": str,
         "tools": [_tool],
         "tool_choice": tool_choice(NAMED, ALLOWED),
-        "parallel_tool_calls": flag,
+        "parallel_tool_calls": bool,
         "max_output_tokens": integer(1),
         "temperature": number(0, 2),
         "top_p": number(0, 1),
-        "reasoning": {"effort": EFFORT, "summary": string},
-        "text": {"format": tagged("type", _FORMAT), "verbosity": string},
-        "metadata": mapping,
-        "store": flag,
-        "stream": flag,
-        "truncation": string,
+        "reasoning": {"effort": EFFORT, "summary": str},
+        "text": {"format": tagged("type", _FORMAT), "verbosity": str},
+        "metadata": dict,
+        "store": bool,
+        "stream": bool,
+        "truncation": str,
     }
 )
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -155,15 +149,19 @@ def _message(item: Mapping[str, Any]) -> Message | None:
 
 
 class ResponseEvents:
-    """Encoder of a response. `open` is the kind of the current item; `text` is the list of its text pieces."""
+    """Encoder of a response.
+
+    `open` is the kind of the current item, `target` has the fields that identify it, and `text` lists its text pieces.
+    """
 
     content_type = pipeline.EVENTS
 
-    def __init__(self, body: Mapping[str, Any], context: pipeline.GenerationContext) -> None:
-        self.context, self.body, self.ids = context, body, context.ids
-        self.status = "incomplete" if context.reply.finish in _INCOMPLETE else "completed"
+    def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
+        self.evaluated, self.body, self.ids = evaluated, body, evaluated.ids
+        self.status = "incomplete" if evaluated.reply.finish in _INCOMPLETE else "completed"
         self.items: list[dict[str, Any]] = []
         self.open: type | None = None
+        self.target: dict[str, Any] = {}
         self.text: list[str] = []
         self.sequence = 0
 
@@ -179,11 +177,11 @@ class ResponseEvents:
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
         return (self._start() + self._event("response.failed", response=response)).encode()
 
-    def refusal(self, failure: Failure, **_: bool) -> HttpResponse:
+    def refusal(self, failure: Failure) -> HttpResponse:
         return failure_answer(failure)
 
     def whole(self) -> HttpResponse:
-        for piece in pipeline.blocks(self.context.reply):
+        for piece in pipeline.blocks(self.evaluated.reply):
             self._piece(piece)
         self._close(self.status)
         return pipeline.json_answer(self._response(self.status))
@@ -202,77 +200,74 @@ class ResponseEvents:
     def _piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
-        opening = ""
-        if self.open is not piece.kind:
-            opening = self._close()
-            self.open = piece.kind
-            item = self._item("", "in_progress")
-            opening += self._event("response.output_item.added", output_index=len(self.items), item=item)
-            opening += self._part_event("added", "")
+        opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind)
         self.text.append(piece.value)
         return opening + self._text_event("delta", delta=piece.value)
+
+    def _begin(self, kind: type) -> str:
+        prefix, index = ("rs", "summary_index") if kind is Reasoning else ("msg", "content_index")
+        self.open = kind
+        self.target = {"item_id": self._id(prefix), "output_index": len(self.items), index: 0}
+        return self._item_event("added", self._item("", "in_progress")) + self._part_event("added", "")
 
     def _close(self, status: str = "completed") -> str:
         """Return the events that end the current item, or an empty string if no item is open."""
         if self.open is None:
             return ""
         text = "".join(self.text)
-        ending = self._text_event("done", text=text) + self._part_event("done", text)
         item = self._item(text, status)
-        ending += self._event("response.output_item.done", output_index=len(self.items), item=item)
+        ending = self._text_event("done", text=text) + self._part_event("done", text) + self._item_event("done", item)
         self.items.append(item)
         self.open = None
         self.text.clear()
         return ending
 
+    def _item_event(self, name: str, item: Mapping[str, Any]) -> str:
+        return self._event(f"response.output_item.{name}", output_index=len(self.items), item=item)
+
     def _text_event(self, name: str, **fields: str) -> str:
         if self.open is Reasoning:
-            return self._event(f"response.reasoning_summary_text.{name}", **self._target(), summary_index=0, **fields)
-        return self._event(f"response.output_text.{name}", **self._target(), content_index=0, **fields, logprobs=[])
+            return self._event(f"response.reasoning_summary_text.{name}", **self.target, **fields)
+        return self._event(f"response.output_text.{name}", **self.target, **fields, logprobs=[])
 
     def _part_event(self, name: str, text: str) -> str:
-        if self.open is Reasoning:
-            part = {"type": "summary_text", "text": text}
-            return self._event(f"response.reasoning_summary_part.{name}", **self._target(), summary_index=0, part=part)
-        part = _output_text(text)
-        return self._event(f"response.content_part.{name}", **self._target(), content_index=0, part=part)
+        kind = "reasoning_summary_part" if self.open is Reasoning else "content_part"
+        return self._event(f"response.{kind}.{name}", **self.target, part=self._part(text))
 
-    def _target(self) -> dict[str, Any]:
-        return {"item_id": self._id("rs" if self.open is Reasoning else "msg"), "output_index": len(self.items)}
+    def _part(self, text: str) -> dict[str, Any]:
+        if self.open is Reasoning:
+            return {"type": "summary_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
     def _id(self, prefix: str) -> str:
         return f"{prefix}_{self.ids.id(_FIRST_ITEM_ID + len(self.items), 48)}"
 
     def _item(self, text: str, status: str) -> dict[str, Any]:
+        item_id = self.target["item_id"]
         if self.open is Reasoning:
-            summary = [{"type": "summary_text", "text": text}] if text else []
-            return {"id": self._id("rs"), "type": "reasoning", "summary": summary}
-        content = [] if status == "in_progress" else [_output_text(text)]
-        return {"id": self._id("msg"), "type": "message", "status": status, "role": "assistant", "content": content}
+            return {"id": item_id, "type": "reasoning", "summary": [self._part(text)] if text else []}
+        content = [] if status == "in_progress" else [self._part(text)]
+        return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": content}
 
     def _call(self, call: ToolCall) -> str:
-        index = len(self.items)
         item = {
             "id": self._id("fc"),
             "type": "function_call",
             "status": "completed",
-            "call_id": call.id or f"call_{self.ids.id(index + 1, 24, ALPHANUMERIC)}",
+            "call_id": call.id or f"call_{self.ids.id(len(self.items) + 1, 24, ALPHANUMERIC)}",
             "name": call.name,
             "arguments": dumps(call.arguments),
         }
-        target = {"item_id": item["id"], "output_index": index}
-        open_item = {**item, "status": "in_progress", "arguments": ""}
+        target = {"item_id": item["id"], "output_index": len(self.items)}
         name = "response.function_call_arguments"
-        self.items.append(item)
-        added = self._event("response.output_item.added", output_index=index, item=open_item)
+        added = self._item_event("added", {**item, "status": "in_progress", "arguments": ""})
         deltas = [self._event(f"{name}.delta", **target, delta=piece) for piece in pipeline.argument_pieces(call)]
-        arguments_done = self._event(f"{name}.done", **target, arguments=item["arguments"])
-        item_done = self._event("response.output_item.done", output_index=index, item=item)
-        return "".join([added, *deltas, arguments_done, item_done])
+        done = self._event(f"{name}.done", **target, arguments=item["arguments"]) + self._item_event("done", item)
+        self.items.append(item)
+        return "".join([added, *deltas, done])
 
     def _response(self, status: str) -> dict[str, Any]:
-        body = self.body
-        reason = _INCOMPLETE[self.context.reply.finish] if status == "incomplete" else None
+        body, finish = self.body, self.evaluated.reply.finish
         return {
             "id": f"resp_{self.ids.id(0, 48)}",
             "object": "response",
@@ -280,12 +275,12 @@ class ResponseEvents:
             "status": status,
             "background": False,
             "error": None,
-            "incomplete_details": {"reason": reason} if reason else None,
+            "incomplete_details": {"reason": _INCOMPLETE[finish]} if status == "incomplete" else None,
             "instructions": body.get("instructions"),
             "max_output_tokens": body.get("max_output_tokens"),
             "max_tool_calls": None,
             "metadata": body.get("metadata", {}),
-            "model": self.context.prompt.model,
+            "model": self.evaluated.prompt.model,
             "output": list(self.items),
             "parallel_tool_calls": body.get("parallel_tool_calls", True),
             "previous_response_id": None,
@@ -304,7 +299,7 @@ class ResponseEvents:
         }
 
     def _usage(self) -> dict[str, Any]:
-        counts = self.context.usage
+        counts = self.evaluated.usage
         return {
             "input_tokens": counts.input,
             "input_tokens_details": {"cached_tokens": counts.cache_read},
@@ -312,7 +307,3 @@ class ResponseEvents:
             "output_tokens_details": {"reasoning_tokens": counts.reasoning},
             "total_tokens": counts.input + counts.output,
         }
-
-
-def _output_text(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

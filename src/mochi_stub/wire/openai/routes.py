@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
@@ -13,7 +14,7 @@ from mochi_stub.models.scheduler import Lease
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai import request_schema as schema
 from mochi_stub.wire.openai.completions import chat, completions
-from mochi_stub.wire.openai.errors import find_model, refusal
+from mochi_stub.wire.openai.errors import failure_answer, find_model, format_error
 from mochi_stub.wire.openai.responses import RESPONSE, responses
 
 OWNER = "mochi-stub"
@@ -49,14 +50,6 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     return pipeline.schedule(stub, pipeline.usual_load(model), build_response)
 
 
-def wrong_method(_stub: Stub, request: Request) -> Result:
-    raise pipeline.HttpError(405, f"Not allowed to {request.method} on {request.path}.", code="method_not_supported")
-
-
-def unknown_path(_stub: Stub, request: Request) -> Result:
-    raise pipeline.HttpError(404, f"Invalid URL ({request.method} {request.path})", code=None)
-
-
 def _model_object(model: Model) -> dict[str, Any]:
     created = datetime.strptime(model.modified_at[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
     return {"id": model.name, "object": "model", "created": int(created.timestamp()), "owned_by": OWNER}
@@ -66,13 +59,15 @@ def _to_base64(vector: list[float]) -> str:
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
-_HANDLERS: Routes = {
-    "/chat/completions": {"POST": pipeline.with_checked_body(schema.CHAT, chat)},
-    "/completions": {"POST": pipeline.with_checked_body(schema.COMPLETION, completions)},
-    "/responses": {"POST": pipeline.with_checked_body(RESPONSE, responses)},
-    "/embeddings": {"POST": pipeline.with_checked_body(schema.EMBEDDING, embeddings)},
+_checked = partial(pipeline.with_checked_body, format_error)
+_ROUTES: Routes = {
+    "/chat/completions": {"POST": _checked(schema.CHAT, chat)},
+    "/completions": {"POST": _checked(schema.COMPLETION, completions)},
+    "/responses": {"POST": _checked(RESPONSE, responses)},
+    "/embeddings": {"POST": _checked(schema.EMBEDDING, embeddings)},
     "/models": {"GET": models},
     "/models/*": {"GET": model},
-    "/*": {ANY: unknown_path},
+    "/*": {ANY: pipeline.refuse(404, "Invalid URL ({method} {path})", code=None)},
 }
-ROUTES = pipeline.with_refusals(_HANDLERS, {ANY: wrong_method}, refusal)
+_WRONG_METHOD = pipeline.refuse(405, "Not allowed to {method} on {path}.", code="method_not_supported")
+API = pipeline.Api(("/v1",), _ROUTES, failure_answer, _WRONG_METHOD)
