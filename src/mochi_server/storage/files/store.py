@@ -26,6 +26,8 @@ from mochi_server.util.shielding import run_shielded
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _THREADS = 4
+_THREAD_WAIT_SECONDS = 0.05
+"""Time for which a thread waits for locked files. Then the work goes to the end of the queue, behind other writes."""
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
 _SHARED_DIRECTORY = (
@@ -58,7 +60,7 @@ class FileSessionStore(SessionStore):
     ) -> None:
         """``recent`` is a cache that several stores may share. ``wait_seconds`` is the lock timeout."""
         self._path = Path(sessions_dir)
-        self.directory = SessionDirectory(self._path, recent, timeout=0)  # waiting would block a thread
+        self.directory = SessionDirectory(self._path, recent, timeout=_THREAD_WAIT_SECONDS)
         self._wait_seconds = wait_seconds
         self.locks = SessionLocks()
         self.others: tuple[int, ...] = ()
