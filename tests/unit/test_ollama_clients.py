@@ -202,6 +202,14 @@ async def test_structured_answer_is_text_in_the_format() -> None:
     assert sent["format"]["properties"].keys() == {"name"}
 
 
+async def test_calls_at_the_same_time_share_one_model_list(private_stub: StubServer) -> None:
+    client = AsyncOllamaClient(private_stub.url)
+    found = await asyncio.gather(*(client.find_model("mochi") for _ in range(20)))
+    await client.aclose()
+    assert {model.name for model in found} == {"mochi:latest"}
+    assert [exchange.path for exchange in private_stub.exchanges()].count("/api/tags") == 1
+
+
 async def test_loaded_models_are_not_requested_again_while_a_loaded_model_answers() -> None:
     with StubServer(speed=20) as stub:
         client = AsyncOllamaClient(stub.url)

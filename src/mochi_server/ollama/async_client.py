@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -26,6 +26,8 @@ _MODELS_CACHE_SECONDS = 2
 _WINDOWS_CACHE_SECONDS = 1
 _MAX_PARALLEL_SHOWS = 8
 _PROBE_SECONDS = 2
+
+_Response = TypeVar("_Response")
 
 
 class AsyncOllamaClient:
@@ -56,9 +58,10 @@ class AsyncOllamaClient:
         self._details: dict[str, ModelDetails] = {}
         self._catalogue = ModelCatalogue({"models": []}, self._details)
         self._catalogue_fetched = 0.0
+        self._refresh: asyncio.Task[ModelCatalogue] | None = None
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
-        self._tasks: set[asyncio.Task[dict[str, int] | None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -108,10 +111,8 @@ class AsyncOllamaClient:
 
     async def find_installed(self, name: str) -> ModelInfo:
         """Return the installed model ``name``, even if it cannot chat. Raises ``ModelNotFound``."""
-        is_fresh = time.monotonic() - self._catalogue_fetched <= _MODELS_CACHE_SECONDS
-        found = self._catalogue.find(name) if is_fresh else None
-        if found is None:
-            found = (await self._fetch_catalogue()).find(name)
+        await self._refresh_catalogue()
+        found = self._catalogue.find(name) or (await self._fetch_catalogue()).find(name)
         if found is None:
             raise await self._not_found(name)
         model, digest = found
@@ -140,9 +141,7 @@ class AsyncOllamaClient:
         is_stale = time.monotonic() - self._windows_requested > _WINDOWS_CACHE_SECONDS
         if self._windows is None or (is_stale and self._windows.done()):
             self._windows_requested = time.monotonic()
-            self._windows = asyncio.get_running_loop().create_task(self._fetch_windows())
-            self._tasks.add(self._windows)
-            self._windows.add_done_callback(self._tasks.discard)
+            self._windows = self._start(self._fetch_windows())
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> int:
         """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``.
@@ -218,6 +217,20 @@ class AsyncOllamaClient:
         payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
         await self.post_chat(payload, lines.extend)
         return merge_chunks([read_response(line) for line in lines])
+
+    def _start(self, request: Coroutine[Any, Any, _Response]) -> asyncio.Task[_Response]:
+        """Start a request in the background. ``aclose`` cancels it."""
+        task = asyncio.get_running_loop().create_task(request)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _refresh_catalogue(self) -> None:
+        """Request the model list if it is outdated. Calls at the same time share one request."""
+        if time.monotonic() - self._catalogue_fetched > _MODELS_CACHE_SECONDS:
+            if self._refresh is None or self._refresh.done():
+                self._refresh = self._start(self._fetch_catalogue())
+            await asyncio.shield(self._refresh)
 
     async def _fetch_catalogue(self) -> ModelCatalogue:
         self._catalogue = ModelCatalogue(await self._transport.call("GET", "/api/tags"), self._details)
