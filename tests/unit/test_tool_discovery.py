@@ -151,10 +151,13 @@ def test_directories_do_not_share_modules(tmp_path: Path) -> None:
     assert "parts" not in sys.modules
 
 
-@pytest.mark.parametrize("statement", ["import parts", "import parts as p; parts = p", "from . import parts"])
+@pytest.mark.parametrize(
+    "statement",
+    ["import parts", "import parts as p; parts = p", "from . import parts", "from parts import words; import parts"],
+)
 def test_functions_can_import_files_of_the_directory(tmp_path: Path, statement: str) -> None:
-    source = f'def tool() -> str:\n    "Do it."\n    {statement}\n    return parts.WORD\n__all__ = ["tool"]'
-    directory = write_tools(tmp_path, source, parts="WORD = 'here'", others="import parts")
+    source = f'def tool() -> str:\n    "Do it."\n    {statement}\n    return parts.words.WORD\n__all__ = ["tool"]'
+    directory = write_tools(tmp_path, source, parts="import words", words="WORD = 'here'", others="import parts")
     assert ToolDiscoveryService(directory).discover().tools["tool"].function() == "here"
 
 

@@ -7,12 +7,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.abc import Loader
-from importlib.util import LazyLoader, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from itertools import count
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from types import ModuleType
+from typing import Any
 
 LEADS_OUT = "a link that leads out of the directory"
 
@@ -69,7 +71,6 @@ def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
         for name in [name for name in sys.modules if f"{name}.".startswith(f"{importer.name}.")]:
             del sys.modules[name]
         return None, importer.problems
-    importer.forget_unused()
     return package, importer.problems
 
 
@@ -79,6 +80,8 @@ class _PackageImporter:
         self.problems: list[Problem] = []
         self.unused: set[str] = set()
         """Names of the modules that have not been executed."""
+        self.lock = RLock()
+        """Lock that is held while a module is executed at its first use."""
         self._directory = directory
 
     def create(self, name: str, path: Path) -> ModuleType:
@@ -94,13 +97,8 @@ class _PackageImporter:
                 setattr(module, inner.stem, self.create(f"{name}.{inner.stem}", inner))
         if name != self.name:
             self.unused.add(name)
-            LazyLoader(loader).exec_module(module)  # the module is executed at its first use
+            vars(module)["__getattr__"] = partial(loader.attribute, module)
         return module
-
-    def forget_unused(self) -> None:
-        """Remove unexecuted modules from ``sys.modules``, because code that inspects all modules would execute them."""
-        for name in self.unused:
-            sys.modules.pop(name, None)
 
     def execute(self, module: ModuleType) -> None:
         """Execute the code of a module. Raises any error of that code."""
@@ -148,13 +146,29 @@ class _SourceLoader(Loader):
     importer: _PackageImporter
     file: Path
 
+    def attribute(self, module: ModuleType, name: str) -> Any:
+        """Return an attribute that the module does not have yet. At the first use, execute the module.
+
+        Special attributes, such as ``__wrapped__``, do not, because some libraries inspect all modules.
+        """
+        if name == "__all__" or not name.startswith("__"):
+            with self.importer.lock:
+                if module.__name__ in self.importer.unused:
+                    self.exec_module(module)
+            names = vars(module)
+            if name in names:
+                return names[name]
+            if not isinstance(names["__getattr__"], partial):  # the file defines its own, or is broken
+                return names["__getattr__"](name)
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
+
     def exec_module(self, module: ModuleType) -> None:
-        self.importer.unused.discard(vars(module)["__name__"])
+        self.importer.unused.discard(module.__name__)
         try:
             self.importer.execute(module)
         except BaseException as error:  # user code may raise anything
             self.importer.report(error, self.file)
-            names = vars(module)  # deleting a lazy module's attributes would load it again
+            names = vars(module)
             for name in [name for name in names if not name.startswith("__")]:
                 del names[name]
             names.setdefault("__all__", [])  # packages often concatenate the lists of their files
