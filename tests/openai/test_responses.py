@@ -356,3 +356,8 @@ def test_failure_before_the_first_token_has_a_status(client: openai.OpenAI, stre
             client, model="failing", input="Hello!"
         )
     assert caught.value.code == "ollama_error"
+
+
+def test_invalid_image_names_the_field_of_the_request(client: openai.OpenAI) -> None:
+    part = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    assert refused(client, input=[{"role": "user", "content": [part]}]).param == "input"

@@ -29,7 +29,8 @@ def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
             raise
         first = problems[0]
         location = [step for step in first["loc"] if step != "body"]
-        param = names.get(str(location[0]), str(location[0])) if location else ""
+        name = str(location[0]) if location else ""
+        param = names.get(name.partition("[")[0], name)
         raise ValidationFailed.at(param, str(first["msg"]).removeprefix("Value error, ")) from error
 
 
