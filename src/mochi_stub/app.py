@@ -112,7 +112,7 @@ class ExchangeHandler:
         if self.app.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.app.speed)
         immediate = not self.app.speed and not has_interruptions(reply)
-        if not immediate or fields.get("truncated"):
+        if not immediate or fields.get("truncated"):  # truncations are counted while the reply is built
             self.entries = None
         if immediate and not generation.stream:
             answer = encoder.whole()
@@ -162,7 +162,7 @@ class ExchangeHandler:
         body = encoder.chunk(contents)
         self.record.update(chunks=len(contents))
         await self._write(body)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # lets other requests run between the chunks of an undelayed reply
 
     async def _write(self, body: bytes, *, last: bool = False) -> None:
         if self.entries is not None:

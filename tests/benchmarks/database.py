@@ -77,7 +77,7 @@ async def _cost(url: str, stores: PostgresStores, session_id: str) -> Cost:
     async with stores.chats.hold(session_id, run_id=new_id()):
         await stores.chats.load(session_id)
         await stores.chats.append(session_id, [user_message("x" * _CHARACTERS)])
-        await stores.chats.checkpoint(session_id, _answer())
+        await stores.chats.flush(session_id, _answer())
         await stores.chats.append(session_id, [_answer()], ends_turn=True)
     took = time.perf_counter() - began
     await asyncio.sleep(1.1)  # as often as a connection reports its counters

@@ -68,7 +68,7 @@ class _Writer:
             for _ in range(self._chance.randint(0, 2)):
                 partial = self._text("part")
                 self._about_to(session_id, replace(self._known[session_id], partial=short(partial)))
-                await self._store.checkpoint(session_id, assistant(partial))
+                await self._store.flush(session_id, assistant(partial))
                 self._done()
                 if self._chance.random() < 0.3:
                     await self._retitle(session_id)

@@ -23,7 +23,7 @@ def run_turn(connection: Connection, directory: Path, session_id: str) -> None:
     async def turn(store: FileSessionStore) -> None:
         async with store.hold(session_id, run_id="other"):
             await store.append(session_id, [user("other question")])
-            await store.checkpoint(session_id, assistant("other ans"))
+            await store.flush(session_id, assistant("other ans"))
             await store.append(session_id, [assistant("other answer")])
         connection.send(contents(await store.load(session_id)))
 
@@ -48,7 +48,7 @@ def run_unfinished_turn(connection: Connection, directory: Path, session_id: str
     async def hang(store: FileSessionStore) -> None:
         async with store.hold(session_id, run_id="hanging"):
             await store.append(session_id, [user("question")])
-            await store.checkpoint(session_id, assistant("half an ans"))
+            await store.flush(session_id, assistant("half an ans"))
             connection.send(os.getpid())
             await asyncio.Event().wait()
 

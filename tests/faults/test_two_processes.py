@@ -30,7 +30,7 @@ async def test_running_answer_of_another_process_is_not_interrupted(
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("question")])
-        await files.checkpoint(session.session_id, assistant("half an ans"))
+        await files.flush(session.session_id, assistant("half an ans"))
         with child(send_session, sessions_dir, session.session_id) as other:
             assert other.rest() == [["question"], 1]
 
@@ -41,10 +41,10 @@ async def test_turns_of_two_processes_on_one_session_keep_all_messages(
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("question")])
-        await files.checkpoint(session.session_id, assistant("half an ans"))
+        await files.flush(session.session_id, assistant("half an ans"))
         with child(run_turn, sessions_dir, session.session_id) as other:
             assert other.rest() == [["question", "other question", "other answer"]]
-        await files.checkpoint(session.session_id, assistant("most of the answ"))
+        await files.flush(session.session_id, assistant("most of the answ"))
         await files.append(session.session_id, [assistant("answer")])
     ended = await files.load(session.session_id)
     assert contents(ended) == ["question", "other question", "other answer", "answer"]
@@ -57,7 +57,7 @@ async def test_short_lock_of_another_process_keeps_log_of_running_turn(
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("question")])
-        await files.checkpoint(session.session_id, assistant("half an ans"))
+        await files.flush(session.session_id, assistant("half an ans"))
         with child(edit_first_message, sessions_dir, session.session_id) as other:
             assert other.rest() == [["edited"]]
         await files.append(session.session_id, [assistant("answer")])

@@ -81,7 +81,7 @@ def run_turns_forever(connection: Connection, directory: Path, session_id: str) 
         for turn in count():
             async with store.hold(session_id, run_id="r"):
                 for text in (f"{turn} question", f"{turn} call", f"{turn} answer"):
-                    await store.checkpoint(session_id, assistant("so f"))
+                    await store.flush(session_id, assistant("so f"))
                     await store.append(session_id, [user(text)])
                     connection.send(text)
             await store.patch(session_id, {"title": str(turn)})
@@ -142,7 +142,7 @@ def exceed_disk(connection: Connection, directory: Path, session_id: str, limit:
             await store.append(session_id, [user("fits")])
             await store.append(session_id, [user("fits, too")])
             connection.send(await failure(store.append(session_id, [user("x" * limit)])))
-            connection.send(await failure(store.checkpoint(session_id, assistant("x" * limit))))
+            connection.send(await failure(store.flush(session_id, assistant("x" * limit))))
             await store.append(session_id, [user("fits at last")])
         connection.send([message["content"] for message in (await store.load(session_id)).messages])
         await store.aclose()

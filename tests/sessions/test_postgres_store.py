@@ -78,7 +78,7 @@ async def test_partial_answer_is_stored_after_its_process_ended(database: str) -
         async with open_stores(database) as there:
             hold = there.chats.hold(session.session_id, run_id="r")
             await hold.__aenter__()
-            await there.chats.checkpoint(session.session_id, assistant("so f"))
+            await there.chats.flush(session.session_id, assistant("so f"))
             assert contents(await here.chats.load(session.session_id)) == ["a"]
             with pytest.raises(SessionBusy):
                 async with here.chats.hold(session.session_id, run_id="s"):
@@ -98,7 +98,7 @@ async def test_open_tool_calls_get_results_after_process_ended(database: str) ->
         async with open_stores(database) as there:
             hold = there.chats.hold(session.session_id, run_id="r")
             await hold.__aenter__()
-            await there.chats.checkpoint(session.session_id, result)
+            await there.chats.flush(session.session_id, result)
             assert contents(await here.chats.load(session.session_id)) == ["a"]
         results = (await here.chats.load(session.session_id)).messages[1:]
     assert [(m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in results] == [

@@ -157,7 +157,7 @@ async def test_interrupted_answer_is_counted_after_a_crash(files: FileSessionSto
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("a")])
-        await files.checkpoint(session.session_id, assistant("so f"))
+        await files.flush(session.session_id, assistant("so f"))
         (running,) = (await files.list(SessionQuery())).entries
         for process in (sessions_dir / ".locks").glob("*.process"):
             process.unlink()  # other processes identify this process by it, so they now treat it as dead

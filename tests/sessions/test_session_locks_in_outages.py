@@ -36,11 +36,11 @@ async def test_final_answer_replaces_recovered_text(database: str) -> None:
     async with postgres_store(database) as holder, postgres_store(database) as other:
         session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):
-            await holder.checkpoint(session_id, assistant("so far"))
+            await holder.flush(session_id, assistant("so far"))
             await without_lock(holder, session_id)
             await other.recover_all_crashed()
             assert contents(await other.load(session_id)) == ["a", "so far"]
-            await holder.checkpoint(session_id, assistant("so far and"))
+            await holder.flush(session_id, assistant("so far and"))
             await other.recover_all_crashed()
             assert contents(await other.load(session_id)) == ["a", "so far and"]
             await holder.append(session_id, [ANSWER])
@@ -51,11 +51,11 @@ async def test_session_locked_by_another_server_is_not_written(database: str) ->
     async with postgres_store(database) as holder, postgres_store(database) as other:
         session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):
-            await holder.checkpoint(session_id, assistant("so far"))
+            await holder.flush(session_id, assistant("so far"))
             await without_lock(holder, session_id)
             async with other.hold(session_id):
                 pass
-            for written in (holder.append(session_id, [ANSWER]), holder.checkpoint(session_id, ANSWER)):
+            for written in (holder.append(session_id, [ANSWER]), holder.flush(session_id, ANSWER)):
                 with pytest.raises(SessionTaken):
                     await written
         assert contents(await other.load(session_id)) == ["a", "so far"]
@@ -65,7 +65,7 @@ async def test_partial_text_without_a_final_message_is_recovered(database: str) 
     async with postgres_store(database) as holder:
         session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):
-            await holder.checkpoint(session_id, assistant("so far"))
+            await holder.flush(session_id, assistant("so far"))
         (_, partial) = (await holder.load(session_id)).messages
         assert (partial["content"], partial["interrupted"]) == ("so far", True)
 

@@ -55,7 +55,7 @@ async def test_every_operation_on_unknown_session_is_not_found(store: SessionSto
         store.append(session_id, [user("hi")]),
         store.replace_tail(session_id, 0, []),
         store.patch(session_id, {"title": "x"}),
-        store.checkpoint(session_id, assistant("so far")),
+        store.flush(session_id, assistant("so far")),
         store.delete(session_id),
     ):
         with pytest.raises(SessionNotFound):
@@ -188,7 +188,7 @@ async def test_running_turn_is_read_without_its_partial_answer(store: SessionSto
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):
         await store.append(session.session_id, [user("a")])
-        await store.checkpoint(session.session_id, assistant("so f"))
+        await store.flush(session.session_id, assistant("so f"))
         assert contents(await store.load(session.session_id)) == ["a"]
         await store.append(session.session_id, [assistant("so far")])
         assert contents(await store.load(session.session_id)) == ["a", "so far"]
@@ -200,7 +200,7 @@ async def test_running_turn_is_read_without_its_partial_answer(store: SessionSto
 async def test_checkpoint_alone_changes_neither_history_nor_time(store: SessionStore) -> None:
     session = await stored_session(store, user("a"))
     async with store.hold(session.session_id, run_id="r"):
-        await store.checkpoint(session.session_id, assistant("so f"))
+        await store.flush(session.session_id, assistant("so f"))
         assert await store.load(session.session_id) == session
 
 
@@ -236,7 +236,7 @@ async def test_deleting_during_a_turn_is_final(store: SessionStore) -> None:
         with pytest.raises(SessionNotFound):
             await store.append(session.session_id, [user("c")])
         with pytest.raises(SessionNotFound):
-            await store.checkpoint(session.session_id, assistant("c"))
+            await store.flush(session.session_id, assistant("c"))
     with pytest.raises(SessionNotFound):
         await store.load(session.session_id)
     assert (await store.list(SessionQuery())).total == 0

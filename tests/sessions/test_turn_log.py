@@ -44,7 +44,7 @@ async def test_turn_writes_whole_file_at_first_change_and_end(files: FileSession
         await files.append(session.session_id, [user("a")])
         versions.append(path.read_bytes())
         assert not log.exists()
-        await files.checkpoint(session.session_id, assistant("so f"))
+        await files.flush(session.session_id, assistant("so f"))
         await files.append(session.session_id, [assistant("so far")])
         await files.patch(session.session_id, {"title": "t"})
         await files.replace_tail(session.session_id, 2, [assistant("better")])
@@ -70,8 +70,8 @@ async def test_crash_keeps_the_partial_answer(files: FileSessionStore, crash: Cr
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("a")])
-        await files.checkpoint(session.session_id, assistant("so"))
-        await files.checkpoint(session.session_id, assistant("so f"))
+        await files.flush(session.session_id, assistant("so"))
+        await files.flush(session.session_id, assistant("so f"))
         directory = crash()
         found = load(directory, session)
     assert contents(found) == ["a", "so f"]
@@ -93,7 +93,7 @@ async def test_tool_calls_interrupted_by_a_crash_have_results(files: FileSession
     }
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [assistant("")])
-        await files.checkpoint(session.session_id, result)
+        await files.flush(session.session_id, result)
         directory = crash()
     found = load(directory, session)
     results = [(m["role"], m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in found.messages[2:]]
@@ -110,10 +110,10 @@ async def test_parallel_checkpoints_do_not_affect_each_other(files: FileSessionS
         for session_id in ids:
             await holds.enter_async_context(files.hold(session_id, run_id="r"))
         for text in ("so", "so f", "so fa"):
-            await asyncio.gather(*(files.checkpoint(session_id, assistant(text)) for session_id in ids))
+            await asyncio.gather(*(files.flush(session_id, assistant(text)) for session_id in ids))
         await files.delete(ids[7])
         noted = await asyncio.gather(
-            *(files.checkpoint(session_id, assistant("so far")) for session_id in ids), return_exceptions=True
+            *(files.flush(session_id, assistant("so far")) for session_id in ids), return_exceptions=True
         )
         directory = crash()
     assert [type(failure) for failure in noted if failure] == [SessionNotFound]
@@ -126,12 +126,12 @@ async def test_log_deleted_during_a_turn_is_recreated(
 ) -> None:
     session = await stored_session(files, user("a"))
     async with files.hold(session.session_id, run_id="r"):
-        await files.checkpoint(session.session_id, assistant("so"))
-        await files.checkpoint(session.session_id, assistant("so f"))
+        await files.flush(session.session_id, assistant("so"))
+        await files.flush(session.session_id, assistant("so f"))
         log_of(sessions_dir, session.session_id).unlink()
-        await files.checkpoint(session.session_id, assistant("so fa"))
+        await files.flush(session.session_id, assistant("so fa"))
         assert contents(load(crash(), session)) == ["a", "so fa"]
-        await files.checkpoint(session.session_id, assistant("so far"))
+        await files.flush(session.session_id, assistant("so far"))
         directory = crash()
     assert contents(load(directory, session)) == ["a", "so far"]
 
@@ -140,7 +140,7 @@ async def test_checkpoint_replaced_by_a_later_message_is_ignored(files: FileSess
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("a")])
-        await files.checkpoint(session.session_id, assistant("so f"))
+        await files.flush(session.session_id, assistant("so f"))
         await files.append(session.session_id, [assistant("so far")])
         assert contents(load(crash(), session)) == ["a", "so far"]
 
@@ -164,7 +164,7 @@ async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSess
         await files.append(session.session_id, [user("a")])
         await files.append(session.session_id, [assistant("b")])
         await files.patch(session.session_id, {"title": "t"})
-        await files.checkpoint(session.session_id, assistant("so f"))
+        await files.flush(session.session_id, assistant("so f"))
         directory = crash()
     return directory, session
 
@@ -198,7 +198,7 @@ async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessio
     async with files.hold(session.session_id, run_id="r"):
         spoken = await files.append(session.session_id, [user("a")])
         other.update_session(session.session_id, title="one")
-        await files.checkpoint(session.session_id, assistant("so f"))
+        await files.flush(session.session_id, assistant("so f"))
         other.update_session(session.session_id, title="two", summary_model="s")
         assert contents(await files.load(session.session_id)) == ["a"]
         await files.append(session.session_id, [assistant("so far")], revision=spoken.revision)
@@ -246,7 +246,7 @@ async def test_log_left_after_a_completed_turn_changes_nothing(files: FileSessio
     log = log_of(sessions_dir, session.session_id)
     async with files.hold(session.session_id, run_id="r"):
         await files.append(session.session_id, [user("a")])
-        await files.checkpoint(session.session_id, assistant("b?"))
+        await files.flush(session.session_id, assistant("b?"))
         await files.append(session.session_id, [assistant("b")])
         await files.patch(session.session_id, {"title": "t"})
         lines = log.read_bytes()
@@ -273,7 +273,7 @@ async def test_turn_does_not_read_its_own_writes(files: FileSessionStore, monkey
     async with files.hold(session.session_id, run_id="r"):
         await files.load(session.session_id)
         await files.append(session.session_id, [user("a")])
-        await files.checkpoint(session.session_id, assistant("so f"))
+        await files.flush(session.session_id, assistant("so f"))
         await files.patch(session.session_id, {"title": "t"})
         await files.append(session.session_id, [assistant("so far")])
     await files.load(session.session_id)
@@ -334,7 +334,7 @@ async def test_interrupted_answer_keeps_the_time_of_the_last_change(files: FileS
     session = await stored_session(files, user("a"))
     partial: Message = assistant("so f")
     async with files.hold(session.session_id, run_id="r"):
-        await files.checkpoint(session.session_id, partial)
+        await files.flush(session.session_id, partial)
         found = load(crash(), session)
     assert timestamp(found.metadata.updated_at) == timestamp(session.metadata.updated_at)
     assert found.messages[-1] == {**partial, "interrupted": True}

@@ -5,6 +5,7 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ import uvloop
 
 from mochi_server.errors import OllamaError
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.errors import is_out_of_memory
 from mochi_server.ollama.payloads import chat_payload
-from tests.support.raw_ollama import RawOllama, line
+from tests.support.raw_ollama import RawOllama, line, whole
 
 ROUNDS = 10
 WORDS = [f"word {number} " for number in range(1000)]
@@ -83,3 +85,21 @@ async def test_error_of_the_consumer_is_not_one_of_the_connection() -> None:
     with RawOllama(closes(CHUNKED)) as ollama, pytest.raises(KeyError):
         async with aclosing(AsyncOllamaClient(ollama.url)) as client:
             await client.post_chat(payload, fail)
+
+
+async def test_error_that_arrives_in_two_parts_is_read_completely() -> None:
+    sent = whole(
+        b'{"error":"model requires more system memory (9 GiB) than is available"}', status="500 Internal Error"
+    )
+
+    def chat(connection: socket.socket) -> None:
+        connection.sendall(sent[:-20])
+        Event().wait(0.05)  # so that the client reads the first part alone
+        connection.sendall(sent[-20:])
+
+    with RawOllama(chat) as ollama:
+        client = AsyncOllamaClient(ollama.url)
+        with pytest.raises(OllamaError, match="than is available") as raised:
+            await client.post_chat(chat_payload("raw", []), lambda _: None)
+        await client.aclose()
+    assert is_out_of_memory(raised.value)

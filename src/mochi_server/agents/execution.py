@@ -51,7 +51,7 @@ class AgentExecutionService:
         """Run an agent, publish its events and return its result.
 
         If a ``MochiError`` ends the task, the result contains the error as ``failure``. If the task is cancelled, the
-        service stores the messages that are complete.
+        service stores its complete messages, its partial answer and a result for each open tool call.
         """
         events = AgentEvents(publish, task.agent.name, task.instruction, task.call_id)
         messages: Sequence[Message] = ()
@@ -124,11 +124,11 @@ class AgentExecutionService:
             await execution.run(await _reminder(self.prompts.execution))
             await model.window.save(self.store)
         except BaseException:
-            await writer.interrupt()  # stores the completed work, with a result for each tool call
+            await writer.interrupt()  # stores the partial answer, and a result for each open tool call
             raise
 
     async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
-        """Return the name and details of the agent's model, or of the model of ``task`` if that is not installed."""
+        """Return the name and details of the agent's model. If it is missing, use the model of ``task`` instead."""
         if task.agent.model is not None:
             try:
                 return task.agent.model, await self.client.find_model(task.agent.model)

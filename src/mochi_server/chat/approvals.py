@@ -105,7 +105,7 @@ class ConfirmationBroker:
         return confirmation
 
     def knows(self, confirmation_id: str) -> bool:
-        """Return whether this process has created the confirmation with this ID."""
+        """Return whether this process has a waiting or recently ended confirmation with this ID."""
         return confirmation_id in self._waiting or confirmation_id in self._ended
 
     def pending(self, session_id: str) -> list[Confirmation]:

@@ -230,7 +230,7 @@ class TurnWriter:
     async def _store_partial(self, message: Message) -> None:
         try:
             await self.wait_until_stored()
-            await self._store.checkpoint(self._session_id, message)
+            await self._store.flush(self._session_id, message)
         except MochiError as error:
             logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error.message)
 

@@ -120,7 +120,7 @@ class AsyncStream(AsyncIterator[StreamEvent]):
                     kind = response.headers.get("Content-Type", "")
                     if response.status_code != 200 or not kind.startswith("text/event-stream"):
                         body = await response.aread()
-                        if response.status_code != 204:  # there is no turn
+                        if response.status_code != 204:  # 204: there is no turn
                             raise parse_error(response.status_code, body)
                         if self._started:
                             raise ConnectionFailed(_UNKNOWN_TURN)

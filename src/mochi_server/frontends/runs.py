@@ -29,7 +29,7 @@ class FrontendRequest:
     """Request of a frontend: decisions about tool calls, or a turn to start."""
 
     plan: Callable[[ChatSession], TurnPlan] | None = None
-    """Function that returns the turn for a session, or raises ``ValidationFailed`` if the messages do not fit it."""
+    """Function that returns the turn for a session, or raises ``ValidationFailed``. None if there are decisions."""
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     """Decisions by confirmation ID."""
     withdraws: bool = False

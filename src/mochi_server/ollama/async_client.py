@@ -103,7 +103,7 @@ class AsyncOllamaClient:
         return catalogue.models()
 
     async def find_model(self, name: str) -> ModelInfo:
-        """Return the installed chat model ``name``. Raises ``ModelNotFound`` if there is no such chat model."""
+        """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``post_chat``."""
         model = await self.find_installed(name)
         if not model.can("completion"):
             raise await self._not_found(name, can_embed=model.can("embedding"))
@@ -152,7 +152,7 @@ class AsyncOllamaClient:
         Raises:
             ModelNotFound: Ollama does not have the model. The error lists the installed models of the same kind.
             OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request, closed the connection, or sent no data for ``stall_timeout``.
+            OllamaError: Ollama rejected the request, closed the connection, or sent no content for ``stall_timeout``.
         """
         if not self._is_loaded_for(payload):
             self._windows = None  # the request may load a model
@@ -167,7 +167,10 @@ class AsyncOllamaClient:
         return number
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Post ``payload`` to ``/api/embed`` and return the response. Raises the same errors as ``post_chat``."""
+        """Post ``payload`` to ``/api/embed`` and return the response, which must arrive within ``stall_timeout``.
+
+        Raises the same errors as ``post_chat``.
+        """
         self._windows = None  # the request may load a model
         try:
             body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
@@ -257,7 +260,7 @@ def _short_names(models: Iterable[ModelInfo]) -> list[str]:
 
 
 class AsyncInstructorOllamaClient:
-    """Client for structured answers: JSON that matches a Pydantic model. Close the client after use."""
+    """Client for structured answers: JSON that matches a Pydantic model. Close it. ``timeout`` is in seconds."""
 
     def __init__(self, host: str = "http://localhost:11434", *, timeout: float = 600) -> None:
         self.endpoint = parse_endpoint(host)

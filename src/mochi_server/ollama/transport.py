@@ -148,7 +148,7 @@ class Transport:
     async def call(
         self, method: str, path: str, payload: Mapping[str, Any] | None = None, *, seconds: float = _SHORT_CALL_SECONDS
     ) -> Any:
-        """Send a short request and return the parsed JSON response. Raises ``OllamaUnreachable`` or ``OllamaError``."""
+        """Send a request and parse the response. Raises ``ModelNotFound``, ``OllamaUnreachable`` or ``OllamaError``."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
         request = self._request(method, path, payload, timeout)
         with translating_errors(self.endpoint.url):
@@ -208,7 +208,7 @@ class Transport:
     ) -> None:
         """Pass the response to ``feed``. Errors of the connection are translated, but not errors of ``feed``."""
         with translating_errors(self.endpoint.url, _STALL_ADVICE):
-            await _raise_for_status(response, payload, _MAX_ERROR_BYTES)
+            await _raise_for_status(response, payload)
         while not reader.done:
             try:
                 data = await response.content.readany()
@@ -272,17 +272,20 @@ def _to_dict(value: object) -> dict[str, Any]:
 
 
 def _has_content(line: Line) -> bool:
-    """Return whether a line of a chat response contributes to the answer. A line with empty text does not."""
+    """Return whether a line restarts the stall timeout: it has text or tool calls, or it is the last line."""
     message = line.get("message")
     if type(message) is dict and (message.get("content") or message.get("thinking") or message.get("tool_calls")):
         return True
     return line.get("done") is True
 
 
-async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any], max_bytes: int = -1) -> None:
-    """Raise the error for a redirect or for a status of 400 or higher. Read at most ``max_bytes`` of its message."""
+async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any]) -> None:
+    """Raise the error for a redirect or for a status of 400 or higher."""
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
         raise redirect_error(response.status, response.headers.get("Location", ""))
     if response.status >= HTTPStatus.BAD_REQUEST:
-        body = await response.content.read(max_bytes)
+        try:
+            body = await response.content.readexactly(_MAX_ERROR_BYTES)
+        except asyncio.IncompleteReadError as error:
+            body = error.partial
         raise refusal_error(response.status, body, payload.get("model"), response.headers.get("Retry-After"))

@@ -194,7 +194,7 @@ class Completions:
             raise
 
     async def _agent(self, name: str) -> AgentDefinition | None:
-        """Return the agent that ``name`` selects, or None if ``name`` is a model name."""
+        """Return the agent that ``name`` selects, or None for a model. Raises ``AgentNotFound`` or ``AgentInvalid``."""
         if not name.startswith(PREFIX):
             return None
         agent = name.removeprefix(PREFIX)
@@ -207,7 +207,7 @@ class Completions:
         return None
 
     async def _fallback_model(self, agent: AgentDefinition) -> str:
-        """Return a model for an agent whose own model is not installed: the first model that can call tools."""
+        """Return the model to use if the agent's own is missing: the first that can call tools, else the first."""
         models = await self.client.list_models()
         if not models:
             raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)

@@ -38,7 +38,10 @@ _MAX_TRIMMED_SESSIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for a request. If ``window`` is None, send no ``num_ctx``. ``loaded`` is None if unknown."""
+    """Context window for a request. If ``window`` is None, send no ``num_ctx``.
+
+    ``loaded`` is the window of the loaded model, or None if the model is not loaded or its state is unknown.
+    """
 
     window: int | None
     reason: str
@@ -147,6 +150,7 @@ class WindowRegistry:
         if previous_model is None and windows is not None and loaded is None:
             entry.window = None  # Ollama must load the model anyway, so a new session need not keep a larger window
         window = entry.window or self._initial_window(entry, model)
+        # The model's window may be smaller than the session's after a restart or a new session.
         window = max(window, _cap(_window_of_session(model, config, previous_model), entry.ceiling))
         reason = "no_adjustment"
         if loaded is not None and loaded > window:
@@ -162,12 +166,12 @@ class WindowRegistry:
             elif qualified_name(previous_model) != name:
                 reason = "model_change"
             elif config.get("current_window") not in (None, window):
-                # A loaded window that is smaller was not adopted: a cut answer or another session needs a larger one.
+                # The window changed outside this session: it grew if a smaller one is loaded, else it was adopted.
                 reason = "usage_threshold" if loaded and loaded < window else "adopted_loaded"
         return WindowDecision(window, reason, loaded)
 
     async def borrow(self, model: ModelInfo, required_tokens: int) -> int | None:
-        """Return the window for a request without a session: the loaded window if it is large enough.
+        """Return the window for a request without a session: the loaded one if it is large enough, else as ``decide``.
 
         Return None if ``dynamic`` is false and the model has no manual window.
         """
@@ -192,7 +196,7 @@ class WindowRegistry:
         return self.grow(model, int(tokens * _REFUSAL_MARGIN))
 
     def step_down(self, model: ModelInfo) -> bool:
-        """Halve the window after Ollama ran out of memory. Return False if no smaller window is possible."""
+        """Halve the window after Ollama ran out of memory, and remove a manual window. Return False if not possible."""
         entry = self._entry(model.name)
         window = self.size(model.name)
         if not self.dynamic or window is None or window // _GROWTH_FACTOR < _MIN_WINDOW:
@@ -308,7 +312,7 @@ def _max_window(model: ModelInfo) -> int:
 
 
 def _window_of_session(model: ModelInfo, config: Mapping[str, Any], previous_model: str | None) -> int:
-    """Return the session's window, or 0. The model's window may be smaller after a restart or a new session."""
+    """Return the session's window, or 0 if a user set it or the session's latest answer is from another model."""
     is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
     return (config.get("current_window") or 0) if is_same_model and not config.get("manual_override") else 0
 

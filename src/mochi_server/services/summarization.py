@@ -60,7 +60,7 @@ class SummaryResult:
 
 
 @dataclass
-class _SummaryTask:
+class _SummaryState:
     """State of the background summaries of one session."""
 
     task: "asyncio.Task[None] | None" = None
@@ -82,7 +82,7 @@ class SummarizationService:
     models: SummaryModelManager
     enabled: bool = True
     interval: float = 3
-    _states: dict[str, _SummaryTask] = field(default_factory=dict, init=False)
+    _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _requesting: set[str] = field(default_factory=set, init=False)
     """IDs of the sessions whose background summary has been requested from the model."""
 
@@ -108,7 +108,7 @@ class SummarizationService:
             state.task.cancel()
             state.task = None
 
-    def _schedule(self, session_id: str, state: _SummaryTask) -> None:
+    def _schedule(self, session_id: str, state: _SummaryState) -> None:
         self._cancel(session_id)
         state.task = asyncio.get_running_loop().create_task(self._run_in_background(session_id, state))
 
@@ -123,11 +123,11 @@ class SummarizationService:
 
         Raises:
             SessionNotFound, NothingToSummarize: The session does not exist or has no messages.
-            ModelNotFound, OllamaUnreachable: The model cannot be found.
+            ModelNotFound, OllamaUnreachable: The model is not installed, or Ollama cannot be reached.
             OllamaError: The model returned no valid summary.
         """
         session = await self.store.load(session_id)
-        if not any(map(_has_text, session.history)):
+        if not any(map(_is_dialogue, session.history)):
             raise NothingToSummarize(session_id)
         if model is not None:
             await self.client.find_model(model)
@@ -143,14 +143,14 @@ class SummarizationService:
             self._cancel(session_id)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _state_of(self, session_id: str) -> _SummaryTask:
+    def _state_of(self, session_id: str) -> _SummaryState:
         """Return the summary state of a session, or a new state. Delete the least recently used states if necessary."""
-        state = self._states[session_id] = self._states.pop(session_id, _SummaryTask())
+        state = self._states[session_id] = self._states.pop(session_id, _SummaryState())
         while len(self._states) > _MAX_SESSIONS and next(iter(self._states.values())).task is None:
             del self._states[next(iter(self._states))]
         return state
 
-    async def _run_in_background(self, session_id: str, state: _SummaryTask) -> None:
+    async def _run_in_background(self, session_id: str, state: _SummaryState) -> None:
         model: str | None = None
         try:
             await asyncio.sleep(self.interval)
@@ -174,7 +174,7 @@ class SummarizationService:
             del self._states[session_id]
 
     async def _update_summary(
-        self, session: ChatSession, name: str, state: _SummaryTask, *, in_background: bool
+        self, session: ChatSession, name: str, state: _SummaryState, *, in_background: bool
     ) -> ConversationSummary:
         """Store and return a new summary. In the background, raise ``_ModelNotLoaded`` or ``SessionConflict``."""
         loaded = (await self.client.loaded_windows() or {}).get(qualified_name(name))
@@ -191,12 +191,12 @@ class SummarizationService:
         return summary
 
     async def _continue_prompt(
-        self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryTask
+        self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's latest prompt, which Ollama still has in its cache.
 
-        Return None if Ollama has evaluated another prompt since then, or if the model returns no valid summary. After
-        an invalid summary, later background summaries do not use the model. Otherwise, a separate summary would
+        Return None if the prompt is no longer cached, if the answer does not fit into the window, or if it is invalid.
+        After an invalid summary, later background summaries do not use the model. Otherwise, a separate summary would
         remove the prompt from the cache after each turn.
         """
         exchange = self.client.slots.get(model.name)
@@ -229,7 +229,7 @@ class SummarizationService:
     ) -> ConversationSummary:
         """Request a summary of the previous summary and the newer messages. Raise ``OllamaError`` on failure."""
         max_tokens = int((window or _UNKNOWN_WINDOW) * _MAX_PROMPT_RATIO)
-        messages = _request(session, covered, lambda text: self.windows.estimate(model, len(text)) <= max_tokens)
+        messages = _summary_prompt(session, covered, lambda text: self.windows.estimate(model, len(text)) <= max_tokens)
         payload = chat_payload(
             name,
             messages,
@@ -286,12 +286,12 @@ def is_due(session: ChatSession, covered: str | None) -> bool:
     return is_complete and last["message_id"] != covered
 
 
-def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
+def _summary_prompt(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
     """Return a prompt with the previous summary and the newer messages. Cut the oldest text until the prompt fits."""
     start = next((i + 1 for i, m in enumerate(session.history) if m["message_id"] == covered), 0)
     earlier = session.metadata.summary if start else None
     before = f"Summary so far: {earlier.get('summary')}\n\n" if earlier else ""
-    text = "\n\n".join(f"{m['role']}: {m['content']}" for m in session.history[start:] if _has_text(m))
+    text = "\n\n".join(f"{m['role']}: {m['content']}" for m in session.history[start:] if _is_dialogue(m))
     while not fits(before + text) and len(text) > 200:
         text = text[len(text) // 4 :]
     return [
@@ -300,5 +300,5 @@ def _request(session: ChatSession, covered: str | None, fits: Callable[[str], bo
     ]
 
 
-def _has_text(message: Message) -> bool:
+def _is_dialogue(message: Message) -> bool:
     return message["role"] in ("user", "assistant")

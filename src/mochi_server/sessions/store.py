@@ -102,7 +102,7 @@ class SessionStore(Protocol):
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields atomically. A function computes the new fields from the stored metadata."""
 
-    async def checkpoint(self, session_id: str, partial: Message) -> None:
+    async def flush(self, session_id: str, partial: Message) -> None:
         """Store the partial answer of a turn for crash recovery. The next change of the history removes it."""
 
     async def delete(self, session_id: str) -> None:

@@ -73,7 +73,7 @@ class MemorySessionStore(SessionStore):
         record = self._find(session_id, revision)
         return self._put(record.with_fields(normalized_fields(fields, record.metadata), now()))
 
-    async def checkpoint(self, session_id: str, partial: Message) -> None:
+    async def flush(self, session_id: str, partial: Message) -> None:
         del partial
         self._find(session_id)
 

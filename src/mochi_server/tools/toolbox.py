@@ -68,7 +68,7 @@ class ToolOutcome:
     has_own_events: bool = False
     """Whether other events already reported the outcome, so that no ``tool_result`` event is needed."""
     result: str | None = None
-    """Result of the tool if ``content`` contains more than the result; otherwise None."""
+    """Result of the tool if ``content`` may contain more than the result; None if ``content`` is the result."""
     images: tuple[Image, ...] = ()
     """Images of the result, for models that can see."""
     handed_back: bool = False
@@ -116,8 +116,8 @@ class JoinedToolbox:
 
     def schemas(self) -> list[dict[str, Any]]:
         named: dict[str, dict[str, Any]] = {}
-        for toolbox in self._toolboxes:
-            named = {schema["function"]["name"]: schema for schema in toolbox.schemas()} | named
+        for toolbox in reversed(self._toolboxes):
+            named |= {schema["function"]["name"]: schema for schema in toolbox.schemas()}
         return list(named.values())
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:

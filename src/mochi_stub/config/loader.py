@@ -82,7 +82,10 @@ def load(path: Path) -> Config:
 
 
 def reloading_config(path: Path) -> Callable[[], Config]:
-    """Return a function that reloads a changed file and returns the last valid configuration. Raises ConfigError."""
+    """Return a function that reloads a changed file and returns the last valid configuration.
+
+    Raises ConfigError if the configuration is invalid now. The returned function logs errors instead.
+    """
     watched = _watched(path)
     config, logged = watched.current(), ""
 
@@ -137,7 +140,7 @@ def normalized_name(model: str) -> str:
 def _watched(path: Path) -> WatchedFile[Config]:
     def read(data: bytes) -> Config:
         config, problems = _read(path, data)
-        for problem in (*problems, *_recorded_problems(config)):
+        for problem in (*problems, *_recorded_problems(config)):  # raise only the first problem
             raise ConfigError(str(problem))
         return config
 
@@ -145,7 +148,7 @@ def _watched(path: Path) -> WatchedFile[Config]:
 
 
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
-    """Return a configuration of the valid entries, and the errors of the others. Raises ConfigError for the file."""
+    """Return the valid entries as a configuration, and the errors of the others. Raises ConfigError for bad YAML."""
     problems: list[ConfigError] = []
     top = parse(data, str(path)).fields(_TOP, "the configuration")
     own = {name: _script(name, entries, problems) for name, entries in top.get("models", {}).items()}

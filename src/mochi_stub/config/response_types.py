@@ -27,7 +27,7 @@ class ReplySettings:
     """Stream settings of a reply. A field is None if the configuration does not set it.
 
     `pause` has a number of chunks and the seconds of the pause after them. `fail` has a number of chunks and the error
-    after them.
+    after them. `cut_after` is a number of chunks. `jitter` and `delay` are those of `Pace`.
     """
 
     profile: Profile | None = None

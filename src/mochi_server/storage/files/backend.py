@@ -41,6 +41,7 @@ class _RunningTurn:
 
     stored: FileSnapshot
     has_changes: bool = False
+    """Whether the turn has changed the history. Later changes are appended to the turn log."""
 
 
 class SessionDirectory:
@@ -119,7 +120,7 @@ class SessionDirectory:
     ) -> ChatSession:
         """Append messages. If ``from_index`` is not None, replace all messages from that position instead.
 
-        If ``unfinished`` is not None, store this partial answer with the messages.
+        In a turn, also store the partial answer ``unfinished`` if it is not None.
         """
         moment = now()
         with self._writing(session_id) as stored:
@@ -136,6 +137,7 @@ class SessionDirectory:
             with self.blobs.storing(new, images):
                 written = None
                 if ends_turn or not is_logged:
+                    # If the file cannot be written, the turn log stores the change instead.
                     with suppress(OSError) if is_logged else nullcontext():
                         written = self._files.save(session_id, stored, after)
                 if written is None:
@@ -166,7 +168,7 @@ class SessionDirectory:
                 written = self._files.save(session_id, stored, after)
             return self._cache_written(session_id, written)
 
-    def checkpoint(self, session_id: str, partial: Message) -> None:
+    def flush(self, session_id: str, partial: Message) -> None:
         """Append a partial answer to the turn log. The line survives a crash of the process, but not of the machine."""
         with self._writing(session_id) as stored:
             after, line = self._partial_record(stored.record, partial)
@@ -236,7 +238,7 @@ class SessionDirectory:
                 self.turns[session_id] = _RunningTurn(current)
 
     def try_begin_fast(self, session_id: str, *, is_turn: bool) -> bool:
-        """Run ``begin`` without a file lock. Return False if the session is not cached or needs crash recovery."""
+        """Run ``begin`` without a file lock. Return False if the caller must run ``begin`` instead."""
         stored = self._current(session_id)
         if stored is None or stored.log or (is_turn and self._files.processes.name is None):
             return False
@@ -282,7 +284,7 @@ class SessionDirectory:
         return self._visible(session_id, stored).session()
 
     def _visible(self, session_id: str, stored: FileSnapshot) -> SessionRecord:
-        """Return the record without the partial answer of a running turn, or after crash recovery."""
+        """Return the record: during a turn without the partial answer, otherwise after crash recovery."""
         record = stored.record
         return record.with_partial(None) if self._is_running(session_id, stored) else record.after_crash()
 
@@ -298,6 +300,7 @@ class SessionDirectory:
         return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)
 
     def _require_revision(self, session_id: str, stored: FileSnapshot, revision: str | None) -> SessionRecord:
+        """Return the visible record. Raise ``SessionConflict`` if ``revision`` is not None and differs."""
         visible = self._visible(session_id, stored)
         if revision is not None and revision != visible.revision:
             raise SessionConflict(session_id)

@@ -127,7 +127,7 @@ class SessionIndex:
                 self._changed.add(session_id)
                 if compared.directory == before:
                     self._compared = compared._replace(directory=self._directory_signature())
-                if time.monotonic() >= compared.until:
+                if time.monotonic() >= compared.until:  # while nothing is listed, ``_changed`` must not grow
                     self._compared = None
 
     def list(self, query: SessionQuery) -> SessionPage:
@@ -233,6 +233,7 @@ class SessionIndex:
         until, is_first = time.monotonic() + _STEP_SECONDS, True
         with database:
             for session_id, is_settled in database.execute(_UNSEARCHED).fetchall():
+                # Sessions with a turn log are read in every step and must not end it, or a search would never finish.
                 if is_settled and not is_first and time.monotonic() > until:
                     return False
                 if (texts := self._read_texts(session_id)) is not None:

@@ -70,7 +70,10 @@ class FileSessionStore(SessionStore):
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
 
     async def open(self) -> None:
-        """Open the directory and warn about other servers of it. Remove unreferenced images in the background."""
+        """Open the directory and warn about other servers that use it. I/O errors are logged, not raised.
+
+        Unreferenced images are removed in the background.
+        """
         try:
             self.others = await self.run(self.directory.open)
             for process_id in self.others:
@@ -86,7 +89,7 @@ class FileSessionStore(SessionStore):
     load_image = _in_thread(SessionDirectory.load_image)
     append = _in_thread(SessionDirectory.append)
     patch = _in_thread(SessionDirectory.patch)
-    checkpoint = _in_thread(SessionDirectory.checkpoint)
+    flush = _in_thread(SessionDirectory.flush)
     delete = _in_thread(SessionDirectory.delete)
 
     async def load(self, session_id: str) -> ChatSession:

@@ -186,7 +186,7 @@ class PostgresSessionStore(SessionStore):
         return await self.load(session_id)
 
     @_shielded
-    async def checkpoint(self, session_id: str, partial: Message) -> None:
+    async def flush(self, session_id: str, partial: Message) -> None:
         async with self._database.connection(f"save session {session_id}") as connection:
             lock = self.locked_sessions.get(session_id)
             if not await self._write_partial(connection, session_id, normalized_message(partial, 0), lock):

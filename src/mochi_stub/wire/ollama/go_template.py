@@ -175,6 +175,7 @@ class _Parser:
                 self.furthest = clause
             raise _ParseError(f"unexpected {{{{{end}}}}} in {context}")
         body = self.tokens[start : self.at]
+        # The `{{end}}` is the first `open`. Templates that contain only spaces can be defined several times.
         if [token.kind for token in body].count("open") > 1 or (body[0].kind == "text" and body[0].text.strip()):
             if name in self.defined:
                 raise _ParseError(f"template: multiple definition of template {quoted(name)}")
