@@ -67,6 +67,21 @@ def test_repeated_request_of_the_responses_api_gets_the_same_id(requests: Reques
     assert respond(previous_response_id=first["id"]).status_code == 200
 
 
+def test_repeated_tool_result_of_the_responses_api_gets_the_same_id(requests: Requests) -> None:
+    def respond(**fields: Any) -> Any:
+        body = {"model": "mochi", "tools": [{"type": "function", **LOOK["function"]}], **fields}
+        url = requests.url.replace("chat/completions", "responses")
+        return httpx.post(url, json=body, headers=requests.headers, timeout=10).json()
+
+    (call,) = respond(input=instruct(calls("look"), words(2), words(2)))["output"]
+    requests.headers["Idempotency-Key"] = "key-2"
+    result = [{"type": "function_call_output", "call_id": call["call_id"], "output": "Rain."}]
+    first, second = respond(input=result), respond(input=result)
+    assert first["id"] == second["id"]
+    requests.headers["Idempotency-Key"] = "key-3"
+    assert respond(input="And now?", previous_response_id=second["id"])["status"] == "completed"
+
+
 def test_repeated_request_after_a_restart_gets_the_stored_answer(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         requests = Requests(server)

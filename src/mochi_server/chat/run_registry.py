@@ -91,7 +91,8 @@ class RunRegistry:
         try:
             turn = await self._engine.prepare(session_id, request)
             self._refuse_at_shutdown()
-            run = Run(session_id, request.without_data(), turn.model_failure, run_id)
+            position = len(turn.session.history)
+            run = Run(session_id, request.without_data(), turn.model_failure, run_id, position)
             self._observer.turn_starting(session_id)
         except BaseException:
             await lock.__aexit__(*sys.exc_info())

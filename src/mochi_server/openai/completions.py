@@ -9,7 +9,6 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.task import AgentTask
-from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.turn import TurnRequest, TurnResult
@@ -141,10 +140,10 @@ class Completions:
         if qualified_name(request.model) != qualified_name(session.model):
             await self.sessions.patch(session_id, {"model": request.model})
         run = await self.stored.runs.start(session_id, turn, key=request.key)
-        return CompletionRun(self.stored.runs, run, len(session.history))
+        return CompletionRun(self.stored.runs, run, run.position)
 
     def _repeated(self, session: ChatSession, request: CompletionInput, key: str) -> CompletionRun | None:
-        """Return the run of an earlier request with the same idempotency key, unless that run failed or was cancelled.
+        """Return the run with the idempotency key ``key``, or None. A failed or cancelled run loses its key.
 
         Raise ``IdempotencyKeyReused`` if the earlier request differs from ``request``.
         """
@@ -154,8 +153,7 @@ class Completions:
             return None
         if not run.request.is_same_request(to_keyed_turn_request(request)):
             raise errors.IdempotencyKeyReused(key, run.run_id)
-        position = (last_user_index(session.history) or 0) - len(run.request.results)
-        return CompletionRun(self.stored.runs, run, max(position, 0))
+        return CompletionRun(self.stored.runs, run, run.position)
 
     async def _with_agent(self, request: CompletionInput, agent: AgentDefinition) -> CompletionRun:
         backend = self.ephemeral if request.session_id is None else self.stored
