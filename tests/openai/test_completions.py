@@ -265,6 +265,8 @@ def in_session(conversation: Conversation, api: Api) -> None:
         ({"messages": [{"role": "nobody", "content": ""}]}, 400, "messages[0]", "invalid_value"),
         ({"temperature": 3}, 400, "temperature", "invalid_value"),
         ({"stop": 5}, 400, "stop", "invalid_value"),
+        ({"stop": {"str": "END"}}, 400, "stop", "invalid_value"),
+        ({"messages": [{"role": "user", "content": {"text": "Hi"}}]}, 400, "messages[0].content", "invalid_value"),
         ({"tool_choice": {"type": "allowed_tools"}}, 400, "tool_choice", "invalid_value"),
         ({"response_format": {"type": "xml"}}, 400, "response_format", "invalid_value"),
         ({"max_tokens": 0}, 400, "max_tokens", "invalid_value"),

@@ -125,6 +125,8 @@ def _location(problem: dict[str, Any], body: Any) -> list[str | int]:
         return [part, *steps]
     location, absent = [part], steps[-1:] if problem["type"] in ("missing", "extra_forbidden") else []
     for step in steps[: len(steps) - len(absent)]:
+        if body is problem.get("input"):  # the other steps are names of union members
+            break
         if (isinstance(body, dict) and step in body) or (isinstance(body, list) and isinstance(step, int)):
             location.append(step)
             body = body[step]

@@ -150,7 +150,7 @@ class SessionIndex:
                     logger.debug("session index file is unusable; using an index in memory: %s", error)
                     break
                 except sqlite3.DatabaseError as error:
-                    logger.warning("session index is damaged; rebuilding it: %s", error)
+                    logger.warning("session index is outdated or damaged; rebuilding it: %s", error)
                     self._discard()
                 else:
                     self._memory = None
