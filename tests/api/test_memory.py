@@ -32,7 +32,7 @@ _SESSION = frozenset(
 """Types that belong to recently used sessions."""
 _RUN = frozenset({"Run", "EventLog", "TurnRequest", "TurnResult", "GenerationOptions", "WindowDecision"})
 """Types that belong to turns whose events can still be read."""
-_SUMMARY = frozenset({"_SummaryTask"})
+_SUMMARY = frozenset({"_SummaryState"})
 """Types that belong to the state of summaries."""
 
 
