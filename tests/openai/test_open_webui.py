@@ -17,18 +17,11 @@ from mochi_stub import StubServer
 from tests.support.instructions import calls, instruct, words
 from tests.support.ports import free_port
 from tests.support.server import RunningServer
+from tests.support.tools import LOOK
 from tests.support.waiting import until
 
 COMMAND = os.environ.get("OPEN_WEBUI", "")
 _START_SECONDS = 180
-LOOK = {
-    "type": "function",
-    "function": {
-        "name": "look",
-        "description": "Look somewhere.",
-        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
-    },
-}
 CITY = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 pytestmark = [

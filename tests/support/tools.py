@@ -2,8 +2,19 @@
 
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 from mochi_server.util.samples import MARKER
+
+LOOK: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "Look somewhere.",
+        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
+    },
+}
+"""Definition of a client's tool in OpenAI's format."""
 
 SAMPLES = Path(__file__).parents[2] / "tools"
 

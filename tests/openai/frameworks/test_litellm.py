@@ -15,18 +15,11 @@ from mochi_stub import StubServer
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
+from tests.support.tools import LOOK
 
 pytestmark = pytest.mark.slow
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-LOOK = {
-    "type": "function",
-    "function": {
-        "name": "look",
-        "description": "Look somewhere.",
-        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
-    },
-}
 
 
 class City(BaseModel):
