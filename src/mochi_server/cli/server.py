@@ -146,10 +146,10 @@ class _Server(uvicorn.Server):
 
 
 def _tune_interpreter() -> None:
-    """Make garbage collections rare, because each one stops all tasks. Make the interpreter switch threads often."""
+    """Make garbage collections rare and short, because each stops all tasks. Make threads switch often."""
     gc.freeze()  # excludes imported modules from collections
-    # With a thousand streams, a collection visits nearly all objects. Reference counting frees them anyway.
-    gc.set_threshold(100_000, 5, 5)
+    # With a thousand streams, a full collection visits nearly all objects. Reference counting frees them anyway.
+    gc.set_threshold(20_000, 5, 25)
     gc.enable()
     # While the event loop is busy, a storage thread waits up to this interval at each system call.
     sys.setswitchinterval(0.0005)
