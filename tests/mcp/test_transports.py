@@ -8,7 +8,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.mcp.test_servers import called, problems
-from tests.support.mcp import by_hand, is_alive, started, write_mcp
+from tests.support.mcp import by_hand, has_socket, is_alive, started, write_mcp
 from tests.support.mcp_http import HttpMcp
 from tests.support.process import Command
 from tests.support.server import RunningServer
@@ -81,7 +81,7 @@ def test_reference_server_is_listed_and_called(stub: StubServer, tmp_path: Path)
 
 @pytest.mark.slow
 def test_mcp_servers_end_when_the_process_is_killed(tmp_path: Path) -> None:
-    """This includes a server that ignores the end of its input, and child processes."""
+    """This includes a server that ignores the end of its input, and child processes. None of them blocks the port."""
     write_mcp(tmp_path, hand=by_hand(tmp_path, "stubborn"))
     arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9"]
     with Command("mochi_server", *arguments, cwd=tmp_path) as command:
@@ -90,6 +90,8 @@ def test_mcp_servers_end_when_the_process_is_killed(tmp_path: Path) -> None:
         until(lambda: "echo" in api.ok(api.http.get("/tools"))["tools"])
         pids = started(tmp_path)
         assert all(map(is_alive, pids))
+        assert api.http.base_url.port is not None
+        assert [has_socket(pid, api.http.base_url.port) for pid in pids] == [False, False]
         command.end(signal.SIGKILL)
     until(lambda: not any(map(is_alive, pids)))
     assert len(pids) == 2

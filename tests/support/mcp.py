@@ -56,3 +56,12 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def has_socket(pid: int, port: int) -> bool:
+    """Return whether a process has the socket that listens on a port of 127.0.0.1."""
+    listening = f"0100007F:{port:04X} 00000000:0000 0A"
+    sockets = [line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if listening in line]
+    assert sockets
+    targets = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    return any(f"socket:[{inode}]" in targets for inode in sockets)
