@@ -54,9 +54,9 @@ CREATE TRIGGER IF NOT EXISTS session_deleted AFTER DELETE ON sessions BEGIN
     DELETE FROM texts WHERE session_id = old.session_id; END;
 """
 _TRIGRAMS = """
-CREATE VIRTUAL TABLE trigrams USING fts5
+CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5
     (text, content='texts', content_rowid='id', tokenize='trigram case_sensitive 1', detail=none);
-CREATE TRIGGER text_deleted AFTER DELETE ON texts BEGIN
+CREATE TRIGGER IF NOT EXISTS text_deleted AFTER DELETE ON texts BEGIN
     INSERT INTO trigrams (trigrams, rowid, text) VALUES ('delete', old.id, old.text); END;
 """
 """Table for fast searches. It requires SQLite 3.34; with older versions, searches scan all texts."""
@@ -272,9 +272,13 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
         raise sqlite3.DatabaseError(f"it has version {version}")
     if version == 0:
         database.execute("PRAGMA page_size = 16384")  # four times fewer reads than with the default
-        database.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-        with suppress(sqlite3.OperationalError), database:
-            database.executescript(f"BEGIN; {_TRIGRAMS} COMMIT;")
+        # In one transaction: otherwise another process could add texts before the table of trigrams exists.
+        script = f"BEGIN EXCLUSIVE; {_SCHEMA} %s PRAGMA user_version = {_VERSION}; COMMIT;"
+        try:
+            database.executescript(script % _TRIGRAMS)
+        except sqlite3.OperationalError:
+            database.rollback()
+            database.executescript(script % "")
     return database
 
 
