@@ -289,12 +289,14 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
 models:
   one: [&d {_default: {type: message, content: hi, usage: &u {input: 1, output: 2}}}]
   two: [*d]
-  three: [{_default: {type: echo, usage: {<<: *u, output: 3}}}]
+  three: [{_default: {type: echo, usage: &v {<<: *u, output: 3}}}]
+  four: [{_default: {type: echo, usage: *v}}]
 """
     with stub_with_config(tmp_path, text) as stub:
         assert reply_message(stub, "two", "x")["content"] == "hi"
-        answer = send_message(stub, "x", "three", stream=False).json
-        assert (answer["prompt_eval_count"], answer["eval_count"]) == (1, 3)
+        for model in ("three", "four"):
+            answer = send_message(stub, "x", model, stream=False).json
+            assert (answer["prompt_eval_count"], answer["eval_count"]) == (1, 3)
 
 
 def test_recorded_paths_are_relative_to_the_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

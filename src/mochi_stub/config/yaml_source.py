@@ -203,11 +203,15 @@ def _check_depth(text: str, file: str) -> None:
 
 @dataclass
 class _Reader:
-    """Converter of YAML nodes to items. `parents` are the `id()`s of the enclosing nodes, to detect cycles."""
+    """Converter of YAML nodes to items. `parents` are the `id()`s of the enclosing nodes, to detect cycles.
+
+    `own_ids` has the `id()`s of the keys that a mapping itself contains, by the `id()` of the mapping.
+    """
 
     loader: Any
     file: str
     count: int = 0
+    own_ids: dict[int, set[int]] = field(default_factory=dict)
 
     def item(self, node: Any, parents: tuple[int, ...]) -> Item:
         line = node.start_mark.line + 1
@@ -225,7 +229,8 @@ class _Reader:
         return Item(value if plain else node.value, node.value, self.file, line)  # dates and bytes remain texts
 
     def _mapping(self, node: Any, parents: tuple[int, ...]) -> dict[str, Item]:
-        own_ids = [id(key) for key, _ in node.value]  # without the keys that `<<` merges
+        # Without the keys that `<<` merges. An alias leads to the same node again, which contains the merged keys.
+        own_ids = self.own_ids.setdefault(id(node), {id(key) for key, _ in node.value})
         self.loader.flatten_mapping(node)
         items: dict[str, Item] = {}
         own_keys: set[str] = set()
