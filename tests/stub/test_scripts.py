@@ -11,6 +11,7 @@ from http.client import IncompleteRead
 import pytest
 
 from mochi_stub import (
+    Choice,
     Cut,
     Durations,
     Failure,
@@ -228,6 +229,34 @@ def test_script_that_raises_is_a_500() -> None:
         assert answer.status == 500
         assert answer.json == {"error": "the stub failed: KeyError('oops')"}
         assert stub.exchanges()[0].outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/chat", HELLO),
+        ("/api/generate", {"model": "mochi", "prompt": "hello"}),
+        ("/v1/completions", {"model": "mochi", "prompt": "hello"}),
+        ("/v1/responses", {"model": "mochi", "input": "hello", "stream": True}),
+        ("/v1/messages", {**HELLO, "max_tokens": 9, "stream": True}),
+        ("/v1beta/models/mochi:generateContent", {"contents": [{"parts": [{"text": "hello"}]}]}),
+    ],
+)
+def test_choices_of_an_api_without_choices_are_a_500(path: str, body: dict[str, object]) -> None:
+    with scripted_stub(Reply([Choice(0), Text("a"), Choice(1), Text("b")])) as stub:
+        answer = send_request(stub, "POST", path, body)
+    assert answer.status == 500
+    assert b"this API has only one choice, so the reply must not contain a Choice" in answer.body
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_lone_surrogates_become_replacement_characters(stream: bool) -> None:
+    reply = Reply([Reasoning("r\ud800"), Text("a\udfffb"), ToolCalls([ToolCall("f", {"x": "\ud83d"})])], unasked=True)
+    with scripted_stub(reply) as stub:
+        lines = send_message(stub, "hello", stream=stream, logprobs=True).lines
+    assert (contents(lines, "thinking"), contents(lines)) == ("r\ufffd", "a\ufffdb")
+    (call,) = next(line["message"]["tool_calls"] for line in lines if "tool_calls" in line["message"])
+    assert call["function"]["arguments"] == {"x": "\ufffd"}
 
 
 def test_embeddings_can_be_scripted_and_can_fail() -> None:

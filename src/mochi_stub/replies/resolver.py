@@ -55,6 +55,8 @@ def resolver(
             if scripted is None:
                 return resolve(prompt, config())
             reply = as_reply(scripted)
+            if not prompt.choices and any(isinstance(part, Choice) for part in reply.parts):
+                raise ValueError("this API has only one choice, so the reply must not contain a Choice")
             return replace(reply, rule=reply.rule or "script")
         except Exception as error:
             logger.exception("reply failed: model=%s", prompt.model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -10,6 +11,8 @@ from json.encoder import encode_basestring
 from math import isfinite
 from time import gmtime, strftime
 from typing import Any
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def dumps(value: Any) -> str:
@@ -28,11 +31,14 @@ def dumps(value: Any) -> str:
 
 
 def text(value: str) -> str:
-    """Encode a string as JSON. Non-ASCII characters are not escaped, except U+2028 and U+2029."""
+    """Encode a string as JSON. Non-ASCII characters are not escaped, except U+2028 and U+2029.
+
+    Lone surrogates become U+FFFD, like invalid UTF-8 in Go.
+    """
     escaped = encode_basestring(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     if escaped.isascii():  # fast path, because this runs for every chunk
         return escaped
-    return escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return _SURROGATE.sub(r"\\ufffd", escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 def number(value: float) -> str:

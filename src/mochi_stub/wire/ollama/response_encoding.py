@@ -218,7 +218,7 @@ def _logprob(entry: Logprob, top: int) -> str:
 
 
 def _token(token: str, logprob: float) -> str:
-    encoded = ",".join(map(str, token.encode()))
+    encoded = ",".join(map(str, token.encode(errors="replace")))
     return f'"token":{text(token)},"logprob":{dumps(logprob)}' + (f',"bytes":[{encoded}]' if encoded else "")
 
 
