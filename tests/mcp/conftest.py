@@ -1,0 +1,11 @@
+"""Settings for all tests of MCP servers."""
+
+import pytest
+
+from mochi_server.mcp import manager
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer for MCP servers than users do, because processes start slowly on a busy machine."""
+    monkeypatch.setattr(manager, "START_TIMEOUT_SECONDS", 30)
