@@ -1,7 +1,7 @@
 """Sample sessions and messages, and their files."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,13 @@ def contents(session: ChatSession) -> list[str]:
 async def stored_session(store: SessionStore, *messages: Message) -> ChatSession:
     """Store a session with these messages and return it."""
     session = await store.create(new_session())
-    return await store.append(session.session_id, messages) if messages else session
+    return await appended(store, session.session_id, messages) if messages else session
+
+
+async def appended(store: SessionStore, session_id: str, messages: Sequence[Message], **options: Any) -> ChatSession:
+    """Append messages to a session and return the changed session."""
+    await store.append(session_id, messages, **options)
+    return await store.load(session_id)
 
 
 def file_of(directory: Path, session_id: str) -> Path:

@@ -11,7 +11,7 @@ from mochi_server.errors import SessionNotFound, StorageBusy
 from mochi_server.sessions import FileSessionStore, SessionManager, SessionQuery
 from mochi_server.storage.files import session_index
 from mochi_server.storage.files.session_files import EDIT_SECONDS
-from tests.sessions.samples import file_of, stored_session, user
+from tests.sessions.samples import appended, file_of, stored_session, user
 
 
 async def test_read_waits_for_a_file_that_is_being_written(files: FileSessionStore, sessions_dir: Path) -> None:
@@ -20,7 +20,7 @@ async def test_read_waits_for_a_file_that_is_being_written(files: FileSessionSto
     content = path.read_bytes()
     path.write_bytes(b"")
     reading = asyncio.ensure_future(files.load(session.session_id))
-    changing = asyncio.ensure_future(files.append(session.session_id, [user("Hello")]))
+    changing = asyncio.ensure_future(appended(files, session.session_id, [user("Hello")]))
     await files.list(SessionQuery())
     path.write_bytes(content)
     assert (await reading).session_id == session.session_id

@@ -15,7 +15,7 @@ from mochi_server.sessions import (
 from mochi_server.sessions.crash_recovery import with_missing_results
 from mochi_server.sessions.history import History
 from tests.sessions.conftest import postgres_store
-from tests.sessions.samples import assistant, file_of, stored_session, user
+from tests.sessions.samples import appended, assistant, file_of, stored_session, user
 
 
 def calling(*ids: str, handed_back: list[str] | None = None) -> Message:
@@ -95,7 +95,7 @@ async def test_stored_calls_without_results_get_results(store: SessionStore) -> 
     assert len({message["message_id"] for message in loaded.messages}) == len(loaded.messages)
     async with store.hold(session.session_id, run_id="r"):
         assert await store.load(session.session_id) == loaded
-        after = await store.append(session.session_id, [user("c")], revision=loaded.revision)
+        after = await appended(store, session.session_id, [user("c")], revision=loaded.revision)
     assert roles(after) == [*roles(loaded), "user"]
     assert roles(await store.load(session.session_id)) == roles(after)
 

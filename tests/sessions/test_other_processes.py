@@ -19,7 +19,7 @@ from tests.sessions.processes import (
     patch_own_field,
     run_turns_forever,
 )
-from tests.sessions.samples import contents, file_of, log_of, stored_session, user
+from tests.sessions.samples import appended, contents, file_of, log_of, stored_session, user
 
 limits_files = pytest.mark.skipif(sys.platform == "win32", reason="needs resource limits")
 
@@ -107,7 +107,7 @@ async def test_change_based_on_an_outdated_history_is_a_conflict(
 ) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id=run_id):
-        session = await files.append(session.session_id, [user("mine")])
+        session = await appended(files, session.session_id, [user("mine")])
         with child(append_own_messages, sessions_dir, session.session_id, "other", 1) as other:
             other.next()
         with pytest.raises(SessionConflict):

@@ -18,7 +18,7 @@ from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
 from mochi_server.storage.postgres.stores import PostgresStores
 from mochi_server.util.clock import timestamp
 from tests.benchmarks.database import turn_costs
-from tests.sessions.samples import assistant, contents, new_session, stored_session, user
+from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user
 
 
 @asynccontextmanager
@@ -116,7 +116,7 @@ async def test_times_are_those_of_the_database(database: str, monkeypatch: pytes
     monkeypatch.setattr("mochi_server.sessions.session.now", lambda: ahead)
     async with open_stores(database) as stores:
         session = await stores.chats.create(new_session())
-        changed = await stores.chats.append(session.session_id, [user("a")])
+        changed = await appended(stores.chats, session.session_id, [user("a")])
     for moment in (session.metadata.created_at, changed.metadata.updated_at):
         assert 0 <= timestamp(moment) - row[0].timestamp() < 60
 

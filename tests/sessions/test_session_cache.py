@@ -16,7 +16,17 @@ from mochi_server.storage.session_cache import MAX_BYTES, SessionCache
 from mochi_server.storage.session_record import SessionRecord
 from tests.faults.other_writers import run_turn
 from tests.sessions.processes import child
-from tests.sessions.samples import assistant, contents, file_of, log_of, new_session, read_count, stored_session, user
+from tests.sessions.samples import (
+    appended,
+    assistant,
+    contents,
+    file_of,
+    log_of,
+    new_session,
+    read_count,
+    stored_session,
+    user,
+)
 
 MEBIBYTE = 1024 * 1024
 
@@ -57,7 +67,7 @@ async def test_restored_older_file_is_loaded(files: FileSessionStore, sessions_d
     await files.append(session_id, [assistant("b")])
     shutil.copy2(path.with_name("backup"), path)
     assert contents(await files.load(session_id)) == ["a"]
-    assert contents(await files.append(session_id, [assistant("c")])) == ["a", "c"]
+    assert contents(await appended(files, session_id, [assistant("c")])) == ["a", "c"]
 
 
 async def test_session_removed_by_hand_is_not_found(files: FileSessionStore, sessions_dir: Path) -> None:

@@ -14,7 +14,7 @@ from mochi_server.sessions import (
 )
 from mochi_server.sessions.session import user_message
 from mochi_server.util.clock import timestamp
-from tests.sessions.samples import assistant, contents, new_session, stored_session, user
+from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user
 from tests.support.images import GIF, PNG
 
 NO_IDS = ["0123456789", "", "abc", "ABCDEF0123", "../../../etc", "0123456789\n", "012345678g", "0123456789.json"]
@@ -67,7 +67,7 @@ async def test_every_operation_on_unknown_session_is_not_found(store: SessionSto
 
 async def test_appended_messages_are_at_the_end_and_counted(store: SessionStore) -> None:
     session = await stored_session(store, user("a"))
-    changed = await store.append(session.session_id, [assistant("b"), user("c")])
+    changed = await appended(store, session.session_id, [assistant("b"), user("c")])
     assert contents(changed) == ["a", "b", "c"]
     assert changed.metadata.message_count == 3
     assert timestamp(changed.metadata.updated_at) > timestamp(session.metadata.updated_at)
@@ -90,7 +90,7 @@ async def test_replacing_from_the_beginning_replaces_everything(store: SessionSt
 
 async def test_change_based_on_an_older_revision_is_a_conflict(store: SessionStore) -> None:
     old = await stored_session(store, user("a"))
-    new = await store.append(old.session_id, [assistant("b")], revision=old.revision)
+    new = await appended(store, old.session_id, [assistant("b")], revision=old.revision)
     for verb in (
         store.append(old.session_id, [user("late")], revision=old.revision),
         store.replace_tail(old.session_id, 0, [], revision=old.revision),
@@ -142,11 +142,11 @@ async def test_stored_session_is_isolated_from_objects(store: SessionStore) -> N
     message = user("a")
     session = await store.create(new_session())
     async with store.hold(session.session_id, run_id="r"):
-        returned = await store.append(session.session_id, [message])
+        returned = await appended(store, session.session_id, [message])
         message["content"] = "changed"
         returned.messages[0]["content"] = "changed"
         returned.metadata.context_window_config["adjustment_history"].append("changed")
-        next_one = await store.append(session.session_id, [assistant("b")])
+        next_one = await appended(store, session.session_id, [assistant("b")])
     for found in (next_one, await store.load(session.session_id)):
         assert contents(found) == ["a", "b"]
         assert found.metadata.context_window_config["adjustment_history"] == []
@@ -208,7 +208,7 @@ async def test_patch_during_a_turn_is_merged_with_it(store: SessionStore) -> Non
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):
         await store.patch(session.session_id, {"title": "before"})
-        spoken = await store.append(session.session_id, [user("a")], revision=session.revision)
+        spoken = await appended(store, session.session_id, [user("a")], revision=session.revision)
         await store.patch(session.session_id, {"title": "during"})
         await store.append(session.session_id, [assistant("b")], revision=spoken.revision)
         assert (await store.load(session.session_id)).metadata.title == "during"
@@ -392,7 +392,7 @@ async def test_title_comes_from_first_message_or_summary_unless_set(store: Sessi
 
 async def test_image_is_stored_with_the_message_that_names_it(store: SessionStore) -> None:
     session = await stored_session(store)
-    changed = await store.append(session.session_id, [user_message("see", [SHOWN, SHOWN])], images=[SHOWN, SHOWN])
+    changed = await appended(store, session.session_id, [user_message("see", [SHOWN, SHOWN])], images=[SHOWN, SHOWN])
     assert changed.messages[0]["images"] == [SHOWN.reference, SHOWN.reference]
     assert await store.load(session.session_id) == changed
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
@@ -466,7 +466,7 @@ async def test_image_of_a_refused_change_is_not_required(store: SessionStore) ->
 async def session_with_image(store: SessionStore) -> ChatSession:
     """Store a session with a message that has an image."""
     session = await stored_session(store)
-    return await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
+    return await appended(store, session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
 
 
 async def test_new_session_stores_images_of_its_messages(store: SessionStore) -> None:

@@ -13,7 +13,7 @@ from mochi_server.sessions import FileSessionStore, Image, SessionQuery
 from mochi_server.storage.files.locks import SLOTS
 from mochi_server.util.platform import exclusive_lock
 from mochi_stub import StubServer
-from tests.sessions.samples import new_session, user
+from tests.sessions.samples import appended, new_session, user
 from tests.support.api import Api, error_of
 from tests.support.images import PNG
 from tests.support.server import RunningServer
@@ -63,7 +63,7 @@ async def test_write_waits_for_a_lock_that_is_released(tmp_path: Path) -> None:
     store = FileSessionStore(tmp_path)
     session_id = (await store.create(new_session())).session_id
     with hold_lock(tmp_path, session_id):
-        writing = asyncio.ensure_future(store.append(session_id, [user("Hello")]))
+        writing = asyncio.ensure_future(appended(store, session_id, [user("Hello")]))
         reading = [store.load(session_id) for _ in range(8)]
         await asyncio.gather(*reading, store.list(SessionQuery()))
         assert not writing.done()

@@ -20,7 +20,17 @@ from mochi_server.sessions.types import ToolCall
 from mochi_server.storage.files.turn_log import apply_log, tail_line
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import timestamp
-from tests.sessions.samples import assistant, contents, file_of, log_of, new_session, read_count, stored_session, user
+from tests.sessions.samples import (
+    appended,
+    assistant,
+    contents,
+    file_of,
+    log_of,
+    new_session,
+    read_count,
+    stored_session,
+    user,
+)
 
 Crash = Callable[[], Path]
 
@@ -149,7 +159,7 @@ async def test_crash_keeps_everything_acknowledged(files: FileSessionStore, cras
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
         for step in ("a", "b", "c"):
-            acknowledged = await files.append(session.session_id, [user(step)])
+            acknowledged = await appended(files, session.session_id, [user(step)])
             assert load(crash(), session) == acknowledged
         acknowledged = await files.patch(session.session_id, {"title": "t"})
         assert load(crash(), session) == acknowledged
@@ -196,7 +206,7 @@ async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessio
     session = await stored_session(files)
     other = SessionManager(sessions_dir)
     async with files.hold(session.session_id, run_id="r"):
-        spoken = await files.append(session.session_id, [user("a")])
+        spoken = await appended(files, session.session_id, [user("a")])
         other.update_session(session.session_id, title="one")
         await files.flush(session.session_id, assistant("so f"))
         other.update_session(session.session_id, title="two", summary_model="s")

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from mochi_server.chat.flush_schedule import FlushSchedule
@@ -191,14 +190,13 @@ class TurnWriter:
         if result_of is not None:
             del self._open_calls[result_of.index]
 
-    async def _append(self, messages: Sequence[Message], **options: Any) -> ChatSession:
-        return await self._retry.run(lambda: self._store.append(self._session_id, messages, **options))
+    async def _append(self, messages: Sequence[Message], **options: Any) -> None:
+        await self._retry.run(lambda: self._store.append(self._session_id, messages, **options))
 
-    async def _replace(self, messages: Sequence[Message]) -> ChatSession:
+    async def _replace(self, messages: Sequence[Message]) -> None:
         # The revision check protects messages that another process has added.
         images = list(self.unstored_images.values())
-        replace_tail = partial(self._store.replace_tail, revision=self._revision, images=images)
-        return await self._retry.run(lambda: replace_tail(self._session_id, self._user_index + 1, messages))
+        await self._append(messages, from_index=self._user_index + 1, revision=self._revision, images=images)
 
     def _flush(self) -> None:
         self._timer = None

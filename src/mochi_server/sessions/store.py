@@ -75,8 +75,8 @@ class SessionStore(Protocol):
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
-    ) -> ChatSession:
-        """Append messages to the history and return the changed session.
+    ) -> None:
+        """Append messages to the history.
 
         If ``from_index`` is not None, the messages replace all messages from that position instead.
         ``ends_turn`` is true if ``messages`` are the last messages of a turn. The partial answer ``unfinished`` and the
@@ -97,7 +97,8 @@ class SessionStore(Protocol):
         images: Sequence[Image] = (),
     ) -> ChatSession:
         """Replace all messages from position ``from_index``, and store ``images``. Return the changed session."""
-        return await self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
+        await self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
+        return await self.load(session_id)
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields atomically. A function computes the new fields from the stored metadata."""

@@ -57,12 +57,12 @@ class MemorySessionStore(SessionStore):
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
-    ) -> ChatSession:
+    ) -> None:
         del ends_turn, unfinished  # there is no crash recovery
         record = self._find(session_id, revision)
         start = record.position(len(record.messages) if from_index is None else from_index)
         new = [normalized_message(message, start + offset) for offset, message in enumerate(messages)]
-        return self._put(record.with_tail(start, new, now()), images)
+        self._put(record.with_tail(start, new, now()), images)
 
     async def load_image(self, sha256: str) -> bytes:
         if sha256 not in self._images:

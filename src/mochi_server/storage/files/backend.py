@@ -117,7 +117,7 @@ class SessionDirectory:
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
-    ) -> ChatSession:
+    ) -> None:
         """Append messages. If ``from_index`` is not None, replace all messages from that position instead.
 
         In a turn, also store the partial answer ``unfinished`` if it is not None.
@@ -145,10 +145,9 @@ class SessionDirectory:
                     written = self._files.append_to_log(session_id, stored, after, line)
             if turn:
                 turn.has_changes = True
-            changed = self._cache_written(session_id, written)
+            self._cache(session_id, written)
         if images_in(before.messages[start:]) - images_in(new):
             self.sweep()
-        return changed
 
     def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields. None resets a field to its default. Raises ValueError for an unknown field.

@@ -48,7 +48,8 @@ class SessionManager:
 
     def append_messages(self, session_id: str, messages: Sequence[Message]) -> ChatSession:
         """Append messages to the history of a session and return the session."""
-        return self._directory.append(session_id, messages)
+        self._directory.append(session_id, messages)
+        return self._directory.load(session_id)
 
     def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace the text of a user message and remove all later messages.
@@ -75,4 +76,5 @@ class SessionManager:
     def _replace(self, session_id: str, edit: Callable[[ChatSession], Tail]) -> ChatSession:
         session = self._directory.load(session_id)
         from_index, messages = edit(session)
-        return self._directory.append(session_id, messages, from_index=from_index, revision=session.revision)
+        self._directory.append(session_id, messages, from_index=from_index, revision=session.revision)
+        return self._directory.load(session_id)

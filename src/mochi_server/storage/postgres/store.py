@@ -156,7 +156,7 @@ class PostgresSessionStore(SessionStore):
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
-    ) -> ChatSession:
+    ) -> None:
         del ends_turn
         async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
             lock = self.locked_sessions.get(session_id)
@@ -169,10 +169,8 @@ class PostgresSessionStore(SessionStore):
             advanced = lock and lock._replace(end=start + len(new))
             if unfinished is not None:
                 await self._write_partial(connection, session_id, normalized_message(unfinished, 0), advanced)
-        session = await self.load(session_id)
         if advanced is not None and self.locked_sessions.get(session_id) == lock:
             self.locked_sessions[session_id] = advanced
-        return session
 
     @_shielded
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
