@@ -84,10 +84,12 @@ class SessionFiles:
 
     @contextmanager
     def locked(self, session_id: str) -> Iterator[None]:
-        """Lock a session against other threads and processes. Raises SessionNotFound if the session does not exist."""
-        self._require(session_id)  # first, because locking creates missing directories
+        """Lock a session against other threads and processes. Raises SessionNotFound if the session does not exist.
+
+        While this method waits for the lock, another process can delete the session.
+        """
+        self._require(session_id)  # because locking creates missing directories
         with self._locks.exclusive(session_id):
-            self._require(session_id)
             yield
 
     def read(self, session_id: str) -> FileSnapshot:
@@ -146,6 +148,7 @@ class SessionFiles:
 
     def delete(self, session_id: str) -> bool:
         """Remove a session's files, the turn log last. Return whether the files may have referenced images."""
+        self._require(session_id)
         files = self._file(session_id), self._log(session_id)
         had_images = self.blobs.may_be_referenced_in(*files)
         atomic_files.remove_durably(*files)
