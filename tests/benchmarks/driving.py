@@ -21,13 +21,14 @@ _PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True)
 class Load:
-    """Streams of a model; see `Job` for the fields."""
+    """Streams of a model; see `Job` for the fields. `repeats` is how often the load runs in each round."""
 
     model: str
     count: int
     spread: float | None = None
     window: tuple[float, float] = (0, 0)
     cut_after: float = 60
+    repeats: int = 1
 
     def on(self, relay: Relay, server: Server) -> Result:
         """Run the load on a server to its end."""
@@ -92,5 +93,5 @@ def compare(
             turn = number % len(relays)
             for relay in [*relays[turn:], *relays[:turn]]:
                 for name, load in loads.items():
-                    results[relay][name].append(load.on(relay, servers[relay]))
+                    results[relay][name] += [load.on(relay, servers[relay]) for _ in range(load.repeats)]
     return results

@@ -7,7 +7,7 @@ and its other tokens at the speed of a model. There are three loads:
 - *One at a time*: each stream starts when the previous stream has ended.
 - *Concurrent*: streams start one after another, until the number of streams in the table is reached.
 - *Started at once*: the same number of streams, all requested at the same moment. The last stream to start waits until
-  all others have started.
+  all others have started. One such burst takes a fraction of a second, so each round has several.
 
 Each stream has its own session, which the benchmark creates before the measurement.
 """
@@ -45,6 +45,7 @@ class Workload:
     length: float = adjustable(2.5, "seconds that each concurrent stream lasts")
     seconds: float = adjustable(3.5, "seconds in which the streams start")
     alone: int = adjustable(20, "streams, one at a time")
+    bursts: int = adjustable(3, "times in each round that streams start at once")
 
     def loads(self) -> dict[str, Load]:
         short = f"paced:{_SHORT_RATE}x{_SHORT_TOKENS}+{self.delay}"
@@ -53,7 +54,7 @@ class Workload:
         return {
             "one at a time": Load(short, self.alone),
             f"{self.streams} concurrent": Load(long, begun, self.seconds, cut_after=_CUT),
-            f"{self.streams} started at once": Load(short, self.streams, 0, cut_after=_CUT),
+            f"{self.streams} started at once": Load(short, self.streams, 0, cut_after=_CUT, repeats=self.bursts),
         }
 
 
