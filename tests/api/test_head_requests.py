@@ -7,6 +7,7 @@ import httpx
 
 from tests.support.api import Api
 from tests.support.holding import GatedStub
+from tests.support.raw_http import connect
 from tests.support.server import RunningServer
 
 PARAMETERS = {"session_id": "0123456789", "model_name": "mochi", "sha256": "0" * 64}
@@ -57,3 +58,12 @@ def test_head_of_a_stream_ends_and_does_not_stop_the_turn(holding: GatedStub, tm
             holding.gate.open()
             assert list(events)[-1].type == "done"
         assert api.messages(session_id)[-1]["content"] == "one two three four"
+
+
+def test_head_is_answered_before_the_end_of_a_body(server: RunningServer) -> None:
+    head = b"HEAD /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connect(server.url) as connection:
+        connection.sendall(head + b"5\r\nhello\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(b"0\r\n\r\n" + head.replace(b"HEAD", b"GET") + b"0\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")

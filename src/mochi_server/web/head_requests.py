@@ -11,7 +11,7 @@ from mochi_server.web.asgi import ERROR
 class HeadMiddleware:
     """Middleware that handles HEAD requests as GET requests and drops the body of the response.
 
-    The app receives a disconnect as soon as the response has started, so that streams end at once.
+    The app receives an empty body, and a disconnect as soon as the response has started, so that streams end at once.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -19,15 +19,15 @@ class HeadMiddleware:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         is_head = scope["type"] == "http" and scope["method"] == "HEAD"
-        return (self._head if is_head else self._app)(scope, receive, send)
+        return self._head(scope, send) if is_head else self._app(scope, receive, send)
 
-    async def _head(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _head(self, scope: Scope, send: Send) -> None:
         get, started = {**scope, "method": "GET"}, anyio.Event()
-        request: list[Receive] = [receive]
+        body: list[Message] = [{"type": "http.request"}]
 
         async def receive_until_start() -> Message:
-            if request:
-                return await request.pop()()
+            if body:
+                return body.pop()
             await started.wait()
             return {"type": "http.disconnect"}
 
