@@ -219,6 +219,18 @@ def test_session_continues_with_previous_response(
     assert len(api.messages(session)) == 6
 
 
+def test_previous_response_must_be_stored(client: openai.OpenAI, server: RunningServer) -> None:
+    api = server.api()
+    session = str(api.create_session("mochi")["session_id"])
+    headers = {"X-Mochi-Session": session}
+    first = respond(client, input="Hello!", extra_headers=headers)
+    removed = respond(client, input="And now?", previous_response_id=first.id, extra_headers=headers)
+    api.ok(api.http.put(f"/sessions/{session}/messages/0", json={"content": "Good morning!"}))
+    for previous in (removed.id, f"resp_{session}_{'9' * 5000}"):
+        refusal = refused(client, previous_response_id=previous, extra_headers=headers)
+        assert (refusal.status_code, refusal.param) == (400, "previous_response_id")
+
+
 def test_session_continues_after_tools_of_server_and_client(client: openai.OpenAI, server: RunningServer) -> None:
     session = str(server.api().create_session("mochi")["session_id"])
     asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session, "X-Mochi-Tools": "add"}}

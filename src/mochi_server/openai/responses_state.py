@@ -1,5 +1,6 @@
 """State of OpenAI's Responses API: the IDs of responses, and the output items that clients refer to by ID."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterable
 from secrets import token_hex
@@ -27,10 +28,10 @@ def check_previous_response(session: ChatSession, previous: str | None) -> None:
     if previous is None:
         return
     problem = f"{previous!r} is not the latest response of the session {session.session_id!r}"
-    kind, session_id, position, *_ = [*previous.split("_"), "", "", ""]
-    if (kind, session_id) != ("resp", session.session_id) or not position.isdecimal():
+    match = re.fullmatch(rf"resp_{session.session_id}_([0-9]{{1,9}})(_.*)?", previous)
+    if match is None or int(match[1]) > len(session.history):
         raise ValidationFailed.at("previous_response_id", problem)
-    if not _is_one_turn(session, int(position)):
+    if not _is_one_turn(session, int(match[1])):
         raise ValidationFailed.at("previous_response_id", f"{problem}; a session continues only at its end")
 
 
