@@ -199,7 +199,7 @@ class MochiServerSettings(BaseSettings):
         for origin in value:
             if origin not in ("*", "null") and not _ORIGIN.fullmatch(origin):
                 raise ValueError(f"{without_credentials(origin)!r} is not an origin such as https://chat.example")
-        return value
+        return tuple(origin.lower() for origin in value)  # as browsers send them
 
     @model_validator(mode="before")
     @classmethod

@@ -255,11 +255,11 @@ def test_added_middleware_sees_whole_stream(tmp_path: Path, stub: StubServer) ->
 
 
 def test_allowed_origins_and_their_hosts_are_accepted(tmp_path: Path, stub: StubServer) -> None:
-    origin = "https://chat.example"
-    with RunningServer(tmp_path, stub.url, allowed_origins=(origin,)) as server:
+    with RunningServer(tmp_path, stub.url, allowed_origins=("https://Chat.Example", "http://[fd00::1]:3000")) as server:
         api = server.api()
-        response = api.http.get("/health", headers={"Origin": origin, "Host": "chat.example"})
-        assert response.headers["access-control-allow-origin"] == origin
+        for origin, host in (("https://chat.example", "chat.example"), ("http://[fd00::1]:3000", "[fd00::1]:9000")):
+            response = api.http.get("/health", headers={"Origin": origin, "Host": host})
+            assert response.headers["access-control-allow-origin"] == origin
         assert error_of(api.http.get("/health", headers={"Origin": "https://other.example"}))[0] == 403
 
 

@@ -33,7 +33,6 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
 
 def origin_check(allowed_origins: Sequence[str]) -> Check:
     """Return a check that rejects requests from web pages whose origin is neither local nor allowed."""
-    allowed = {origin.lower().rstrip("/") for origin in allowed_origins}
 
     def is_admitted(origin: str, host: str) -> bool:
         try:
@@ -41,11 +40,11 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
             is_own = parts.scheme in ("http", "https") and (is_loopback(parts.hostname or "") or parts.netloc == host)
         except ValueError:
             is_own = False
-        return is_own or origin in allowed
+        return is_own or origin in allowed_origins
 
     def check(scope: Scope) -> MochiError | None:
         origin = header(scope, b"origin")
-        if "*" in allowed or (origin and is_admitted(origin.lower(), header(scope, b"host").lower())):
+        if "*" in allowed_origins or (origin and is_admitted(origin.lower(), header(scope, b"host").lower())):
             return None
         return OriginForbidden(origin or "another site") if origin or _is_embedded(scope) else None
 
@@ -97,6 +96,6 @@ def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
 
 
 def _host_name(host: str) -> str:
-    """Return the name in a Host header, without its port."""
-    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    """Return the name or the address in a Host header, without its port."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     return name.strip().lower().rstrip(".")
