@@ -322,6 +322,11 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
             "input[0].content[0].image_url",
         ),
         ({"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "["}]}, 400, "input"),
+        (
+            {"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image"}]}]},
+            400,
+            "input[0].output[0].type",
+        ),
         ({"model": "nowhere"}, 404, "model"),
         ({"extra_headers": {"X-Mochi-Session": "0123456789"}}, 404, None),
     ],

@@ -1,6 +1,6 @@
 """Input items of OpenAI's Responses API and their conversion to chat messages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter
@@ -35,7 +35,7 @@ class InputImage(Body):
 _Content = TextOr[Items[Annotated[InputText | RefusalPart | InputImage, Field(discriminator="type")]]]
 
 
-def _to_chat(content: "str | list[InputText | RefusalPart | InputImage]") -> Any:
+def _to_chat(content: "str | Sequence[InputText | RefusalPart | InputImage]") -> Any:
     if isinstance(content, str):
         return content
     return [part.model_dump() if isinstance(part, RefusalPart) else part.to_chat() for part in content]
@@ -75,7 +75,7 @@ class FunctionCallOutput(Body):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: _Content
+    output: TextOr[Items[InputText]]
 
     def add_to(self, messages: ChatMessages) -> None:
         messages.append({"role": "tool", "tool_call_id": self.call_id, "content": _to_chat(self.output)})
