@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import aiohttp
-from starlette.types import Message, Scope, Send
+from starlette.types import Scope, Send
 
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown
 from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
 from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
 from mochi_server.telemetry.logging import REQUEST_ID
-from mochi_server.web.asgi import send_error
+from mochi_server.web.asgi import body_message, send_error
 from mochi_server.web.frontend_sse import closing_body
 from mochi_server.web.sse import last_id
 
@@ -81,7 +81,8 @@ class PeerRequest:
             return False
         except MochiError as error:
             if self._has_begun:
-                await self.send(_body(closing_body(self.scope["path"], self.session_id, error, self._last_id)))
+                body = closing_body(self.scope["path"], self.session_id, error, self._last_id)
+                await self.send(body_message(body, more=False))
             else:
                 await send_error(error, self.scope, self.send)
         finally:
@@ -116,8 +117,8 @@ class PeerRequest:
             events, end, content = (content + chunk).rpartition(b"\n\n")  # send only whole events
             if end:
                 self._last_id = last_id(events + end) or self._last_id
-                await self.send(_body(events + end, more=True))
-        await self.send(_body(content))
+                await self.send(body_message(events + end))
+        await self.send(body_message(content, more=False))
 
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
         """Return the result of ``work``. Raises ``ServerLost`` if ``peer`` is silent, and ``ShuttingDown``."""
@@ -161,7 +162,3 @@ class PeerRequest:
         hint = "Set MOCHI_ADVERTISE_URL of that server to a URL at which other servers can reach it."
         logger.error("peer unreachable process=%s url=%s: %s. %s", peer.name, peer.url, reason, hint)
         return ServerLost(self.session_id, is_unreachable=True)
-
-
-def _body(content: bytes, *, more: bool = False) -> Message:
-    return {"type": "http.response.body", "body": content, "more_body": more}

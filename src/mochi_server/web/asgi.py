@@ -40,6 +40,11 @@ def error_response(error: MochiError, scope: Scope, headers: Mapping[str, str] |
     return Response(body, status, {**own, **(headers or {})}, media_type="application/json")
 
 
+def body_message(data: bytes, *, more: bool = True) -> Message:
+    """Return the ASGI message that sends ``data``. If ``more`` is false, the message ends the response."""
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
 async def send_error(error: MochiError, scope: Scope, send: Send) -> None:
     """Send an error as a complete response."""
     await error_response(error, scope)(scope, _no_body, send)

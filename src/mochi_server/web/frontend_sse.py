@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from mochi_server.chat.event_log import Batch
 from mochi_server.constants import OPENAI_PREFIX
@@ -16,6 +16,7 @@ from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
 from mochi_server.frontends.encoder import FrontendEncoder
 from mochi_server.frontends.runs import FrontendRun, FrontendRuns
 from mochi_server.openai.errors import openai_body
+from mochi_server.web.asgi import body_message
 from mochi_server.web.sse import PING_SECONDS, EventStream, closing_events
 
 if TYPE_CHECKING:
@@ -43,18 +44,18 @@ class FrontendResponse(EventStream):
 
     async def send_events(self, send: Send) -> None:
         encoder, run = self._encoder, self._encoder.run
-        await send(_body(_frames(encoder.opening())))
+        await send(body_message(_frames(encoder.opening())))
 
         async def receive(batch: Batch | None) -> None:
             if body := _PING if batch is None else _frames(encoder.encode(batch)):
-                await send(_body(body))
+                await send(body_message(body))
             if encoder.is_suspended:
                 raise _StreamEnded
 
         with suppress(_StreamEnded):
             await run.forward(receive, idle=PING_SECONDS)
         run.suspended = encoder.is_suspended
-        await send(_body(_frames(encoder.closing()), more=False))
+        await send(body_message(_frames(encoder.closing()), more=False))
 
 
 def ai_sdk_response(frontends: FrontendRuns, started: FrontendRun) -> FrontendResponse:
@@ -94,7 +95,3 @@ def closing_body(path: str, session_id: str, error: MochiError, after: bytes) ->
 
 def _frames(messages: Iterable[bytes]) -> bytes:
     return b"".join([b"data: %s\n\n" % message for message in messages])
-
-
-def _body(data: bytes, *, more: bool = True) -> Message:
-    return {"type": "http.response.body", "body": data, "more_body": more}

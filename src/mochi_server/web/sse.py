@@ -12,7 +12,7 @@ import orjson
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
@@ -23,7 +23,7 @@ from mochi_server.models.events import EventUnion
 from mochi_server.openai.response_encoding import Chunk, RunEncoder
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
-from mochi_server.web.asgi import send_error
+from mochi_server.web.asgi import body_message, send_error
 from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
 from mochi_server.web.last_event_id import Position
 
@@ -94,15 +94,15 @@ class RunResponse(EventStream):
 
         async def receive(batch: Batch | None) -> None:
             if batch is None:
-                return await send(_body(_PING))
+                return await send(body_message(_PING))
             frames = []
             for number, line in enumerate(batch.lines, batch.first):
                 kind, payload = line.split(b" ", 1)
                 frames.append(b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, number, kind, payload))
-            return await send(_body(b"".join(frames)))
+            return await send(body_message(b"".join(frames)))
 
         await self._run.forward(receive, self._after, idle=PING_SECONDS)
-        await send(_body(b"", more=False))
+        await send(body_message(b"", more=False))
 
 
 class ChunksResponse(EventStream):
@@ -156,7 +156,7 @@ class ChunksResponse(EventStream):
             self._opening = None
             await self.send_start(send)
             data = opening + data
-        await send(_body(data, more=more))
+        await send(body_message(data, more=more))
 
 
 class WaitingResponse(EventStream):
@@ -175,20 +175,16 @@ class WaitingResponse(EventStream):
 
     async def send_events(self, send: Send) -> None:
         while not self._starting.done():
-            await send(_body(_PING))
+            await send(body_message(_PING))
             await asyncio.wait([self._starting], timeout=PING_SECONDS)
         try:
             run = self._starting.result()
         except MochiError as error:
             first_id = b"%s:0" % new_id().encode()
-            await send(_body(closing_events(self._session_id, error, first_id), more=False))
+            await send(body_message(closing_events(self._session_id, error, first_id), more=False))
         else:
             with self._runs.subscribed(run):
                 await RunResponse(self._runs, run).send_events(send)
-
-
-def _body(data: bytes, *, more: bool = True) -> Message:
-    return {"type": "http.response.body", "body": data, "more_body": more}
 
 
 async def respond_when_started(
