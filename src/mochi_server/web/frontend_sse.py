@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from mochi_server.chat.event_log import Batch
 from mochi_server.constants import OPENAI_PREFIX
@@ -17,12 +17,11 @@ from mochi_server.frontends.encoder import FrontendEncoder
 from mochi_server.frontends.runs import FrontendRun, FrontendRuns
 from mochi_server.openai.errors import openai_body
 from mochi_server.web.asgi import body_message
-from mochi_server.web.sse import PING_SECONDS, EventStream, closing_events
+from mochi_server.web.sse import PING, PING_SECONDS, RunResponse, closing_events
 
 if TYPE_CHECKING:
     from ag_ui.core import RunAgentInput
 
-_PING = b": ping\n\n"
 _PROTOCOL = re.compile(r"/chat/[^/]+/(ai-sdk|ag-ui)\b")
 
 
@@ -30,31 +29,27 @@ class _StreamEnded(Exception):
     """Signal that the stream ends, although the run continues."""
 
 
-class FrontendResponse(EventStream):
+class FrontendResponse(RunResponse):
     """Stream of a run in the protocol of a frontend. The stream also ends when a tool call needs approval."""
 
     def __init__(self, frontends: FrontendRuns, encoder: FrontendEncoder) -> None:
-        super().__init__(frontends.runs)
+        super().__init__(frontends.runs, encoder.run)
         self.headers.update(encoder.headers)
         self._encoder = encoder
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._runs.subscribed(self._encoder.run):
-            await super().__call__(scope, receive, send)
-
     async def send_events(self, send: Send) -> None:
-        encoder, run = self._encoder, self._encoder.run
+        encoder = self._encoder
         await send(body_message(_frames(encoder.opening())))
 
         async def receive(batch: Batch | None) -> None:
-            if body := _PING if batch is None else _frames(encoder.encode(batch)):
+            if body := PING if batch is None else _frames(encoder.encode(batch)):
                 await send(body_message(body))
             if encoder.is_suspended:
                 raise _StreamEnded
 
         with suppress(_StreamEnded):
-            await run.forward(receive, idle=PING_SECONDS)
-        run.suspended = encoder.is_suspended
+            await self._run.forward(receive, idle=PING_SECONDS)
+        self._run.suspended = encoder.is_suspended
         await send(body_message(_frames(encoder.closing()), more=False))
 
 

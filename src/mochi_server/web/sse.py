@@ -29,7 +29,7 @@ from mochi_server.web.last_event_id import Position
 
 PING_SECONDS = 10
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
-_PING = b": ping\n\n"
+PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}  # prevent buffering
 
 
@@ -94,7 +94,7 @@ class RunResponse(EventStream):
 
         async def receive(batch: Batch | None) -> None:
             if batch is None:
-                return await send(body_message(_PING))
+                return await send(body_message(PING))
             frames = []
             for number, line in enumerate(batch.lines, batch.first):
                 kind, payload = line.split(b" ", 1)
@@ -142,7 +142,7 @@ class ChunksResponse(EventStream):
     async def _receive(self, send: Send, batch: Batch | None) -> None:
         data = b"" if batch is None else _data(self._chunks.encode(batch))
         if not data and self._opening is None and (batch is None or self._is_silent()):
-            data = _PING
+            data = PING
         if data:
             await self._send(send, data)
 
@@ -175,7 +175,7 @@ class WaitingResponse(EventStream):
 
     async def send_events(self, send: Send) -> None:
         while not self._starting.done():
-            await send(body_message(_PING))
+            await send(body_message(PING))
             await asyncio.wait([self._starting], timeout=PING_SECONDS)
         try:
             run = self._starting.result()
