@@ -164,10 +164,6 @@ class Session(BaseModel):
     think: bool | str | None
     format: str | dict[str, Any] | None
 
-    @classmethod
-    def of(cls, session: ChatSession) -> "Session":
-        return cls.model_validate(session.summary_object())
-
 
 class SessionChanged(Session):
     """A new or changed session.
