@@ -292,6 +292,16 @@ def test_key_in_query_is_ignored(tmp_path: Path, stub: StubServer) -> None:
             assert error_of(httpx.get(server.url + path))[0] == 401
 
 
+@pytest.mark.one_process("changes the app of the server")
+def test_path_prefix_of_a_proxy_is_ignored(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url, api_keys=("first",)) as server:
+        server.app.root_path = "/chat"  # as uvicorn's option --root-path
+        assert httpx.get(f"{server.url}/chat/health/live").status_code == 200
+        assert httpx.get(f"{server.url}/chat/docs").status_code == 200
+        assert httpx.get(f"{server.url}/chat/health").status_code == 401
+        assert httpx.get(f"{server.url}/chat/v1/models").json()["error"]["code"] == "invalid_api_key"
+
+
 @pytest.mark.one_process("inspects the server process")
 async def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[bytes, bytes]] = []

@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from mochi_server.errors import HostForbidden, MochiError, OriginForbidden, Unauthorized
 from mochi_server.util.net import is_loopback
-from mochi_server.web.asgi import header
+from mochi_server.web.asgi import header, route_path
 from mochi_server.web.request_limits import Check
 
 LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?"
@@ -59,7 +59,7 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
     digests = [_digest(key.encode()) for key in keys]
 
     def check(scope: Scope) -> MochiError | None:
-        if scope["path"] in exempt and scope["method"] in ("GET", "HEAD"):
+        if route_path(scope) in exempt and scope["method"] in ("GET", "HEAD"):
             return None
         if not digests:
             address = _local_address(scope)

@@ -19,6 +19,11 @@ def header(scope: Scope, name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
+def route_path(scope: Scope) -> str:
+    """Return the path of a request without the path prefix of a reverse proxy (``root_path``)."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
+
+
 ERROR = "mochi.error"
 """Key in the ASGI scope of a request. Its value is the error code of the response."""
 
@@ -33,7 +38,7 @@ def format_error(error: MochiError, path: str) -> tuple[int, bytes]:
 def error_response(error: MochiError, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:
     """Return the response for an error, with additional ``headers``. Store the error code in ``scope``."""
     scope[ERROR] = error.code
-    status, body = format_error(error, scope["path"])
+    status, body = format_error(error, route_path(scope))
     own = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
     if error.retry_after is not None:
         own["Retry-After"] = str(error.retry_after)
