@@ -77,6 +77,21 @@ def test_blank_and_too_long_messages_are_422(api: Api, message: object) -> None:
     assert error_of(api.http.post(f"/chat/{session_id}", json={"message": message})) == (422, "VALIDATION_ERROR")
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("models/test", {"modelIds": ["mochi"], "message": "Hello!", "chatHistory": [0] * 3}),
+        ("chat/0123456789/ai-sdk", {"messages": [0] * 3}),
+        ("chat/0123456789/ai-sdk", {"messages": [{"role": "user", "parts": [0] * 3}]}),
+        ("chat/0123456789/ag-ui", {"threadId": "t", "runId": "r", "messages": [0] * 3}),
+        ("chat/0123456789/ag-ui", {"threadId": "t", "runId": "r", "messages": [], "tools": [0] * 3}),
+    ],
+)
+def test_invalid_list_has_one_problem(api: Api, path: str, body: dict[str, object]) -> None:
+    """Each problem takes 1 kB of memory, and a body can contain 16 million invalid items."""
+    assert len(api.http.post(path, json=body).json()["error"]["details"]["errors"]) == 1
+
+
 def test_message_of_a_million_characters_is_accepted(api: Api) -> None:
     session_id = api.create_session("mochi-long")["session_id"]
     message = "word " * 200_000

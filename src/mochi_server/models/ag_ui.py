@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
-from mochi_server.models.common import Body, decode_images
+from mochi_server.models.common import Body, Items, decode_images
 from mochi_server.models.frontends import FrontendOptions, check_text
 from mochi_server.openai.request_mapping import CompletionInput, new_message, to_session_turn_request, tool_schema
 from mochi_server.sessions.images import Image
@@ -45,10 +45,10 @@ class AgUiRequest(Body):
 
     thread_id: str = Field(alias="threadId", description="Conversation of the client. The events repeat it.")
     run_id: str = Field(alias="runId", description="Run of the client. The events repeat it.")
-    messages: list[dict[str, Any]] = Field(description="Messages of the conversation, oldest first.")
-    tools: list[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
-    context: list[dict[str, Any]] | None = Field(None, description="Texts that are added to the instructions.")
-    resume: list[dict[str, Any]] | None = Field(None, description="Decisions about tool calls.")
+    messages: Items[dict[str, Any]] = Field(description="Messages of the conversation, oldest first.")
+    tools: Items[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
+    context: Items[dict[str, Any]] | None = Field(None, description="Texts that are added to the instructions.")
+    resume: Items[dict[str, Any]] | None = Field(None, description="Decisions about tool calls.")
     forwarded_props: Any = Field(None, alias="forwardedProps", description="Options of the turn.")
 
     @classmethod

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
-from mochi_server.models.common import Body, decode_images
+from mochi_server.models.common import Body, Items, decode_images
 from mochi_server.models.frontends import FrontendOptions, check_text
 from mochi_server.sessions.images import images_of
 from mochi_server.sessions.session import ChatSession
@@ -24,7 +24,7 @@ class UiMessage(Body):
 
     id: str = Field("", description="ID of the message in the client.")
     role: Literal["system", "user", "assistant"]
-    parts: list[dict[str, Any]]
+    parts: Items[dict[str, Any]]
 
     def text(self, position: int) -> str:
         texts = []
@@ -75,7 +75,7 @@ class AiSdkRequest(FrontendOptions):
         }
     )
 
-    messages: list[UiMessage] = Field(min_length=1, description="Messages of the chat, oldest first.")
+    messages: Items[UiMessage] = Field(min_length=1, description="Messages of the chat, oldest first.")
     trigger: Literal["submit-message", "regenerate-message"] = Field(
         "submit-message", description="Whether to answer a new message or the last user message again."
     )

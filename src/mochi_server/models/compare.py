@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 
 from mochi_server.constants import MAX_MESSAGE_CHARS
 from mochi_server.errors import InvalidComparison, ValidationFailed
-from mochi_server.models.common import NOT_BLANK, Options, StrictBody, Text, Think
+from mochi_server.models.common import NOT_BLANK, Items, Options, StrictBody, Text, Think
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.compare import MAX_MODELS, CompareService, Comparison
 
@@ -41,7 +41,7 @@ class CompareRequest(StrictBody):
     modelIds: Annotated[Any, WithJsonSchema(_MODEL_IDS)] = None
     message: Annotated[Any, WithJsonSchema(_MESSAGE)] = None
     systemPrompt: Text | None = Field(None, description="System message.")
-    chatHistory: list[HistoryMessage] | None = Field(None, description="Earlier messages of the conversation.")
+    chatHistory: Items[HistoryMessage] | None = Field(None, description="Earlier messages of the conversation.")
     think: Think = None
     options: Options | None = Field(None, description="Ollama's options, such as `temperature` or `seed`.")
 

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import KEY_PATTERN
 from mochi_server.errors import SessionNotFound, ValidationFailed
-from mochi_server.models.common import Body, KeepAlive, Text, ThinkLevel, decode_images
-from mochi_server.models.openai_messages import AnyMessage, ImagePart, Items, Unsupported, UserMessage, allow
+from mochi_server.models.common import Body, Items, KeepAlive, Text, ThinkLevel, decode_images
+from mochi_server.models.openai_messages import AnyMessage, ImagePart, Unsupported, UserMessage, allow
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput, ToolChoice, tool_schema
 from mochi_server.sessions.images import Image
@@ -199,7 +199,7 @@ class CompletionRequest(SamplingFields):
         None, description="Not supported. Use `response_format`."
     )
     logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
-    modalities: Annotated[list[str] | None, allow(["text"])] = Field(None, description="Only `text` is supported.")
+    modalities: Annotated[Items[str] | None, allow(["text"])] = Field(None, description="Only `text` is supported.")
     audio: Unsupported = None
     functions: Unsupported = Field(None, description="Not supported. Use `tools`.")
     function_call: Unsupported = None

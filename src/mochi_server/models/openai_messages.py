@@ -9,13 +9,12 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, Text
+from mochi_server.models.common import Body, Items, Text
 from mochi_server.openai.request_mapping import new_message
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall
 
 _Item = TypeVar("_Item")
-Items = Annotated[list[_Item], Field(fail_fast=True)]
 TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) else "text")
 TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")], TEXT_OR_LIST]
 """A text or a list. The tags prevent that the error for an invalid item also contains the error for a text."""

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, Text
+from mochi_server.models.common import Body, Items, Text
 from mochi_server.models.openai import CompletionRequest, MochiHeaders, NamedFunction, SamplingFields, TokenLimit
-from mochi_server.models.openai_messages import Items, TextOr, Unsupported, allow
+from mochi_server.models.openai_messages import TextOr, Unsupported, allow
 from mochi_server.models.openai_responses import Besides
 from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
 from mochi_server.openai.errors import renaming_parameters
@@ -90,7 +90,7 @@ class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": 
     )
     text: TextOptions | None = Field(None, description="`format`: text, any JSON object, or JSON that fits a schema.")
     max_output_tokens: TokenLimit | None = Field(None, description="Maximum tokens of the answer, with reasoning.")
-    include: Annotated[list[str] | None, AfterValidator(_without_logprobs)] = Field(
+    include: Annotated[Items[str] | None, AfterValidator(_without_logprobs)] = Field(
         None, description=f"Has no effect. `{_LOGPROBS}` is not supported."
     )
     logprobs: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
