@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from typing_extensions import Self
 
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS, LogFormat
 from mochi_server.util.masking import MASK
@@ -201,12 +202,11 @@ class MochiServerSettings(BaseSettings):
                 raise ValueError(f"{without_credentials(origin)!r} is not an origin such as https://chat.example")
         return tuple(origin.lower() for origin in value)  # as browsers send them
 
-    @model_validator(mode="before")
-    @classmethod
-    def _agent_chats_follow_agents(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "agents_dir" in values:
-            values = {"agent_chats_dir": str(Path(str(values["agents_dir"])) / "agent_chats")} | values
-        return values
+    @model_validator(mode="after")
+    def _agent_chats_follow_agents(self) -> Self:
+        if "agent_chats_dir" not in self.model_fields_set:
+            self.__dict__["agent_chats_dir"] = str(Path(self.agents_dir, "agent_chats"))  # the settings are frozen
+        return self
 
     @property
     def resolved_sessions_dir(self) -> Path:

@@ -60,6 +60,8 @@ def test_agent_chats_are_in_the_agents_directory(tmp_path: Path) -> None:
     settings = MochiServerSettings(agents_dir=tmp_path / "people", data_dir=tmp_path)
     assert settings.resolved(settings.agent_chats_dir) == tmp_path / "people" / "agent_chats"
     assert MochiServerSettings(agents_dir="people", agent_chats_dir="talk").agent_chats_dir == "talk"
+    app = create_app(settings, agents_dir="others")
+    assert app.state.settings.agent_chats_dir == str(Path("others", "agent_chats"))
 
 
 def test_directories_are_relative_to_the_data_directory(tmp_path: Path) -> None:
