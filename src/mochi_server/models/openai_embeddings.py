@@ -10,8 +10,6 @@ from mochi_server.models.openai_messages import TEXT_OR_LIST
 from mochi_server.openai.embeddings import EncodingFormat
 
 _TOKENS = "token IDs are not supported; send text instead (LangChain: `check_embedding_ctx_length=False`)"
-
-
 _MAX_TEXTS = 2048
 
 

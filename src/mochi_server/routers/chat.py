@@ -12,7 +12,7 @@ from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDec
 from mochi_server.routers.sessions import get_status
 from mochi_server.tools.toolbox import Decision
 from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
-from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, responses
+from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, Responses, responses
 from mochi_server.web.last_event_id import Position
 from mochi_server.web.sse import RunResponse, attach_response, respond_when_started, streams
 
@@ -23,7 +23,7 @@ _STREAM = streams(
     'id: 1f0c5e7a9b:1\nevent: content_delta\ndata: {"content":"Paris","role":"assistant"}\n\n'
     'id: 1f0c5e7a9b:2\nevent: done\ndata: {"session_id":"a1b2c3d4e5"}\n\n',
 )
-_NO_EVENTS: dict[int | str, dict[str, Any]] = {204: {"description": "There are no events after this position."}}
+_NO_EVENTS: Responses = {204: {"description": "There are no events after this position."}}
 _SESSION_ERRORS = (errors.SessionNotFound, errors.SessionTooNew, errors.ServerLost)
 _DECISION_ERRORS = (
     *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout),

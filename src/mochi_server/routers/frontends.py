@@ -1,7 +1,5 @@
 """Routes under `/chat` for frontend libraries: the AI SDK and AG-UI."""
 
-from typing import Any
-
 from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
@@ -20,7 +18,7 @@ def _stream(description: str) -> Responses:
 
 
 _UI_MESSAGES = _stream("The UI message stream of the AI SDK.")
-_NO_RUN: dict[int | str, dict[str, Any]] = {204: {"description": "No turn is running."}}
+_NO_RUN: Responses = {204: {"description": "No turn is running."}}
 _ERRORS = (
     *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
     *(errors.ConfirmationInterrupted, errors.ConfirmationResolved, errors.ConfirmationTimeout),
