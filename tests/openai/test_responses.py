@@ -231,6 +231,24 @@ def test_previous_response_must_be_stored(client: openai.OpenAI, server: Running
         assert (refusal.status_code, refusal.param) == (400, "previous_response_id")
 
 
+def test_session_continues_after_a_repeated_request(client: openai.OpenAI, server: RunningServer) -> None:
+    api = server.api()
+    call = {"id": "call_1", "function": {"name": "look", "arguments": {}}}
+    messages = [
+        {"role": "user", "content": "Hello!"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "blue", "tool_call_id": "call_1"},
+        {"role": "assistant", "content": "It is", "interrupted": True},
+    ]
+    imported = api.http.post("/sessions/import", json={"metadata": {"model": "mochi"}, "messages": messages})
+    session = str(imported.json()["sessions"][0]["session_id"])
+    headers = {"X-Mochi-Session": session}
+    first = respond(client, input="Hello!", extra_headers=headers)
+    assert [role for role, _ in contents(api, session)] == ["user", "assistant"]
+    assert respond(client, input="And now?", previous_response_id=first.id, extra_headers=headers).output_text
+    assert refused(client, previous_response_id=first.id, extra_headers=headers).param == "previous_response_id"
+
+
 def test_session_continues_after_tools_of_server_and_client(client: openai.OpenAI, server: RunningServer) -> None:
     session = str(server.api().create_session("mochi")["session_id"])
     asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session, "X-Mochi-Tools": "add"}}

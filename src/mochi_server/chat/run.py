@@ -28,7 +28,7 @@ class Run:
     """Error from Ollama while the turn was validated, or None."""
     run_id: str = field(default_factory=new_id)
     position: int = 0
-    """Number of messages in the session before the turn."""
+    """Number of messages in the session before the messages of the turn."""
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     """Result of the turn, empty until the run has ended."""
