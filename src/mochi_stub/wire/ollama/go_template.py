@@ -6,6 +6,7 @@ The parser has the grammar of Go's parser and reports an error at the same token
 from __future__ import annotations
 
 import re
+from math import isinf
 from typing import NoReturn
 
 from mochi_stub.wire.ollama.go_json import quoted
@@ -255,7 +256,8 @@ def _number_problem(text: str) -> str:
     if not _NUMBER.fullmatch(text):
         return "illegal number syntax"
     if re.search("[.eEpPi]", text):
-        return ""
+        real = re.fullmatch(_REAL, text.removesuffix("i"))
+        return "illegal number syntax" if real and isinf(float(real[0])) else ""
     digits = text.lstrip("+-").replace("_", "")
     try:
         number = int(digits, 8 if re.match("0[0-9]", digits) else 0)

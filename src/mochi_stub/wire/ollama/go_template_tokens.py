@@ -88,7 +88,7 @@ def tokens(template: str) -> Iterator[Token]:
 
 
 def _comment_end(template: str, at: int) -> int:
-    end = template.find("*/", at)
+    end = template.find("*/", at + len("/*"))
     if end < 0:
         raise _LexError("unclosed comment", at)
     closed = _COMMENT_CLOSE.match(template, end + 2)
