@@ -42,6 +42,8 @@ def test_unknown_path_is_404(stub: StubServer, path: str) -> None:
         ("GET", "/api/tags/", 301, "/api/tags"),
         ("GET", "/ollama/api/tags/", 301, "/ollama/api/tags"),
         ("GET", "/api/tags/?a=1&b=2", 301, "/api/tags?a=1&b=2"),
+        ("GET", "/api/tags/?a=%20b", 301, "/api/tags?a=%20b"),
+        ("GET", "/api//a%3Fb?c", 301, "/api/a%3Fb?c"),
         ("HEAD", "/api/tags/", 307, "/api/tags"),
         ("POST", "/api/chat/", 307, "/api/chat"),
         ("GET", "//api/tags", 301, "/api/tags"),

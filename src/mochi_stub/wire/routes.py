@@ -11,7 +11,6 @@ from functools import partial
 from html import escape
 from itertools import product
 from posixpath import normpath
-from string import punctuation
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -30,7 +29,6 @@ from mochi_stub.wire.stub_api import OBSERVATION
 
 PLAIN = b"text/plain"
 HTML = b"text/html; charset=utf-8"
-_URL_CHARACTERS = punctuation.replace("%", "")
 
 Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
 
@@ -119,8 +117,8 @@ def _clean(path: str) -> str:
 
 
 def _redirect(path: str, method: str, query: bytes, *, permanent: bool) -> HttpResponse:
-    target = path + (f"?{query.decode('latin-1')}" if query else "")
-    location = ((b"location", quote(target, safe=_URL_CHARACTERS).encode()),)
+    target = quote(path, safe="/$&+,:;=@") + (f"?{query.decode()}" if query else "")
+    location = ((b"location", target.encode()),)
     status = 301 if permanent else 307
     if method != "GET":
         return HttpResponse(status, b"", HTML if method == "HEAD" else b"", location)
