@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import sys
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,18 @@ def test_unreadable_file_fails_in_the_stream(private_stub: StubServer, files: di
     found = [line.get("status") or line["error"] for line in failed.lines]
     expected = [line.format("/usr/share/ollama/.ollama/models/blobs", "0" * 64) for line in lines]
     assert (failed.status, found[0], found[1].startswith(expected[1])) == (200, expected[0], True)
+
+
+def test_unreadable_file_does_not_stay_in_memory(private_stub: StubServer) -> None:
+    tracemalloc.start()
+    try:
+        upload(private_stub, bytes(4_000_000))
+        send_request(private_stub, "GET", "/")  # when it returns, the task of the upload has ended
+        private_stub.clear_exchanges()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("part", ["model-00001-of-00002.gguf", "model.gguf"])

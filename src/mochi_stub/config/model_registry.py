@@ -7,7 +7,6 @@ from typing import Any
 
 from mochi_stub.config.loader import Config
 from mochi_stub.models.catalogue import Model
-from mochi_stub.models.gguf_file import GgufError
 
 
 class ModelRegistry:
@@ -16,8 +15,8 @@ class ModelRegistry:
     `declared` contains the models in `fixed` and the models of `config`, the configuration in use. After a client
     deletes a declared model, clients can pull this model again.
 
-    `blobs` maps the digest of uploaded data to the result or the error of `read_gguf`. The digest of a layer of a model
-    that a client created is mapped to None.
+    `blobs` maps the digest of uploaded data to the result or the error message of `read_gguf`. The digest of a layer of
+    a model that a client created is mapped to None.
     """
 
     def __init__(self, fixed: Iterable[Model], load: Callable[[], Config | None] = lambda: None) -> None:
@@ -25,7 +24,7 @@ class ModelRegistry:
         self._load = load
         self._models: dict[str, Model] = {}
         self.declared: tuple[Model, ...] = ()
-        self.blobs: dict[str, Mapping[str, Any] | GgufError | None] = {}
+        self.blobs: dict[str, Mapping[str, Any] | str | None] = {}
         self.changes = 0
         self._declare(load())
 

@@ -124,7 +124,7 @@ def send_blob(stub: Stub, request: Request) -> Result:
     try:
         stub.registry.blobs[actual] = read_gguf(request.body)
     except GgufError as error:  # sent when a model is created from the blob
-        stub.registry.blobs[actual] = error
+        stub.registry.blobs[actual] = str(error)
     return HttpResponse(201)
 
 

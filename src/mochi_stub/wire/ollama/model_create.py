@@ -10,7 +10,6 @@ from typing import Any
 from mochi_stub.http.http_result import Request, Result, Stub
 from mochi_stub.models.catalogue import Model, sha256
 from mochi_stub.models.generated_metadata import template_capabilities
-from mochi_stub.models.gguf_file import GgufError
 from mochi_stub.wire.ollama.errors import requested_name, valid_name
 from mochi_stub.wire.ollama.go_json import timestamp
 from mochi_stub.wire.ollama.go_syntax import BOOL, MAPPING, STRING, STRINGS, Mismatch, anything, read_body, typed
@@ -137,8 +136,8 @@ def _is_gguf(stub: Stub, digest: str) -> bool:
 def _gguf_fields(stub: Stub, digest: str) -> Mapping[str, Any]:
     """Return values for the fields of `Model` from an uploaded GGUF file or the weights of a model."""
     uploaded = stub.registry.blobs.get(digest)
-    if isinstance(uploaded, GgufError):
-        raise HttpError(400, str(uploaded))
+    if isinstance(uploaded, str):
+        raise HttpError(400, uploaded)
     if uploaded:
         return uploaded
     for model in stub.models:
