@@ -9,6 +9,7 @@ import time
 from base64 import b64decode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -211,22 +212,22 @@ def _masked(value: Any, secret: bool = False) -> Any:
     return MASK if secret and isinstance(value, str) else value
 
 
-def _digests(value: Any) -> Iterator[str]:
+def _digests(body: Any) -> Iterator[str]:
     """Yield the SHA-256 digest of each image in a parsed request body. Images with invalid base64 are skipped."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _digests(item)
-    for key, item in value.items() if isinstance(value, dict) else ():
-        texts = [item]
-        if key == "images" and isinstance(item, list):  # Ollama
-            texts = item
-        elif key in ("url", "image_url") and isinstance(item, str) and item.startswith("data:"):  # OpenAI
-            texts = [item.partition(",")[2]]
-        elif key != "data" or not value.keys() & {"media_type", "mimeType", "mime_type"}:  # Anthropic and Gemini
-            yield from _digests(item)
-            continue
-        for text in texts:
-            try:
-                yield hashlib.sha256(b64decode(text, validate=True)).hexdigest()
-            except (ValueError, TypeError):
+    pending = [body]  # a stack, because a body can be nested too deeply for recursion
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += reversed(value)
+        for key, item in reversed(value.items()) if isinstance(value, dict) else ():
+            texts = [item]
+            if key == "images" and isinstance(item, list):  # Ollama
+                texts = item
+            elif key in ("url", "image_url") and isinstance(item, str) and item.startswith("data:"):  # OpenAI
+                texts = [item.partition(",")[2]]
+            elif key != "data" or not value.keys() & {"media_type", "mimeType", "mime_type"}:  # Anthropic and Gemini
+                pending.append(item)
                 continue
+            for text in texts:
+                with suppress(ValueError, TypeError):
+                    yield hashlib.sha256(b64decode(text, validate=True)).hexdigest()

@@ -101,8 +101,9 @@ def test_other_names_of_secrets_are_masked(private_stub: StubServer) -> None:
     assert row["body"] == {"api_key": "***", "api_keys": ["***"], "max_tokens": 5, "key": "word"}
 
 
-def test_deeply_nested_body_is_omitted(private_stub: StubServer) -> None:
-    deep = b'{"model":"mochi","messages":[],"x":' + b"[" * 500 + b"]" * 500 + b"}"
+@pytest.mark.parametrize("depth", [500, 1020])
+def test_deeply_nested_body_is_omitted(private_stub: StubServer, depth: int) -> None:
+    deep = b'{"model":"mochi","messages":[],"x":' + b"[" * depth + b"]" * depth + b"}"
     assert send_request(private_stub, "POST", "/api/chat", deep).status == 200
     assert rows(private_stub)[0]["body"] is None
 
