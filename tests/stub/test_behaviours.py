@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -272,6 +273,13 @@ def test_summary_of_a_conversation_in_one_message() -> None:
     reply = resolve(Prompt("mochi", messages=messages))
     assert "User: My dog Rex weighs 31 kilograms. Assistant: Give him 400 grams a day." in reply.text
     assert reply.rule == "built-in: summary"
+
+
+def test_summary_of_many_blank_lines_takes_no_long_time() -> None:
+    start = time.perf_counter()
+    reply = resolve(prompt_of("Summarize this conversation:\nuser: hello" + "\n" * 20_000))
+    assert time.perf_counter() - start < 2
+    assert reply.text == "User: hello\n\nTopics: hello"
 
 
 def test_summary_schema_without_conversation_is_filled() -> None:

@@ -19,9 +19,9 @@ _SUMMARIZE = re.compile(
     r"\bsummar(?:y|i[sz]e|i[sz]ing)\b.{0,120}\b(?:conversations?|chats?|dialogues?|discussions?|messages|history)\b",
     re.IGNORECASE | re.DOTALL,
 )
-_SPEAKER = r"^[\s>*\[-]*({}user|human|assistant|ai|model|tool)\b[\]*]*\s*:"
+_SPEAKER = r"^[ \t>*\[-]*({}user|human|assistant|ai|model|tool)\b[\]*]*\s*:"
 _TURN = re.compile(
-    rf"{_SPEAKER.format('')}\**[ \t]*(.*?)(?={_SPEAKER.format('?:')}|^\s*</|\Z)",
+    rf"{_SPEAKER.format('')}\**[ \t]*(.*?)(?={_SPEAKER.format('?:')}|^[ \t]*</|\Z)",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
 _SENTENCE = re.compile(r"(.+?[.!?])(?:\s|$)|(.+)")
@@ -37,7 +37,7 @@ TITLE_WORDS = 5
 
 _JSON_FORMAT = re.compile(r"JSON format:\s*`?\s*(?=\{)", re.IGNORECASE)  # followed by an example of the reply
 _HISTORY = re.compile(r"<chat_history>(.*?)</chat_history>", re.DOTALL)
-_USER_LINE = re.compile(r"^\s*USER:\s*(.+?)\s*(?=^\s*[A-Z]+:|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_USER_LINE = re.compile(r"^[ \t]*USER:\s*(.+?)\s*(?=^\s*[A-Z]+:|\Z)", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 _TEXT = re.compile(r"<text>(?!\{)(.*?)</text>", re.DOTALL)
 _MESSAGE = re.compile(r"(?:Message|Query):\s*(.+)", re.DOTALL)
 _TOOLS = re.compile(r"Available Tools:\s*(?=\[)")
