@@ -232,9 +232,16 @@ def test_messages_of_a_model_precede_each_conversation(private_stub: StubServer)
     create(private_stub, **{"from": "mochi-chat"}, messages=messages, system="S")
     shown = show(private_stub)
     assert shown["messages"] == messages
-    assert shown["modelfile"].endswith('\nMESSAGE user Who?\nMESSAGE assistant """Me.\nAlways."""\n')
+    assert shown["modelfile"].endswith('\nMESSAGE user Who?\nMESSAGE assistant "Me.\nAlways."\n')
     rendered = send_message(private_stub, "hello", "mine", _debug_render_only=True).json["_debug_info"]
     assert rendered["rendered_template"] == "system: S\nuser: Who?\nassistant: Me.\nAlways.\nuser: hello"
+
+
+def test_texts_of_several_lines_are_quoted_as_in_ollama(private_stub: StubServer) -> None:
+    create(private_stub, **{"from": "mochi-chat"}, system='Say "x".\nThen stop.', parameters={"stop": ["\n\n", '"']})
+    shown = show(private_stub)
+    assert 'SYSTEM """Say "x".\nThen stop."""\nPARAMETER stop "\n\n"\nPARAMETER stop "\n' in shown["modelfile"]
+    assert [line.split() for line in shown["parameters"].split("\n")] == [["stop", r'"\n\n"'], ["stop", r'"\""']]
 
 
 def test_template_determines_the_capabilities(private_stub: StubServer) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from mochi_stub.http.http_result import Request, Result, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.wire.ollama import errors
-from mochi_stub.wire.ollama.go_json import dumps, timestamp
+from mochi_stub.wire.ollama.go_json import dumps, quoted, timestamp
 from mochi_stub.wire.ollama.go_syntax import read_body
 from mochi_stub.wire.ollama.model_names import parse_name, routed, short_name
 from mochi_stub.wire.ollama.model_store import blob_path
@@ -90,7 +90,7 @@ def _details(model: Model, quantization: str) -> dict[str, Any]:
 
 
 def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
-    parameters = ((name, f'"{value}"' if isinstance(value, str) else dumps(value)) for name, value in _pairs(model))
+    parameters = ((name, quoted(value) if isinstance(value, str) else dumps(value)) for name, value in _pairs(model))
     info = {
         name: None if isinstance(value, (list, tuple)) and not verbose else value
         for name, value in model.model_info.items()
@@ -141,4 +141,6 @@ def _pairs(model: Model) -> list[tuple[str, Any]]:
 
 
 def _quoted(value: str) -> str:
-    return f'"""{value}"""' if "\n" in value or value != value.strip(" ") else value
+    if "\n" not in value and value == value.strip(" "):
+        return value
+    return f'"""{value}"""' if '"' in value else f'"{value}"'
