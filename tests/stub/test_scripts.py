@@ -249,6 +249,17 @@ def test_choices_of_an_api_without_choices_are_a_500(path: str, body: dict[str, 
     assert b"this API has only one choice, so the reply must not contain a Choice" in answer.body
 
 
+def test_choices_have_the_same_text_with_and_without_streaming() -> None:
+    with scripted_stub(Reply([Text("a"), Choice(1), Text("b"), Choice(0), Text("c")])) as stub:
+        whole = send_request(stub, "POST", "/v1/chat/completions", HELLO).json
+        streamed = send_request(stub, "POST", "/v1/chat/completions", {**HELLO, "stream": True}).body
+    assert [choice["message"]["content"] for choice in whole["choices"]] == ["ac", "b"]
+    chunks = [json.loads(line[6:])["choices"][0] for line in streamed.split(b"\n\n") if line.startswith(b"data: {")]
+    assert [(chunk["index"], chunk["delta"].get("content")) for chunk in chunks] == [
+        *((0, "a"), (1, "b"), (0, "c"), (0, None))
+    ]
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_lone_surrogates_become_replacement_characters(stream: bool) -> None:
     reply = Reply([Reasoning("r\ud800"), Text("a\udfffb"), ToolCalls([ToolCall("f", {"x": "\ud83d"})])], unasked=True)

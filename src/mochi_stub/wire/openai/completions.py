@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -84,7 +85,7 @@ class ChatChunks(ChunkEncoder):
 
     def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
         reply, self.ids = evaluated.reply, evaluated.ids
-        scripted = _by_choice(reply)
+        scripted = _by_choice(reply.parts) if Choice in map(type, reply.parts) else {}
         self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
         self.finished_choices = (0,) if scripted else tuple(self.replies)
         calls_tools = reply.finish == "stop" and reply.tool_calls and not scripted
@@ -180,15 +181,12 @@ class ChatChunks(ChunkEncoder):
         return f'{self.head}[{{"index":{index},"delta":{delta},"finish_reason":{reason}}}]{self.tail}'
 
 
-def _by_choice(reply: Reply) -> dict[int, Reply]:
-    """Return a dictionary from choice indices to the scripted choices. If there are none, the dictionary is empty."""
-    found: dict[int, list[Part]] = {}
-    parts: list[Part] = []
-    for part in reply.parts:
-        if isinstance(part, Choice):
-            parts = found[part.index] = []
-        else:
-            parts.append(part)
+def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
+    """Return the choices of a reply by index. Parts before the first `Choice` belong to the choice 0."""
+    index, found = 0, defaultdict[int, list[Part]](list)
+    for part in parts:
+        index = part.index if isinstance(part, Choice) else index
+        found[index].append(part)
     return {index: Reply(parts) for index, parts in found.items()}
 
 
@@ -262,7 +260,7 @@ class CompletionChunks(ChunkEncoder):
         return "".join([self._line(index, '""', f'"{reason}"') for index, reason in enumerate(self.reasons)])
 
     def whole(self) -> HttpResponse:
-        replies = _by_choice(Reply([Choice(0), *self.reply.parts]))
+        replies = _by_choice([Choice(0), *self.reply.parts])
         choices = [
             {"text": reply.text, "index": index, "logprobs": None, "finish_reason": self.reasons[index]}
             for index, reply in replies.items()
