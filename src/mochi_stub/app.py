@@ -90,9 +90,8 @@ class ExchangeHandler:
             self._close("cancelled")
 
     async def _after_load(self, scheduled: ScheduledResult) -> HttpResponse | Generation | CachedReply:
-        scheduler, load_request = scheduled.scheduler, scheduled.load_request
         try:
-            self.lease = lease = await scheduler.acquire(load_request)
+            self.lease = lease = await self.app.stub.scheduler.acquire(scheduled.load_request)
             self.record.update(num_ctx=lease.context, reload=lease.reload)
             if self.entries is None:
                 return scheduled.then(lease)

@@ -86,17 +86,20 @@ class Generation(NamedTuple):
     prompt_seconds: float = 0.0
 
 
+def _raise(error: NotLoaded) -> HttpResponse:
+    raise error
+
+
 class ScheduledResult(NamedTuple):
     """A result that can be built only when a model is loaded.
 
     `then` builds the result with a lease on the loaded model. The lease is released after the result was sent. If the
-    model cannot be loaded, `failed` builds the error response.
+    model cannot be loaded, `failed` builds the error response. By default, it raises the error.
     """
 
-    scheduler: Scheduler
     load_request: LoadRequest
     then: Callable[[Lease], HttpResponse | Generation]
-    failed: Callable[[NotLoaded], HttpResponse]
+    failed: Callable[[NotLoaded], HttpResponse] = _raise
 
 
 Result: TypeAlias = "HttpResponse | Generation | ScheduledResult"

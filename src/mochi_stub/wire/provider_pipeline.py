@@ -24,7 +24,7 @@ from mochi_stub.http.http_result import (
     Stub,
 )
 from mochi_stub.models.catalogue import Model
-from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded
+from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.embedding import embed, normalised
@@ -80,18 +80,6 @@ def refuse(status: int, message: str, **details: Any) -> Handler:
     return handler
 
 
-def schedule(stub: Stub, load: LoadRequest, then: Callable[[Lease], HttpResponse | Generation]) -> ScheduledResult:
-    """Return a result that loads the model and then calls `then` to build the response.
-
-    If loading fails, the result raises NotLoaded.
-    """
-
-    def failed(error: NotLoaded) -> HttpResponse:
-        raise error
-
-    return ScheduledResult(stub.scheduler, load, then, failed)
-
-
 def usual_load(model: Model) -> LoadRequest:
     """Return the load settings for a request of an API that has no load options."""
     return LoadRequest(model, model.parameters, shift=model.shifts_context)
@@ -121,7 +109,7 @@ def generate(
         evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
         return evaluated.generation(encoder(evaluated), evaluated.reply, prompt_tokens=evaluated.usage.input)
 
-    return schedule(stub, load, build_result)
+    return ScheduledResult(load, build_result)
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:

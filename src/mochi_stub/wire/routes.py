@@ -57,7 +57,7 @@ def route(stub: Stub, request: Request) -> Result:
     result: Result = answer(handler, stub, request)
     if isinstance(result, ScheduledResult):
         then, failed = partial(answer, result.then), partial(answer, result.failed)
-        return ScheduledResult(result.scheduler, result.load_request, then, failed)
+        return result._replace(then=then, failed=failed)
     return result
 
 

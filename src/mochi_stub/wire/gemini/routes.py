@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
-from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, ScheduledResult, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import ToolCall, prompt_tokens
@@ -79,14 +79,14 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
 
 def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
     load = pipeline.usual_load(model)
-    return pipeline.schedule(stub, load, lambda _: json_answer({"embedding": _vector(stub, model, body)}))
+    return ScheduledResult(load, lambda _: json_answer({"embedding": _vector(stub, model, body)}))
 
 
 def _embed_batch(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
     def build_response(_lease: Lease) -> HttpResponse:
         return json_answer({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
 
-    return pipeline.schedule(stub, pipeline.usual_load(model), build_response)
+    return ScheduledResult(pipeline.usual_load(model), build_response)
 
 
 def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:

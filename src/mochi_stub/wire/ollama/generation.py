@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
+from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, ScheduledResult, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation, Prompt, render
@@ -21,7 +21,7 @@ from mochi_stub.wire.ollama.model_names import split_name
 from mochi_stub.wire.ollama.request_schema import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
 from mochi_stub.wire.ollama.response_encoding import STREAM_ERROR, ChatLines, GenerateLines
 from mochi_stub.wire.prompt_evaluation import evaluate_prompt
-from mochi_stub.wire.provider_pipeline import HttpError, embed_text, schedule, shorten_vector
+from mochi_stub.wire.provider_pipeline import HttpError, embed_text, shorten_vector
 
 INPUT_TOO_LONG = "the input length exceeds the context length"
 
@@ -60,7 +60,7 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
     options = effective_options(model, body.get("options", {}))
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
     if is_empty:
-        return schedule(stub, load, lambda _: errors.json_answer(loaded))
+        return ScheduledResult(load, lambda _: errors.json_answer(loaded))
     format_error = _format_error(body.get("format"))
     prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
 
@@ -83,7 +83,7 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
         encoder_class = ChatLines if operation == "chat" else GenerateLines
         return done.generation(encoder_class(model, done, reply, ids, body, lease.load_duration), reply)
 
-    return schedule(stub, load, build_result)
+    return ScheduledResult(load, build_result)
 
 
 def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
@@ -146,7 +146,7 @@ def embed(stub: Stub, request: Request) -> Result:
             200, f'{{"model":{text(name)},"embeddings":[{arrays}]{counters if vectors else ""}}}'.encode(), errors.JSON
         )
 
-    return schedule(stub, load, build_response)
+    return ScheduledResult(load, build_response)
 
 
 def embeddings(stub: Stub, request: Request) -> Result:
@@ -161,7 +161,7 @@ def embeddings(stub: Stub, request: Request) -> Result:
         vector = embed_text(stub, load.model, name, prompt)[0] if prompt else []
         return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), errors.JSON)
 
-    return schedule(stub, load, build_response)
+    return ScheduledResult(load, build_response)
 
 
 def _load_request(stub: Stub, body: Mapping[str, Any], *, empty: HttpError | None = None) -> LoadRequest:

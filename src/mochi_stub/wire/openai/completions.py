@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
+from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, ScheduledResult, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall
@@ -209,7 +209,7 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         encoder = CompletionChunks(choices, reply, body)
         return choices[0].generation(encoder, reply, prompt_tokens=encoder.usage["prompt_tokens"])
 
-    return pipeline.schedule(stub, load, build_result)
+    return ScheduledResult(load, build_result)
 
 
 def _text_prompt(body: Mapping[str, Any], model: Model, text: str) -> Prompt:

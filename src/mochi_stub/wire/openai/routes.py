@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, ScheduledResult, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.wire import provider_pipeline as pipeline
@@ -47,7 +47,7 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         name = body.get("model", model.name)
         return pipeline.json_answer({"object": "list", "data": data, "model": name, "usage": usage})
 
-    return pipeline.schedule(stub, pipeline.usual_load(model), build_response)
+    return ScheduledResult(pipeline.usual_load(model), build_response)
 
 
 def _model_object(model: Model) -> dict[str, Any]:
