@@ -13,7 +13,6 @@ from operator import itemgetter
 from typing import Any
 
 from mochi_stub.http.http_result import HttpResponse
-from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, count_tokens, counted_text
 from mochi_stub.replies.chunks import Piece, pieces, planned_end
 from mochi_stub.replies.lorem import WORDS, stable_hash
@@ -32,7 +31,6 @@ NDJSON = b"application/x-ndjson"
 class ChatLines:
     """Encoder of replies for `/api/chat`. `load_duration` is in nanoseconds."""
 
-    model: Model
     evaluated: EvaluatedPrompt
     reply: Reply
     ids: SeededIds
@@ -42,7 +40,7 @@ class ChatLines:
     content_type = NDJSON
 
     def __post_init__(self) -> None:
-        self.prompt, self.start = self.evaluated.fit.prompt, self.ids.start
+        self.prompt, self.model, self.start = self.evaluated.prompt, self.evaluated.model, self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.head = f'{{"model":{text(self.prompt.model)},"created_at":"'
         self.native = self.model.habit == "native"
