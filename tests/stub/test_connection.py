@@ -47,8 +47,9 @@ def test_http_1_0_response_ends_with_the_connection(stub: StubServer, headers: b
     assert [json.loads(line)["done"] for line in lines.splitlines()][-1] is True
 
 
-def test_expect_header_is_answered_with_100_continue(stub: StubServer) -> None:
-    headers = b"Host: localhost\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: 15\r\n\r\n"
+@pytest.mark.parametrize("expected", [b"100-continue", b"100-Continue"])
+def test_expect_header_is_answered_with_100_continue(stub: StubServer, expected: bytes) -> None:
+    headers = b"Host: localhost\r\nExpect: %s\r\nConnection: close\r\nContent-Length: 15\r\n\r\n" % expected
     with raw_connection(stub, b"POST /api/show HTTP/1.1\r\n" + headers) as connection:
         assert connection.recv(64) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b'{"model":"map"}')
