@@ -19,6 +19,15 @@ def test_pipelined_requests_are_answered_in_order(stub: StubServer) -> None:
     assert answered.index(b"Ollama is running") < answered.index(b"404 page not found")
 
 
+@pytest.mark.parametrize("headers", [b"", b"Connection: close\r\n"])
+def test_request_is_answered_before_invalid_data_closes_the_connection(stub: StubServer, headers: bytes) -> None:
+    request = b"POST /api/show HTTP/1.1\r\nHost: localhost\r\n" + headers + b"Content-Length: 15\r\n\r\n"
+    with raw_connection(stub, request + b'{"model":"m\xc3\xa4p"}') as connection:
+        answered = connection.makefile("rb").read()
+    assert answered.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert answered.endswith(b'{"error":"unexpected EOF"}')
+
+
 @pytest.mark.parametrize(
     ("hosts", "text"),
     [

@@ -143,8 +143,12 @@ class HttpConnection(asyncio.Protocol):
             raise ValueError("invalid Host header")
 
     def _reject(self) -> None:
-        self.transport.write(_REJECTION % (self.rejection, self.rejection))
-        self.transport.close()
+        """Close the connection after the answers to earlier requests. Without these, send the rejection first."""
+        if self.writers:
+            self.writers[-1].keep_alive = False
+        else:
+            self.transport.write(_REJECTION % (self.rejection, self.rejection))
+            self.transport.close()
 
 
 @dataclass
