@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
-from mochi_stub import StubServer
+from mochi_stub import Gate, Reply, StubServer, Text
 from tests.stub.requests import raw_connection, send_message
 from tests.support.instructions import instruct, words
 
@@ -17,6 +20,23 @@ def test_pipelined_requests_are_answered_in_order(stub: StubServer) -> None:
     with raw_connection(stub, first + second) as connection:
         answered = connection.makefile("rb").read()
     assert answered.index(b"Ollama is running") < answered.index(b"404 page not found")
+
+
+def test_stopping_stub_answers_no_further_pipelined_request(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate()
+    body = b'{"model":"mochi","messages":[{"role":"user","content":"hello"}]}'
+    request = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    stub = StubServer(resolve=lambda _: Reply([Text("a"), gate]), speed=0).start()
+    with raw_connection(stub, request * 2) as connection, ThreadPoolExecutor() as pool:
+        assert connection.recv(15) == b"HTTP/1.1 200 OK"
+        stopping = pool.submit(stub.stop, 5)
+        with suppress(ConnectionRefusedError):  # until the stub has begun to stop
+            while True:
+                socket.create_connection((stub.host, stub.port)).close()
+        gate.open()
+        assert b"HTTP/1.1" not in connection.makefile("rb").read()
+        stopping.result(10)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 @pytest.mark.parametrize("headers", [b"", b"Connection: close\r\n"])

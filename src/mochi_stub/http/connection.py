@@ -118,6 +118,7 @@ class HttpConnection(asyncio.Protocol):
     def answer_next(self) -> None:
         """Answer the next request. Close the connection instead if the last response did not allow keep-alive."""
         if not self.writers.popleft().keep_alive:
+            self.writers.clear()
             self.transport.close()
         elif self.writers:
             self.writers[0].answer()
