@@ -86,6 +86,10 @@ class ExchangeHandler:
                 await self._answer(result)
             else:
                 await self._generate(recorded_playback(result, self.writer.request))
+        except Exception as error:
+            if self.record.status:  # the response has started
+                raise
+            await self._answer(_crashed(self.writer.request, error))
         finally:
             self._close("cancelled")
 
@@ -101,8 +105,6 @@ class ExchangeHandler:
             return cached if isinstance(cached, CachedReply) else scheduled.then(lease)
         except NotLoaded as error:
             return scheduled.failed(error)
-        except Exception as error:
-            return _crashed(self.writer.request, error)
 
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
@@ -138,9 +140,10 @@ class ExchangeHandler:
                     await self._chunks(encoder, batch)
         if not stream:
             return await self._answer(encoder.whole())
+        end_of_stream = encoder.end()
         if not self.record.status:
             self._start(200, encoder.content_type)
-        return await self._end(encoder.end(), "finished")
+        return await self._end(end_of_stream, "finished")
 
     async def _answer(self, answer: HttpResponse) -> None:
         declared = answer.declared and len(answer.body) <= MAX_DECLARED_BYTES
@@ -156,9 +159,9 @@ class ExchangeHandler:
         self.writer.start(status, [*headers, *kind, *cors])
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
+        body = encoder.chunk(contents)
         if not self.record.status:
             self._start(200, encoder.content_type)
-        body = encoder.chunk(contents)
         self.record.update(chunks=len(contents))
         await self._write(body)
         await asyncio.sleep(0)  # lets other requests run between the chunks of an undelayed reply

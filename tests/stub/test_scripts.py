@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.client import IncompleteRead
+from typing import Any
 
 import pytest
 
@@ -247,6 +248,16 @@ def test_choices_of_an_api_without_choices_are_a_500(path: str, body: dict[str, 
         answer = send_request(stub, "POST", path, body)
     assert answer.status == 500
     assert b"this API has only one choice, so the reply must not contain a Choice" in answer.body
+
+
+@pytest.mark.parametrize("path", ["generateContent", "streamGenerateContent"])
+def test_unknown_finish_reason_is_a_500(path: str) -> None:
+    finish: Any = "tool_calls"
+    with scripted_stub(Reply([], finish=finish)) as stub:
+        body = {"contents": [{"parts": [{"text": "hello"}]}]}
+        answer = send_request(stub, "POST", f"/v1beta/models/mochi:{path}", body)
+        assert (answer.status, answer.body) == (500, b"the stub failed: KeyError('tool_calls')")
+        assert stub.exchanges()[0].outcome == "failed"
 
 
 def test_choices_have_the_same_text_with_and_without_streaming() -> None:
