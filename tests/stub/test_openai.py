@@ -390,6 +390,13 @@ def test_text_completion_has_a_choice_for_each_prompt(client: openai.OpenAI) -> 
     assert (completions, reasons) == (texts, ["stop"] * 4)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_text_completion_without_tokens_echoes_the_prompt(client: openai.OpenAI, stream: bool) -> None:
+    answer: Any = client.completions.create(model="mochi", prompt="hello", max_tokens=0, echo=True, stream=stream)
+    choices = [chunk.choices[0] for chunk in (answer if stream else [answer])]
+    assert ("".join(choice.text for choice in choices), choices[-1].finish_reason) == ("hello", "length")
+
+
 def test_text_completion_counts_tokens_and_stops(module_stub: StubServer, client: openai.OpenAI) -> None:
     answer = client.completions.create(model="mochi", prompt="hello", max_tokens=5)
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("lorem", "length")

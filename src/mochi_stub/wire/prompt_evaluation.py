@@ -102,13 +102,9 @@ def evaluate_prompt(
 
 
 def _options(fit: FittedPrompt, load: LoadRequest, limit: int | None) -> Mapping[str, Any]:
-    """Return the generation options. If `load.shift` is false, limit `num_predict` to the free part of the context.
-
-    As in Ollama, a `num_predict` of 0 is no limit.
-    """
+    """Return the generation options. If `load.shift` is false, limit `num_predict` to the free part of the context."""
     options = fit.prompt.options
-    requested = options.get("num_predict", -1) or -1
     if load.shift or limit is None:
-        return {**options, "num_predict": requested} if "num_predict" in options else options
-    room = max(limit - fit.tokens, 0)
-    return {**options, "num_predict": min(requested, room) if requested > 0 else room}
+        return options
+    requested, room = options.get("num_predict", -1), max(limit - fit.tokens, 0)
+    return {**options, "num_predict": min(requested, room) if requested >= 0 else room}

@@ -99,7 +99,10 @@ _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
 
 
 def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model's parameters, overridden by `requested`. Raises HttpError (500) for a wrong option type."""
+    """Return the model's parameters, overridden by `requested`. Raises HttpError (500) for a wrong option type.
+
+    A `num_predict` of 0 becomes -1, because both mean no limit.
+    """
     overrides = {key: value for key, value in requested.items() if value is not None}
     for key, value in overrides.items():
         type_name, types = _OPTION_TYPES.get(key, ("", {type(value)}))
@@ -107,7 +110,9 @@ def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, A
             raise HttpError(500, f"option {quoted(key)} must be of type {type_name}")
         if key == "stop" and not all(isinstance(item, str) for item in value):
             raise HttpError(500, 'option "stop" must be of an array of strings')
-    return {**model.parameters, **overrides, **{key: int(overrides[key]) for key in _INTEGERS if key in overrides}}
+    integers = {key: int(overrides[key]) for key in _INTEGERS if key in overrides}
+    options = {**model.parameters, **overrides, **integers}
+    return {**options, "num_predict": -1} if options.get("num_predict") == 0 else options
 
 
 def to_prompt(
