@@ -36,6 +36,8 @@ OnLines = Callable[[list[Line]], None]
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
 _SHORT_CALL_SECONDS = 5
+_CHECK_SECONDS = 2.0
+"""Time between two checks whether the connection of a stream still exists."""
 _DRAIN_SECONDS = 0.05
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
@@ -192,7 +194,10 @@ class Transport:
                             remaining = progress + self._stall_seconds - time.monotonic()
                             if remaining <= 0:
                                 raise TimeoutError
-                            await asyncio.wait([reading], timeout=remaining)
+                            await asyncio.wait([reading], timeout=min(remaining, _CHECK_SECONDS))
+                            # After a malformed chunk, aiohttp closes the connection but not the response.
+                            if response.connection is not None and response.connection.transport is None:
+                                response.content.feed_eof()
                     finally:
                         reading.cancel()
             reading.result()
