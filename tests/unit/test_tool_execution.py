@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -54,6 +55,32 @@ async def test_results_are_converted_to_text(value: object, text: str) -> None:
         return value
 
     assert (await execute(give)).result == text
+
+
+async def test_coroutine_of_a_decorated_tool_is_awaited() -> None:
+    async def add(number: int) -> int:
+        await asyncio.sleep(0)
+        return number + 1
+
+    @wraps(add)
+    def decorated(number: int) -> Any:
+        return add(number)
+
+    assert (await execute(decorated, {"number": 1})).result == "2"
+
+
+async def test_coroutine_of_a_decorated_tool_has_the_time_limit() -> None:
+    async def hang() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    @wraps(hang)
+    def decorated() -> Any:
+        return hang()
+
+    result = await execute(decorated, timeout=0.05)
+    assert not result.success
+    assert "took longer than 0.05 seconds" in str(result.error_message)
 
 
 def leave() -> str:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -112,10 +112,17 @@ class ToolExecutionService:
             content = value if isinstance(value, ToolContent) else ToolContent(as_text(value))
             return replace(content, text=shorten(content.text, self.output_limit, _LIMIT_NAME))
 
-        if not inspect.iscoroutinefunction(tool.function):
-            return await self._in_thread(lambda: finish(tool.function(*bound.args, **bound.kwargs)), "it did not start")
+        def call() -> ToolContent | Awaitable[object]:
+            value = tool.function(*bound.args, **bound.kwargs)
+            return value if inspect.isawaitable(value) else finish(value)
+
+        # A decorator may hide that a function is `async`. The thread then only creates the awaitable.
+        is_async = inspect.iscoroutinefunction(tool.function)
+        result = call() if is_async else await self._in_thread(call, "it did not start")
+        if isinstance(result, ToolContent):
+            return result
         with self._time_limit():
-            value = await _run_isolated(tool.function(*bound.args, **bound.kwargs))
+            value = await _run_isolated(result)
         return await self._in_thread(lambda: finish(value), "it ran, but its result could not be read")
 
     async def _in_thread(self, work: Callable[[], T], consequence: str) -> T:
@@ -195,8 +202,8 @@ def shorten(text: str, limit: int, limit_name: str = "") -> str:
     return text[:head] + note + (text[-(room // 2) :] if room // 2 else "")
 
 
-async def _run_isolated(work: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine of a tool in a separate task, so that the tool cannot cancel the caller."""
+async def _run_isolated(work: Awaitable[T]) -> T:
+    """Await the result of a tool in a separate task, so that the tool cannot cancel the caller."""
     task = asyncio.get_running_loop().create_task(_translate_errors(work))
     try:
         await asyncio.wait({task})
@@ -208,7 +215,7 @@ async def _run_isolated(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def _translate_errors(work: Coroutine[Any, Any, T]) -> T:
+async def _translate_errors(work: Awaitable[T]) -> T:
     try:
         return await work
     except (asyncio.CancelledError, ToolRaised):
