@@ -193,5 +193,13 @@ def test_definitions_of_tools_do_not_collide() -> None:
     assert schema["$defs"] == {"0.Steps": {"type": "integer"}, "1.Steps": {}}
 
 
+@pytest.mark.parametrize("definitions", [None, []])
+def test_definitions_that_are_no_object_are_ignored(definitions: Any) -> None:
+    parameters = {"type": "object", "$defs": definitions, "definitions": definitions}
+    schema = call_format([{"function": {"name": "run", "parameters": parameters}}])
+    assert schema["properties"]["arguments"] == {"type": "object"}
+    assert "$defs" not in schema
+
+
 def message_of_last(conversation: Conversation) -> str:
     return str(conversation.messages[-1]["content"])

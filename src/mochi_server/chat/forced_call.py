@@ -82,7 +82,8 @@ def call_format(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
         function, prefix = schema["function"], f"{index}."
         parameters = _renamed(function["parameters"], prefix)
         for key in ("$defs", "definitions"):
-            definitions |= {prefix + name: value for name, value in parameters.pop(key, {}).items()}
+            if isinstance(found := parameters.pop(key, None), dict):
+                definitions |= {prefix + name: value for name, value in found.items()}
         properties = {"name": {"type": "string", "enum": [function["name"]]}, "arguments": parameters}
         calls.append({"type": "object", "properties": properties, "required": ["name", "arguments"]})
     root: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
