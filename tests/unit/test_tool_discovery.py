@@ -1,12 +1,15 @@
 """Discovery of tools, and problems of invalid ones."""
 
+import asyncio
 import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from mochi_server.mcp.manager import McpServers
 from mochi_server.tools import Problem, ToolDiscoveryService
+from mochi_server.tools.registry import ToolRegistry
 from tests.support.tools import SAMPLES, write_tools
 
 GOOD = '''
@@ -199,3 +202,24 @@ def test_selection_is_the_union_of_names_and_group(tmp_path: Path) -> None:
     catalogue = ToolDiscoveryService(SAMPLES).discover()
     assert list(catalogue.selected(["flip_coin", "none"], "math")) == ["flip_coin", *catalogue.groups["math"]]
     assert catalogue.selected([], "no such group") == {}
+
+
+async def test_reload_replaces_an_import_that_hangs(tmp_path: Path) -> None:
+    directory = write_tools(tmp_path, "import threading; threading.Event().wait()")
+    tools = ToolRegistry(ToolDiscoveryService(directory), McpServers(directory), import_seconds=0.05)
+    timed_out = await tools.directory_tools()
+    assert [problem.message for problem in timed_out.problems] == ["the import took longer than 0.05 seconds"]
+    assert await tools.directory_tools() is timed_out  # without waiting again
+    write_tools(tmp_path, f"{GOOD}\n    __all__ = ['good']\n")
+    tools.import_seconds = 30
+    assert list((await tools.reload()).tools) == ["good"]
+    assert list((await tools.catalogue()).tools) == ["good"]
+
+
+async def test_slow_import_is_used_when_it_ends(tmp_path: Path) -> None:
+    directory = write_tools(tmp_path, f"{GOOD}\n    __all__ = ['good']\n    import time; time.sleep(0.2)\n")
+    discovery = ToolDiscoveryService(directory)
+    tools = ToolRegistry(discovery, McpServers(directory), import_seconds=0.05)
+    assert not (await tools.catalogue()).tools
+    await asyncio.to_thread(discovery.discover)  # waits for the import
+    assert list((await tools.catalogue()).tools) == ["good"]

@@ -79,14 +79,13 @@ class ToolDiscoveryService:
         """Return the tools of the directory. The first call imports the directory, which blocks the thread."""
         with self._lock:
             if self.cached is None:
-                self.cached = self._scan()
+                found = self._scan()
+                self.cached = self.cached or found  # a reload may have ended meanwhile
             return self.cached
 
     def reload_tools(self) -> ToolCatalogue:
         """Import the directory again and return its tools. During the import, ``discover`` returns the old tools."""
-        catalogue = self._scan()
-        with self._lock:
-            self.cached = catalogue
+        self.cached = catalogue = self._scan()  # without the lock, because `discover` may hang
         return catalogue
 
     def _scan(self) -> ToolCatalogue:

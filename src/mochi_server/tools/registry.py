@@ -15,7 +15,7 @@ T = TypeVar("T")
 IMPORT_SECONDS = 30
 
 
-async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seconds: float = IMPORT_SECONDS) -> T:
+async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seconds: float) -> T:
     """Run ``work``, which imports user code, in a thread. Raises ``ToolRaised`` if ``work`` fails or times out."""
     try:
         with anyio.fail_after(seconds):
@@ -40,7 +40,10 @@ class ToolRegistry:
 
     discovery: ToolDiscoveryService
     extra_source: ToolSource
+    import_seconds: float = IMPORT_SECONDS
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
+    _failed: ToolCatalogue | None = field(default=None, init=False)
+    """Catalogue without tools, with the problem of the latest import that failed or timed out."""
 
     async def catalogue(self) -> ToolCatalogue:
         """Return all tools. The first call discovers them."""
@@ -48,7 +51,7 @@ class ToolRegistry:
 
     async def directory_tools(self) -> ToolCatalogue:
         """Return the tools of the directory, without waiting for the additional source."""
-        return self.discovery.cached or await self._import(self.discovery.discover)
+        return self.discovery.cached or self._failed or await self._import(self.discovery.discover)
 
     async def reload(self) -> ToolCatalogue:
         """Discover the tools again and return them."""
@@ -57,6 +60,8 @@ class ToolRegistry:
 
     async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
         try:
-            return await import_in_thread(work, self._slots)
+            return await import_in_thread(work, self._slots, self.import_seconds)
         except ToolRaised as error:
-            return ToolCatalogue(problems=(Problem("__init__.py", str(error)),))
+            self._slots = asyncio.Semaphore(1)  # an import that hangs never releases its slot
+            self._failed = ToolCatalogue(problems=(Problem("__init__.py", str(error)),))
+            return self._failed
