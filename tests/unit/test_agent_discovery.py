@@ -1,5 +1,6 @@
 """Discovery of agents, and messages that name the invalid file."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,18 @@ async def test_agent_import_has_a_timeout(tmp_path: Path) -> None:
     tools = ToolRegistry(ToolDiscoveryService(tmp_path / "tools"), McpServers(tmp_path / "tools"))
     agents = await AgentRegistry(discovery(tmp_path), tools, import_seconds=0.05).agents()
     assert "longer than 0.05 seconds" in str(agents["helper"].error_message)
+
+
+async def test_simultaneous_first_calls_import_an_agent_once(tmp_path: Path) -> None:
+    imports = tmp_path / "imports"
+    imports.mkdir()
+    write_agent(tmp_path, helper=f"import tempfile; tempfile.mkdtemp(dir={str(imports)!r})")
+    tools = ToolRegistry(ToolDiscoveryService(tmp_path / "tools"), McpServers(tmp_path / "tools"))
+    registry = AgentRegistry(discovery(tmp_path), tools)
+    await asyncio.gather(*(registry.agents() for _ in range(5)))
+    assert len(list(imports.iterdir())) == 1
+    await registry.reload()
+    assert len(list(imports.iterdir())) == 2
 
 
 def test_sample_agents_are_valid() -> None:

@@ -1,7 +1,9 @@
 """Discovery of tools, and problems of invalid ones."""
 
 import asyncio
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
 
@@ -223,3 +225,16 @@ async def test_slow_import_is_used_when_it_ends(tmp_path: Path) -> None:
     assert not (await tools.catalogue()).tools
     await asyncio.to_thread(discovery.discover)  # waits for the import
     assert list((await tools.catalogue()).tools) == ["good"]
+
+
+def test_import_that_is_overtaken_does_not_replace_the_newer_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    waits = f"import pathlib; pathlib.Path({str(pipe)!r}).read_text(); __all__ = []"
+    discovery = ToolDiscoveryService(write_tools(tmp_path, waits))
+    with ThreadPoolExecutor() as threads:
+        threads.submit(discovery.discover)
+        with pipe.open("w"):  # opens when the import reads the pipe, which ends when the pipe is closed
+            write_tools(tmp_path, f"{GOOD}\n    __all__ = ['good']\n")
+            discovery.reload_tools()
+    assert list(discovery.discover().tools) == ["good"]

@@ -26,6 +26,7 @@ class AgentRegistry:
     import_seconds: float = IMPORT_SECONDS
     """Import timeout for each agent."""
     _agents: dict[str, AgentDefinition] | None = field(default=None, init=False)
+    _importing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, including invalid agents. The first call discovers them."""
@@ -33,11 +34,16 @@ class AgentRegistry:
 
     async def directory_agents(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, with their Python tools only. Do not wait for MCP servers."""
-        return self._agents if self._agents is not None else await self._discover()
+        if self._agents is not None:
+            return self._agents
+        async with self._importing:  # so that simultaneous first calls import each agent once
+            return self._agents or await self._discover()
 
     async def reload(self) -> dict[str, AgentDefinition]:
         """Discover the agents again and return them by name."""
-        return await self._with_mcp_tools(await self._discover())
+        async with self._importing:
+            agents = await self._discover()
+        return await self._with_mcp_tools(agents)
 
     async def get(self, name: str) -> AgentDefinition:
         """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""

@@ -74,18 +74,19 @@ class ToolDiscoveryService:
         self.cached: ToolCatalogue | None = None
         """Tools that the latest import of the directory found; None before the first import."""
         self._lock = threading.Lock()
+        self._newest: object = None
 
     def discover(self) -> ToolCatalogue:
         """Return the tools of the directory. The first call imports the directory, which blocks the thread."""
         with self._lock:
-            if self.cached is None:
-                found = self._scan()
-                self.cached = self.cached or found  # a reload may have ended meanwhile
-            return self.cached
+            return self.cached or self.reload_tools()
 
     def reload_tools(self) -> ToolCatalogue:
         """Import the directory again and return its tools. During the import, ``discover`` returns the old tools."""
-        self.cached = catalogue = self._scan()  # without the lock, because `discover` may hang
+        self._newest = scan = object()
+        catalogue = self._scan()
+        if scan is self._newest:  # this import may have hung while a newer one ended
+            self.cached = catalogue
         return catalogue
 
     def _scan(self) -> ToolCatalogue:
