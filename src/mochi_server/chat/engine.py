@@ -46,13 +46,6 @@ class ChatEngine:
     """
     _schedule: FlushSchedule = field(default_factory=FlushSchedule)
 
-    def stop_retrying(self) -> None:
-        self.retry.close()
-
-    def prefetch(self) -> None:
-        """Fetch the list of loaded models from Ollama in the background, so that the next turn need not wait."""
-        self.client.prefetch_loaded()
-
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Validate a turn request against its session and model, and return the turn.
 

@@ -83,7 +83,7 @@ class RunRegistry:
     async def _start(self, session_id: str, request: TurnRequest) -> Run:
         if self._shutdown_task is None:
             self._shutdown_task = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
-        self._engine.prefetch()
+        self._engine.client.prefetch_loaded()  # in the background, so that the turn need not wait for it
         await self._start_queue.wait()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
         run_id = new_id()
@@ -169,7 +169,7 @@ class RunRegistry:
 
     async def end_all(self) -> None:
         """Cancel running turns for a shutdown and store their partial answers."""
-        self._engine.stop_retrying()
+        self._engine.retry.close()
         running = self._cache.running()
         for run in running:
             run.abort_error = ShuttingDown()
