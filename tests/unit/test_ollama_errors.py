@@ -1,5 +1,6 @@
 """Errors of Ollama: readable messages without internal text of a model runner or of an HTTP library."""
 
+import time
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
@@ -38,6 +39,14 @@ REFUSED = {
 )
 def test_error_text_of_ollama_is_readable(received: str, message: str) -> None:
     assert refusal_error(500, orjson.dumps({"error": received})).message == message
+
+
+@pytest.mark.parametrize("raw", ["var m map[string]string // message: x\n", "{"], ids=["map", "braces"])
+def test_long_error_with_text_of_the_model_is_read_quickly(raw: str) -> None:
+    text = f"error parsing tool call: raw='{raw * (60_000 // len(raw))}', err=unexpected end of JSON input"
+    began = time.monotonic()
+    assert reported_error(orjson.dumps({"error": text})).message == text
+    assert time.monotonic() - began < 0.5
 
 
 def test_error_line_is_readable() -> None:

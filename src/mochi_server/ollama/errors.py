@@ -36,7 +36,13 @@ _GO_REQUEST = re.compile(r'\bPost "https?://')
 """Pattern for the error text of a failed request from Ollama to its model runner. The text has an internal address."""
 _GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)
 """Pattern for an error object of a model runner in Go's notation for maps. The pattern's group is the message."""
-_JSON_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+_MAX_GO_MAP = 1000
+"""Maximum length of a text that is compared with ``_GO_MAP``, because the comparison of a long text takes minutes.
+
+Errors about tool calls can be long: they contain the text of the model.
+"""
+_JSON_OBJECT = re.compile(r"[^{]*(\{.*\})", re.DOTALL)
+_TITLE = re.compile(r"<(title|h1)>([^<>]*)</\1>", re.IGNORECASE)
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +81,8 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
     received = error_text(body)
     # An HTML page is from a proxy, or from a server that is not Ollama.
     if not received or received.startswith("<"):
-        title = re.search(r"<(title|h1)>\s*([^<>]*?)\s*</\1>", received, re.IGNORECASE)
-        text = f"Ollama answered with status {status}{f' and a page: {title[2]}' if title else ''}."
+        title = _TITLE.search(received)
+        text = f"Ollama answered with status {status}{f' and a page: {title[2].strip()}' if title else ''}."
     else:
         text = _readable(received) or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
@@ -156,10 +162,10 @@ def _readable(text: str) -> str:
     """Return Ollama's error ``text`` without internal text of the model runner, or "" if no message remains."""
     if _GO_REQUEST.search(text):
         return "Ollama's model runner stopped during the request. See the log of Ollama."
-    if match := _GO_MAP.search(text):
+    if len(text) <= _MAX_GO_MAP and (match := _GO_MAP.search(text)):
         text = match[1]
-    elif match := _JSON_OBJECT.search(text):
-        text = _message_in(match[0]) or ("" if match.start() == 0 else text)
+    elif match := _JSON_OBJECT.match(text):
+        text = _message_in(match[1]) or ("" if match.start(1) == 0 else text)
     return text.replace("llama-server", "model runner").strip()
 
 
