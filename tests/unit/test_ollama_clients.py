@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
+import anyio
 import pytest
 from pydantic import BaseModel
 
@@ -200,6 +201,16 @@ async def test_structured_answer_is_text_in_the_format() -> None:
     assert City.model_validate_json(answer.message["content"]) == City(name="Oslo")
     assert sent is not None
     assert sent["format"]["properties"].keys() == {"name"}
+
+
+async def test_structured_answer_with_much_whitespace_is_read_quickly() -> None:
+    text = f'<think>Hm.</think>\n```json\n{{"name":{" " * 3000}"Oslo"}}\n```\n'
+    with StubServer(speed=0, resolve=lambda _: Reply.of((text,))) as stub:
+        client = AsyncInstructorOllamaClient(stub.url)
+        with anyio.fail_after(5):
+            answer = await client.structured_response("mochi", HELLO, City)
+        await client.aclose()
+    assert City.model_validate_json(answer.message["content"]) == City(name="Oslo")
 
 
 async def test_calls_at_the_same_time_share_one_model_list(private_stub: StubServer) -> None:

@@ -22,7 +22,7 @@ stamina.instrumentation.set_on_retry_hooks([])
 _think: ContextVar[bool | None] = ContextVar("think", default=None)
 """Value of ``think`` for the current request. ``chat_completion`` of ollama-instructor has no such parameter."""
 
-_WRAPPED_JSON = re.compile(r"^\s*(?:<think>.*?</think>)?\s*(?:```(?:json)?)?\s*(.*?)\s*(?:```)?\s*$", re.DOTALL)
+_BEFORE_JSON = re.compile(r"\s*(?:<think>.*?</think>)?\s*(?:```(?:json)?)?", re.DOTALL)
 
 
 class Instructor(OllamaInstructorAsync):
@@ -40,8 +40,9 @@ class Instructor(OllamaInstructorAsync):
 
     async def chat(self, *args: Any, **options: Any) -> Any:
         answer = await super().chat(*args, think=_think.get(), **options)
-        if isinstance(answer, LibraryResponse) and (match := _WRAPPED_JSON.match(answer.message.content or "")):
-            answer.message.content = match[1]
+        if isinstance(answer, LibraryResponse):
+            text = _BEFORE_JSON.sub("", answer.message.content or "", count=1)
+            answer.message.content = text.strip().removesuffix("```").rstrip()
         return answer
 
     async def attempt(self, think: bool | None, **request: Any) -> ChatResponse:
