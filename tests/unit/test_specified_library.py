@@ -245,6 +245,18 @@ def test_failing_own_client_is_an_error_of_ollama(tmp_path: Path) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (502, "OLLAMA_ERROR")
 
 
+def test_own_client_that_cannot_list_models_is_an_error_of_ollama(tmp_path: Path) -> None:
+    class Failing(OwnClient):
+        def list_models(self) -> list[ModelInfo]:
+            raise ConnectionError("no connection")
+
+    app = create_app(data_dir=str(tmp_path), ollama_client=Failing(is_asynchronous=False))
+    with TestClient(app, raise_server_exceptions=False) as http:
+        response = http.get("/api/v1/models")
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "OLLAMA_ERROR")
+    assert "no connection" in response.json()["error"]["message"]
+
+
 def test_own_client_computes_no_embeddings(tmp_path: Path) -> None:
     app = create_app(data_dir=str(tmp_path), ollama_client=OwnClient(is_asynchronous=False))
     with TestClient(app) as http:

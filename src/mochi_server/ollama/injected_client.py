@@ -2,7 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -45,8 +46,9 @@ class InjectedOllamaClient(AsyncOllamaClient):
         return True
 
     async def list_models(self) -> list[ModelInfo]:
-        models = self._injected.list_models()
-        return list(await models if inspect.isawaitable(models) else models)
+        with _translating_errors():
+            models = self._injected.list_models()
+            return list(await models if inspect.isawaitable(models) else models)
 
     async def find_model(self, name: str) -> ModelInfo:
         for model in await self.list_models():
@@ -69,23 +71,29 @@ class InjectedOllamaClient(AsyncOllamaClient):
         request["messages"] = orjson.loads(orjson.dumps(request["messages"]))  # parts of a long history are encoded
         request["context_window"] = (payload.get("options") or {}).get("num_ctx")
         line: Line = {}
-        try:
+        with _translating_errors():
             async for response in _iterate(self._injected.chat_stream(**request)):
                 fields = asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
                 line = {**fields, "message": _as_dict(response["message"])}
                 if line.get("done"):
                     self._on_response(line)
                 on_lines([line])
-        except MochiError:
-            raise
-        except Exception as error:
-            raise OllamaError(f"The injected client failed: {error}") from error
         if not line.get("done"):
             raise OllamaError("The injected client's answer ended before it was done.")
         return number
 
     async def embed(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         raise OllamaError("The injected client cannot compute embeddings.")
+
+
+@contextmanager
+def _translating_errors() -> Iterator[None]:
+    try:
+        yield
+    except MochiError:
+        raise
+    except Exception as error:
+        raise OllamaError(f"The injected client failed: {error}") from error
 
 
 def _as_dict(value: Any) -> dict[str, Any]:
