@@ -239,6 +239,22 @@ def test_released_window_is_chosen_as_in_a_new_session(private_api: Api) -> None
         assert body["context_window_config"]["current_window"] == chosen
 
 
+@pytest.mark.parametrize("is_manual", [False, True])
+@pytest.mark.parametrize(("window", "used"), [(10**9, 40960), (-5, 8192), (0, 8192), (True, 8192), ("8k", 8192)])
+def test_imported_window_is_limited_to_the_model(
+    tmp_path: Path, private_stub: StubServer, window: object, used: int, is_manual: bool
+) -> None:
+    config = {"current_window": window, "manual_override": is_manual, "last_adjustment": 7, "dynamic_enabled": "yes"}
+    messages = [{"role": "user", "content": "Hi!"}, {"role": "assistant", "content": "Hello!", "model": "mochi"}]
+    file = {"metadata": {"model": "mochi", "context_window_config": config}, "messages": messages}
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        session_id = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"][0]["session_id"]
+        assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["dynamic_enabled"] is True
+        for each in (session_id, api.create_session("mochi")["session_id"]):
+            assert api.send_message(each, "Hello!")["context_window"]["current_window"] == used
+
+
 def test_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     answer = private_api.send_message(session_id, "Long: " + "word " * 3000)

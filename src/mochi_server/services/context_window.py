@@ -312,9 +312,13 @@ def _max_window(model: ModelInfo) -> int:
 
 
 def _window_of_session(model: ModelInfo, config: Mapping[str, Any], previous_model: str | None) -> int:
-    """Return the session's window, or 0 if a user set it or the session's latest answer is from another model."""
+    """Return the session's window, or 0 if a user set it or the session's latest answer is from another model.
+
+    The window is capped, because the session may be from a server whose model of that name has a larger maximum.
+    """
     is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
-    return (config.get("current_window") or 0) if is_same_model and not config.get("manual_override") else 0
+    window = (config.get("current_window") or 0) if is_same_model and not config.get("manual_override") else 0
+    return _cap(window, model.context_length)
 
 
 def _cap(window: int, ceiling: int | None) -> int:

@@ -128,13 +128,18 @@ def default_window_config() -> dict[str, Any]:
     }
 
 
+_WINDOW_TYPES = {"dynamic_enabled": bool, "last_adjustment": str, "adjustment_history": list, "manual_override": bool}
+
+
 def _window_config(stored: object) -> dict[str, Any]:
-    config = default_window_config() | (stored if isinstance(stored, dict) else {})
-    if not isinstance(config["current_window"], int):
-        config["current_window"] = None
-    if not isinstance(config["adjustment_history"], list):
-        config["adjustment_history"] = []
-    return config
+    """Return a stored context window configuration. Missing and invalid values become defaults."""
+    defaults = default_window_config()
+    config = defaults | (stored if isinstance(stored, dict) else {})
+    wrong = [name for name, kind in _WINDOW_TYPES.items() if not isinstance(config[name], kind)]
+    window = config["current_window"]
+    if type(window) is not int or window < 1:  # a bool is an int, too
+        wrong.append("current_window")
+    return config | {name: defaults[name] for name in wrong}
 
 
 def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
