@@ -1,5 +1,6 @@
 """Session management: search, paging, titles, forks, export and import."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,19 @@ def test_invalid_imported_approvals_reset_tool_settings(api: Api, approved: obje
     assert imported["tool_settings"] == {"tools": [], "tool_group": None, "execution_policy": "always_confirm"}
     assert api.send_message(imported["session_id"], "Hello!")["message"]["content"]
     assert error_of(api.http.post("/sessions", json={"model": "mochi", "tool_settings": settings}))[0] == 422
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['<details type="reasoning">' * 8000, '<details type="reasoning">' + " " * 60_000 + "</details>"],
+    ids=["blocks without end", "spaces"],
+)
+def test_open_webui_import_of_odd_html_takes_no_time(api: Api, content: str) -> None:
+    message = {"role": "assistant", "content": content}
+    chat = open_webui_chat(history={"messages": {"a": message}, "currentId": "a"})
+    began = time.perf_counter()
+    api.ok(_import(api, orjson.dumps(chat)), 201)
+    assert time.perf_counter() - began < 2
 
 
 def test_open_webui_import_keeps_shown_branch(api: Api) -> None:

@@ -14,8 +14,8 @@ from mochi_server.util.clock import new_id, now
 
 _UNKNOWN_MODEL = "unknown"
 _UNTITLED = "New Chat"
-_REASONING = re.compile(r'<details type="reasoning"[^>]*>(.*?)</details>\s*', re.DOTALL)
-_SUMMARY = re.compile(r"\s*<summary>.*?</summary>\s*", re.DOTALL)
+_REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
+_SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
 _MIN_MILLISECONDS = 1e11
 """Timestamps above this number are in milliseconds, others in seconds. Exports contain both units."""
@@ -130,9 +130,12 @@ def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
     assert message.role is not None  # noqa: S101 - branches have only messages with a role
     stored = _new_message(message.role, content, _to_iso(message.timestamp) or created)
     if message.role == "assistant":
-        blocks = [_thinking(block) for block in _REASONING.findall(content)]
+        # Apart, because the pattern would read this part once for each block in it that has no end.
+        rest = content.rpartition("</details>")[2].lstrip()
+        reasoned = content.removesuffix(rest)
+        blocks = [_thinking(block) for block in _REASONING.findall(reasoned)]
         thinking = "\n\n".join(blocks or _output_texts(message.output, "reasoning"))
-        visible = _REASONING.sub("", content)
+        visible = _REASONING.sub("", reasoned) + rest
         stored["content"] = visible if visible.strip() else "\n\n".join(_output_texts(message.output, "message"))
         stored |= {"thinking": thinking} if thinking else {}
         stored |= {"model": message.model} if message.model else {}
