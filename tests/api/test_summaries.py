@@ -13,7 +13,7 @@ from mochi_stub.journal import Exchange
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Gate, Reply, Text, ToolCalls
 from tests.support.api import Api, error_of
-from tests.support.instructions import instruct, words
+from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 from tests.support.tools import write_tools
@@ -24,6 +24,17 @@ TOOL = '''
         return str(a + b)
 
     __all__ = ["add"]
+'''
+
+SLOW = '''
+    import time
+
+    def slow() -> str:
+        """Take longer than the interval of summaries."""
+        time.sleep(0.7)
+        return "done"
+
+    __all__ = ["slow"]
 '''
 
 
@@ -431,6 +442,23 @@ def test_running_summary_does_not_delay_another_session(tmp_path: Path) -> None:
         assert len(summaries(stub, 1, "cancelled")) >= 1
         gate.open()
         assert [summary_of(api, each)["summary"] for each in (first, second)] == ["Late.", "Late."]
+
+
+@pytest.mark.one_process("each server postpones summaries only for its own turns")
+def test_summary_waits_between_the_tool_rounds_of_another_session(tmp_path: Path) -> None:
+    write_tools(tmp_path, SLOW)
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.3) as server,
+    ):
+        api = server.api()
+        first = api.create_session("mochi")["session_id"]
+        settings = {"tools": ["slow"], "execution_policy": "never_confirm"}
+        second = api.create_session("mochi", tool_settings=settings)["session_id"]
+        api.send_message(first, "Hello!")
+        api.send_message(second, instruct(calls("slow"), words(3)))
+        summaries(stub, 2)
+        assert [is_summary(each) for each in chats(stub)] == [False] * 3 + [True] * 2
 
 
 @pytest.mark.one_process("only a message at the same server cancels a summary")

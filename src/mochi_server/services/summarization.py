@@ -85,9 +85,15 @@ class SummarizationService:
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _requesting: set[str] = field(default_factory=set, init=False)
     """IDs of the sessions whose background summary has been requested from the model."""
+    _turns: set[str] = field(default_factory=set, init=False)
+    """IDs of the sessions whose turn is running."""
 
     def turn_starting(self, session_id: str) -> None:
         """Cancel the session's summary and postpone other requested summaries, so that the turn need not wait."""
+        self._turns.add(session_id)
+        self._make_way(session_id)
+
+    def _make_way(self, session_id: str) -> None:
         self._cancel(session_id)
         for other in list(self._requesting):
             if (state := self._states.get(other)) is not None and state.postponements < _MAX_POSTPONEMENTS:
@@ -96,6 +102,7 @@ class SummarizationService:
 
     def turn_ended(self, session_id: str) -> None:
         """Schedule a background summary of the session."""
+        self._turns.discard(session_id)
         if self.enabled:
             state = self._state_of(session_id)
             state.postponements = 0
@@ -132,7 +139,7 @@ class SummarizationService:
         if model is not None:
             await self.client.find_model(model)
             session = await self.store.patch(session_id, {"summary_model": model})
-        self.turn_starting(session_id)
+        self._make_way(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
         summary = await self._update_summary(session, chosen, self._state_of(session_id), in_background=False)
         return SummaryResult(summary.summary, summary.topics, chosen)
@@ -154,6 +161,10 @@ class SummarizationService:
         model: str | None = None
         try:
             await asyncio.sleep(self.interval)
+            while self._turns and state.postponements < _MAX_POSTPONEMENTS:
+                # Between two tool rounds, a summary would delay the turn and overwrite its cached prompt.
+                state.postponements += 1
+                await asyncio.sleep(self.interval)
             session = await self.store.load(session_id)
             model = self.models.choose(session.metadata)
             if model is not None and model not in state.failed and is_due(session, state.covered):
