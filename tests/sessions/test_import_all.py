@@ -51,6 +51,16 @@ async def test_taken_ids_are_replaced(store: SessionStore) -> None:
     assert len({first.session_id, *ids_of(stored)}) == 4
 
 
+@pytest.mark.parametrize(
+    "time", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59.999999", "9999-12-31T23:00:00-14:00"]
+)
+async def test_sessions_with_extreme_times_are_stored(store: SessionStore, time: str) -> None:
+    (session, images), *_ = new_sessions(1)
+    session.metadata.updated_at = time
+    (stored,) = await store.create_all([(session, images)])
+    assert (await store.list(SessionQuery())).entries[0]["session_id"] == stored.session_id
+
+
 async def test_interrupted_import_leaves_no_files(files: FileSessionStore, sessions_dir: Path) -> None:
     await interrupted_import(files)
     assert [path.name for path in sessions_dir.iterdir() if "import" in path.name] == []

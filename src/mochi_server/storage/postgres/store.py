@@ -30,6 +30,7 @@ from mochi_server.util.shielding import run_shielded
 RELEASED_CHANNEL = "mochi_freed"
 """LISTEN/NOTIFY channel for the ids of sessions that a process has unlocked."""
 _RETRY_SECONDS = 0.25
+_EARLIEST, _LATEST = -62_000_000_000, 250_000_000_000  # Unix times in the years 5 and 9892
 _COLUMNS = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
 _BY_ID = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
 _READ = f"""
@@ -441,7 +442,9 @@ async def _require_revision(
 
 
 def _updated_at(session: ChatSession) -> datetime:
-    return datetime.fromtimestamp(timestamp(session.metadata.updated_at), timezone.utc)
+    """Return the time of the last change, limited to the years that ``datetime`` supports in every time zone."""
+    seconds = min(max(timestamp(session.metadata.updated_at), _EARLIEST), _LATEST)
+    return datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def _require_id(session_id: str) -> None:
