@@ -160,3 +160,10 @@ def test_nothing_outside_the_directory_is_read(private_api: Api, tmp_path: Path,
     status, code = error_of(private_api.http.get(f"/system-prompts/{name}"))
     assert (status, code) in {(404, "PROMPT_NOT_FOUND"), (404, "NOT_FOUND")}
     assert private_api.ok(private_api.http.get("/system-prompts")) == {"prompts": []}
+
+
+def test_loop_of_symlinks_is_no_prompt(private_api: Api, tmp_path: Path) -> None:
+    (tmp_path / "system_prompts").mkdir()
+    (tmp_path / "system_prompts" / "loop.md").symlink_to("loop.md")
+    assert private_api.ok(private_api.http.get("/system-prompts")) == {"prompts": []}
+    assert error_of(private_api.http.get("/system-prompts/loop.md")) == (404, "PROMPT_NOT_FOUND")

@@ -80,7 +80,7 @@ class SystemPromptService:
             if not path.resolve().is_relative_to(self._directory.resolve()) or not path.is_file():
                 return None
             return SystemPrompt(filename, path.read_bytes().decode("utf-8-sig", "replace"))
-        except OSError:
+        except (OSError, RuntimeError):  # before Python 3.13, a loop of symlinks is a RuntimeError
             return None
 
     def _write(self, filename: str, content: str) -> SystemPrompt:
