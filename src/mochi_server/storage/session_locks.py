@@ -46,7 +46,7 @@ class SessionLocks:
         except asyncio.CancelledError:
             if waiter in lock.waiting:
                 lock.waiting.remove(waiter)
-            elif waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
+            elif not waiter.granted.cancelled() and waiter.granted.exception() is None:
                 self.release(session_id)
             raise
 
