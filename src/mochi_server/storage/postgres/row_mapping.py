@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.search import normalized_text
-from mochi_server.sessions.serialization import decode, encode, normalize
+from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
 from mochi_server.sessions.types import Message
 from mochi_server.storage.postgres.pool import Connection, fetch_all
@@ -98,7 +98,7 @@ def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
 
 def _entry(metadata: SessionMetadata, opening: str, message_count: int) -> dict[str, Any]:
     session = ChatSession(metadata, _user_messages(decode(opening.encode())))
-    return {**normalize(session.summary_object()), "message_count": message_count}
+    return {**session.summary_object(), "message_count": message_count}
 
 
 def _user_messages(opening: Sequence[dict[str, Any]]) -> list[Message]:
