@@ -107,6 +107,8 @@ async def test_new_session_begins_with_the_initial_window_unless_the_model_is_lo
 async def test_window_of_the_modelfile_is_the_minimum() -> None:
     assert (await decide(WindowRegistry(), model(131072, num_ctx=65536))).window == 65536
     assert (await decide(WindowRegistry(), model(40960, num_ctx=2048))).window == 8192
+    assert (await decide(WindowRegistry(), model(8192, num_ctx=131072))).window == 8192
+    assert (await decide(WindowRegistry(), model(None, num_ctx=131072))).window == 131072
 
 
 async def test_window_belongs_to_the_model_not_the_session() -> None:

@@ -284,8 +284,12 @@ class WindowRegistry:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())
 
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
-        """Return a model's first window: the default window or the Modelfile's ``num_ctx``, whichever is larger."""
-        return _cap(max(min(_max_window(model), DEFAULT_WINDOW), model.num_ctx or 0), entry.ceiling)
+        """Return a model's first window: the default window or the Modelfile's ``num_ctx``, whichever is larger.
+
+        Ollama also limits a ``num_ctx`` that is larger than the maximum of the model.
+        """
+        window = max(min(_max_window(model), DEFAULT_WINDOW), _cap(model.num_ctx or 0, model.context_length))
+        return _cap(window, entry.ceiling)
 
     def _restore_override(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> None:
         """Apply the manual window of a stored session, unless the model has one or a user has removed it."""
