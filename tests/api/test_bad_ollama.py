@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 
 from mochi_stub import StubServer
@@ -123,6 +124,18 @@ def test_collected_turn_gets_502(
     assert reason in response.json()["error"]["message"]
     assert not INTERNAL.search(response.json()["error"]["message"])
     assert len(api.messages(session_id)) == (2 if said else 1)
+
+
+@pytest.mark.parametrize(
+    "message", [{"content": 5}, {"content": ["{}"]}, {"content": "{}", "tool_calls": 5}, 5], ids=str
+)
+def test_summary_with_odd_types_is_502(raw_server: RunningServer, raw_ollama: RawOllama, message: object) -> None:
+    raw_ollama.chat = sends(stream_head(), line("Hi!"))
+    api = raw_server.client
+    session_id = api.create_session("raw")["session_id"]
+    api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
+    raw_ollama.chat = sends(stream_head(), orjson.dumps({"message": message, "done": True}) + b"\n")
+    assert error_of(api.http.post(f"/sessions/{session_id}/summarize")) == (502, "OLLAMA_ERROR")
 
 
 @pytest.mark.parametrize("end", [Failure("kaput"), Cut()], ids=["an error line", "a cut"])

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.payloads import chat_payload, merge_chunks, qualified_name, read_response
+from mochi_server.ollama.payloads import chat_payload, qualified_name
 from mochi_server.ollama.slot_prompts import Exchange
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
@@ -264,8 +264,9 @@ class SummarizationService:
         for _ in range(_TRIES):
             lines: list[Line] = []
             number = await self.client.post_chat({**payload, "messages": messages}, lines.extend)
-            answer = merge_chunks([read_response(line) for line in lines]).message
-            content = "" if answer.get("tool_calls") else answer["content"]
+            parts = [line["message"] for line in lines if isinstance(line.get("message"), dict)]
+            has_calls = any(part.get("tool_calls") for part in parts)
+            content = "" if has_calls else "".join(str(part.get("content") or "") for part in parts)
             try:
                 json = content[content.find("{") : content.rfind("}") + 1]
                 return ConversationSummary.model_validate_json(json), number
