@@ -1,6 +1,8 @@
 """Warnings about tools, tool groups and agents that a session enables and that do not exist."""
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,7 @@ TOOLS = '''
     __all__ = ["add"]
     __maths__ = ["add"]
 '''
+VERBS, NOUNS = ("create", "delete", "list", "update", "search"), ("issue", "branch", "commit", "review", "file")
 MISSPELT = {
     "tool_settings": {"tools": ["add", "ad"], "tool_group": "math"},
     "agent_settings": {"enabled_agents": ["helper", "helpr", "broken", "zzz"]},
@@ -114,3 +117,17 @@ def test_status_lists_missing_names_and_not_as_active(api: Api) -> None:
     status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
     assert (status["active_tools"], status["missing_tools"]) == (["add"], ["ad", "math"])
     assert (status["enabled_agents"], status["missing_agents"]) == (["helper"], ["helpr", "broken", "zzz"])
+
+
+def test_many_unknown_tools_take_no_time(tmp_path: Path, stub: StubServer) -> None:
+    known, unknown = (
+        [f"{prefix}_{verb}_{noun}_{n}" for verb in VERBS for noun in NOUNS for n in range(count)]
+        for prefix, count in (("github", 5), ("gitlab", 40))
+    )
+    functions = "\n".join(f'def {name}() -> None:\n    """Do it."""' for name in known)
+    write_tools(tmp_path, f"{functions}\n__all__ = {known}")
+    with RunningServer(tmp_path, stub.url) as server:
+        began = time.perf_counter()
+        created = server.api().create_session("mochi", tool_settings={"tools": unknown})
+        assert time.perf_counter() - began < 1.5
+        assert len(created["warnings"]) == len(unknown)

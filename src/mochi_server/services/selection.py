@@ -11,6 +11,9 @@ from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.nearest import listed, nearest
 
+_MAX_SUGGESTIONS = 10
+"""Number of unknown names for which the nearest name is searched, because a search takes milliseconds on the loop."""
+
 
 class Agent(Protocol):
     """An agent that was found. If ``valid`` is false, ``error_message`` is the reason."""
@@ -62,11 +65,11 @@ def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Se
     for name in dict.fromkeys(settings.tools):
         if name not in catalogue.tools:
             selection.missing_tools.append(name)
-            selection.warnings.append(_unknown(ToolNotFound.code, "tool", name, catalogue.tools))
+            _warn_unknown(selection, ToolNotFound.code, "tool", name, catalogue.tools)
     group = settings.tool_group
     if group and group not in catalogue.groups:
         selection.missing_tools.append(group)
-        selection.warnings.append(_unknown(ToolNotFound.code, "tool group", group, catalogue.groups))
+        _warn_unknown(selection, ToolNotFound.code, "tool group", group, catalogue.groups)
 
 
 def _check_agents(settings: AgentSettings, agents: Mapping[str, Agent], selection: Selection) -> None:
@@ -76,15 +79,15 @@ def _check_agents(settings: AgentSettings, agents: Mapping[str, Agent], selectio
             continue
         selection.missing_agents.append(name)
         if name in agents:
-            warning = TurnWarning(AgentInvalid.code, AgentInvalid(name, str(agents[name].error_message)).message)
+            message = AgentInvalid(name, str(agents[name].error_message)).message
+            selection.warnings.append(TurnWarning(AgentInvalid.code, message))
         else:
             valid = {name: agent for name, agent in agents.items() if agent.valid}
-            warning = _unknown(AgentNotFound.code, "agent", name, valid)
-        selection.warnings.append(warning)
+            _warn_unknown(selection, AgentNotFound.code, "agent", name, valid)
 
 
-def _unknown(code: str, kind: str, name: str, known: Mapping[str, object]) -> TurnWarning:
-    similar = nearest(name, known)
+def _warn_unknown(selection: Selection, code: str, kind: str, name: str, known: Mapping[str, object]) -> None:
+    similar = nearest(name, known) if len(selection.warnings) < _MAX_SUGGESTIONS else None
     question = f" Did you mean {similar!r}?" if similar else ""
     existing = f"Existing {kind}s: {listed(known)}." if known else f"There are no {kind}s."
-    return TurnWarning(code, f"There is no {kind} named {name!r}.{question} {existing}")
+    selection.warnings.append(TurnWarning(code, f"There is no {kind} named {name!r}.{question} {existing}"))
