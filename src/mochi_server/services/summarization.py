@@ -89,11 +89,12 @@ class SummarizationService:
     """IDs of the sessions whose turn is running."""
 
     def turn_starting(self, session_id: str) -> None:
-        """Cancel the session's summary and postpone other requested summaries, so that the turn need not wait."""
+        """Cancel the session's summary and postpone the summaries of other sessions, so that the turn need not wait."""
         self._turns.add(session_id)
-        self._make_way(session_id)
+        self._postpone_for(session_id)
 
-    def _make_way(self, session_id: str) -> None:
+    def _postpone_for(self, session_id: str) -> None:
+        """Cancel the session's summary, and postpone other summaries that have been requested."""
         self._cancel(session_id)
         for other in list(self._requesting):
             if (state := self._states.get(other)) is not None and state.postponements < _MAX_POSTPONEMENTS:
@@ -139,7 +140,7 @@ class SummarizationService:
         if model is not None:
             await self.client.find_model(model)
             session = await self.store.patch(session_id, {"summary_model": model})
-        self._make_way(session_id)
+        self._postpone_for(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
         summary = await self._update_summary(session, chosen, self._state_of(session_id), in_background=False)
         return SummaryResult(summary.summary, summary.topics, chosen)
