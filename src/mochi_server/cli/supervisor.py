@@ -44,6 +44,8 @@ class _Supervisor:
         process = get_context("spawn").Process(target=_run_worker, args=(self.job, self.listener, prints_banner))
         process.start()
         self._workers[process] = time.monotonic()
+        if self._stopping:  # the signal arrived before the process was in the dictionary
+            process.terminate()
 
     def watch(self) -> int:
         """Restart dead workers until a signal arrives or workers repeatedly die at start. Return the exit code."""
