@@ -1,7 +1,10 @@
 """MCP servers that other projects provide: streamable HTTP, and a reference server over stdio."""
 
+import json
 import signal
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,38 @@ def test_http_server_is_reconnected_when_it_returns(stub: StubServer, tmp_path: 
             assert problems(api) == {}
     finally:
         server.__exit__()
+
+
+class FailingMcp(BaseHTTPRequestHandler):
+    """MCP server without the protocol version of this client, whose list of tools fails."""
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        result = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "", "version": ""},
+        }
+        answer = (
+            {"result": result} if message["method"] == "initialize" else {"error": {"code": -32603, "message": "No."}}
+        )
+        self.send_response(200 if message["method"] in ("initialize", "tools/list") else 400)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps({"jsonrpc": "2.0", "id": message.get("id"), **answer}).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+def test_error_message_is_reported_despite_an_earlier_error_status(stub: StubServer, tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), FailingMcp) as remote:
+        threading.Thread(target=remote.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{remote.server_port}/mcp"
+        write_mcp(tmp_path, hand={"url": url})
+        with RunningServer(tmp_path, stub.url) as server:
+            assert problems(server.api()) == {"hand": f"MCP server {url}: the connection failed: No."}
+        remote.shutdown()
 
 
 @pytest.mark.slow

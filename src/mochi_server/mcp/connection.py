@@ -127,8 +127,8 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
 async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[object, None]:
 
     async def check(response: httpx2.Response) -> None:
-        if response.is_error:
-            session.error_status = response.status_code
+        if response.request.method == "POST":  # the SDK ignores error responses to other requests
+            session.error_status = response.status_code if response.is_error else None
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
             response.stream = _SizeLimitedStream(response.stream)

@@ -52,7 +52,7 @@ class McpSession:
     """Future with the connection, or with None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
     error_status: int | None = None
-    """HTTP status of the latest error response."""
+    """HTTP status of the latest response to a message, if it is an error."""
     received_too_much: bool = False
     """Whether the server sent a message of more than ``MAX_MESSAGE_BYTES`` to its stdout."""
     ended: bool = False
