@@ -114,6 +114,27 @@ def test_defaults_that_their_schema_rejects_are_not_sent() -> None:
         tool.schema.bind({})
 
 
+def test_defaults_of_nested_arguments_are_sent() -> None:
+    page = {"type": "object", "properties": {"size": M, "at": {"type": "integer"}}, "required": ["size", "at"]}
+    filters = {"type": "array", "items": {"type": "object", "properties": {"m": M}, "required": ["m"]}}
+    options = {"type": "object", "properties": {"m": M}, "required": ["m"], "default": {}}
+    properties = {"page": page, "filters": filters, "options": options}
+    tool = mapped_tool(properties=properties, required=["page", "options"])
+    assert tool.schema.parameters["required"] == ["page"]
+    assert tool.schema.parameters["properties"]["page"]["required"] == ["at"]
+    bound = tool.schema.bind({"page": {"at": 1}, "filters": [{}, {"m": 2}]})
+    assert bound.args == ({"page": {"at": 1, "size": 5}, "filters": [{"m": 5}, {"m": 2}], "options": {"m": 5}},)
+    with pytest.raises(InvalidArguments, match="page: 'at' is a required property"):
+        tool.schema.bind({"page": {}})
+
+
+def test_schema_of_an_old_draft_is_usable() -> None:
+    place = {"type": "object", "properties": {"x": {"type": "integer", "required": True}}, "required": True}
+    tool = mapped_tool(properties={"place": place}, **{"$schema": "http://json-schema.org/draft-03/schema#"})
+    with pytest.raises(InvalidArguments):
+        tool.schema.bind({})
+
+
 def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
     from mcp_types import Tool
 

@@ -58,18 +58,17 @@ def map_tools(listed: Iterable[mcp_types.Tool]) -> tuple[list[McpTool], list[str
 def _map_tool(tool: mcp_types.Tool) -> McpTool:
     validator = _validator(tool.input_schema)
     inlined = inline_references(tool.input_schema)
-    defaults = _required_defaults(validator, inlined)
-    required = [name for name in inlined.get("required", ()) if name not in defaults]
+    completed = _with_defaults(inlined, validator)
     hints = tool.annotations
     schema = ToolSchema(
         name=tool.name,
         description=shorten(tool.description or tool.title or tool.name, _MAX_DESCRIPTION_LENGTH),
-        parameters=supported_schema({**inlined, "required": required}, {}),
+        parameters=supported_schema(completed, {}),
         overview={
             name: {"type": python_type(node), "description": " ".join(str(node.get("description", "")).split())}
             for name, node in inlined.get("properties", {}).items()
         },
-        bind=partial(_bind, validator, defaults),
+        bind=partial(_bind, validator, completed),
     )
     read_only = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
     return McpTool(tool.name, schema, read_only)
@@ -89,14 +88,37 @@ def python_type(node: Mapping[str, Any]) -> str:
     return _PYTHON_TYPES.get(str(kind), "Any")
 
 
-def _required_defaults(validator: Validator, inlined: dict[str, Any]) -> dict[str, Any]:
-    """Return the valid default values of required arguments. They are sent if the model omits the arguments."""
-    properties, defaults = inlined.get("properties", {}), {}
-    for name in inlined.get("required", ()):
-        node = properties.get(name, {})
-        if "default" in node and not _errors(validator.evolve(schema=node), node["default"]):
-            defaults[name] = node["default"]
-    return defaults
+def _with_defaults(node: Mapping[str, Any], validator: Validator) -> dict[str, Any]:
+    """Return a schema in which required properties with a valid default value are optional.
+
+    Each object schema in the result has these values under the key ``defaults``.
+    """
+    result = {key: value for key, value in node.items() if key != "defaults"}
+    if "items" in node:
+        result["items"] = _with_defaults(node["items"], validator)
+    if "properties" in node:
+        properties = {name: _with_defaults(each, validator) for name, each in node["properties"].items()}
+        result["properties"] = properties
+        if isinstance(required := node.get("required"), list):  # a boolean in old drafts
+            result["defaults"] = defaults = {
+                name: each["default"]
+                for name in required
+                if "default" in (each := properties.get(name, {}))
+                and not _errors(validator.evolve(schema=each), each["default"])
+            }
+            result["required"] = [name for name in required if name not in defaults]
+    return result
+
+
+def _complete(node: Mapping[str, Any], value: Any) -> Any:
+    """Return a value with the defaults of its schema, which is a result of ``_with_defaults``."""
+    if isinstance(value, list):
+        return [_complete(node.get("items", {}), each) for each in value]
+    if isinstance(value, dict):
+        properties = node.get("properties", {})
+        values = {**node.get("defaults", {}), **value}
+        return {name: _complete(properties.get(name, {}), each) for name, each in values.items()}
+    return value
 
 
 def _errors(validator: Validator, value: object) -> list[ValidationError]:
@@ -119,8 +141,8 @@ def _validator(schema: dict[str, Any]) -> Validator:
     return validator
 
 
-def _bind(validator: Validator, defaults: dict[str, Any], arguments: Mapping[str, Any]) -> inspect.BoundArguments:
-    complete = {**defaults, **arguments}
+def _bind(validator: Validator, node: Mapping[str, Any], arguments: Mapping[str, Any]) -> inspect.BoundArguments:
+    complete = _complete(node, dict(arguments))
     if errors := _errors(validator, complete):
         texts = [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
         raise InvalidArguments("; ".join(text.removeprefix(": ") for text in texts))
