@@ -19,6 +19,7 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 ADDING = """
     __all__ = ["add"]
@@ -201,6 +202,38 @@ def test_callback_can_return_a_coroutine(connect: Connect, adding_server: Runnin
         message = instruct(calls("add", a=1, b=2), words(3))
         answer = client.chat(session_id, message, on_confirm=lambda _: approve())
     assert answer["tool_calls_executed"][0]["success"]
+
+
+def test_decision_after_the_timeout_does_not_end_the_stream(connect: Connect, stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, ADDING)
+
+    def decide_late(_: ToolConfirmationRequired) -> bool:
+        until(lambda: not client.list_confirmations(session_id))
+        return True
+
+    with (
+        RunningServer(tmp_path, stub.url, tool_confirmation_timeout_seconds=0.1) as server,
+        connect(server.url) as client,
+    ):
+        session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+        with client.stream(session_id, instruct(calls("add", a=1, b=2), words(3)), on_confirm=decide_late) as stream:
+            events = list(stream)
+    assert [event.error_code for event in events if isinstance(event, ToolResult)] == ["TOOL_CONFIRMATION_TIMEOUT"]
+    assert isinstance(events[-1], Done)
+
+
+@pytest.mark.parametrize("ending", ["stop", "delete_session"])
+def test_decision_after_the_end_of_the_turn_does_not_end_the_stream(
+    connect: Connect, adding_server: RunningServer, ending: str
+) -> None:
+    def decide_late(_: ToolConfirmationRequired) -> bool:
+        getattr(client, ending)(session_id)
+        return True
+
+    with connect(adding_server.url) as client:
+        session_id = client.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+        with client.stream(session_id, instruct(calls("add", a=1, b=2), words(3)), on_confirm=decide_late) as stream:
+            assert isinstance(list(stream)[-1], Done)
 
 
 def test_models_and_tools_are_listed(connect: Connect, adding_server: RunningServer) -> None:

@@ -16,12 +16,12 @@ import anyio
 import httpx
 from typing_extensions import ParamSpec, Self, Unpack
 
+from mochi_server import errors
 from mochi_server.client import types
 from mochi_server.client.errors import ApiError, parse_error
 from mochi_server.client.sse_parser import Parser, UnknownEvent
 from mochi_server.client.streams import DELAYS, READ_SECONDS, RETRYABLE_ERRORS, AsyncStream, Backoff, Stream
 from mochi_server.constants import API_PREFIX
-from mochi_server.errors import ConfirmationResolved
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, blocking
 from mochi_server.util.shielding import cancel_and_wait
@@ -41,6 +41,14 @@ _COMPARED_FIELDS = {
     "tokens_per_second": "tokensPerSecond",
 }
 """Fields of a ``ComparedAnswer``, and their names in the event stream."""
+_TOO_LATE = {
+    errors.ConfirmationInterrupted.code,
+    errors.ConfirmationNotFound.code,
+    errors.ConfirmationResolved.code,
+    errors.ConfirmationTimeout.code,
+    errors.SessionNotFound.code,
+}
+"""Error codes of decisions about calls that no longer wait for a decision."""
 _DECISION_FIELDS = types.Decision.__annotations__.keys()
 _CONFIRMATION_FIELDS = [field.name for field in fields(ToolConfirmationRequired)]
 P = ParamSpec("P")
@@ -192,7 +200,8 @@ class AsyncMochiClient:
         losing or repeating events.
 
         ``on_confirm`` is a function or coroutine function that decides about tool calls. It receives each event that
-        requires approval, and returns True, False or a ``types.Decision``. A plain function runs in a thread.
+        requires approval, and returns True, False or a ``types.Decision``. A plain function runs in a thread. A
+        decision after the approval timeout or the end of the turn has no effect.
         """
         request = {"method": "POST", "json": _turn_body(message, options), "headers": _key_header(idempotency_key)}
         return self._open_stream(session_id, on_confirm, first_request=request)
@@ -275,7 +284,7 @@ class AsyncMochiClient:
         return AsyncStream(self._http, url, self._delays, on_confirmation=decide, **start)
 
     async def _decide(self, session_id: str, on_confirm: OnConfirm, event: ToolConfirmationRequired) -> None:
-        """Call ``on_confirm`` and send its decision to the server, unless another client has already decided."""
+        """Call ``on_confirm`` and send its decision to the server. A decision that is too late has no effect."""
         if inspect.iscoroutinefunction(on_confirm):
             decision = await on_confirm(event)
         else:
@@ -284,7 +293,7 @@ class AsyncMochiClient:
         try:
             await self.confirm(session_id, event, **_decision(decision))
         except ApiError as error:
-            if error.code != ConfirmationResolved.code:
+            if error.code not in _TOO_LATE:
                 raise
 
     async def _decide_pending(self, session_id: str, on_confirm: OnConfirm) -> None:
