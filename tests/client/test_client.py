@@ -349,8 +349,9 @@ def test_threads_may_share_a_client(client: MochiClient) -> None:
     assert len({session["session_id"] for session in created}) == 8
 
 
-def test_url_without_a_scheme_raises_value_error(connect: Connect) -> None:
-    with pytest.raises(ValueError, match="is not an http:"), connect("127.0.0.1:8000"):
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "http://localhost:port", "http://[::1"])
+def test_invalid_url_raises_value_error(connect: Connect, url: str) -> None:
+    with pytest.raises(ValueError, match="is not a"), connect(url):
         pass
 
 

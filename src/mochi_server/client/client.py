@@ -10,7 +10,7 @@ from dataclasses import fields
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, TypeVar, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import anyio
 import httpx
@@ -24,6 +24,7 @@ from mochi_server.client.streams import DELAYS, READ_SECONDS, RETRYABLE_ERRORS, 
 from mochi_server.constants import API_PREFIX
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, blocking
+from mochi_server.util.net import is_loopback
 from mochi_server.util.shielding import cancel_and_wait
 
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaitable[bool | types.Decision]"]
@@ -74,10 +75,14 @@ class AsyncMochiClient:
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"{url!r} is not an http:// or https:// URL")
+        try:
+            base_url = httpx.URL(url.rstrip("/") + API_PREFIX)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"{url!r} is not a valid URL: {error}") from error
         self._http = http or httpx.AsyncClient(
-            base_url=url.rstrip("/") + API_PREFIX,
+            base_url=base_url,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-            trust_env=urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"),  # no proxy for this machine
+            trust_env=not is_loopback(base_url.host),  # no proxy for this machine
             limits=httpx.Limits(),  # each stream uses a connection until it ends
         )
         self._owns_http = http is None
