@@ -9,7 +9,7 @@ import uvicorn
 from typing_extensions import Self
 
 from mochi_server.app import create_app
-from mochi_server.cli.server import listen, uvicorn_config
+from mochi_server.cli.server import listen, local_url, uvicorn_config
 from mochi_server.client import MochiClient
 from mochi_server.config import MochiServerSettings
 
@@ -36,7 +36,7 @@ class ThreadedServer:
         values = MochiServerSettings(**{**defaults, **_DEFAULTS, **settings})
         self._listener = listen(values.host, values.port)
         host, port = self._listener.getsockname()[:2]
-        self.url = f"http://{host}:{port}"
+        self.url = local_url(host, port)
         values = values.model_copy(update={"port": port})
         self._key = values.api_keys[0] if values.api_keys else None
         self._server = uvicorn.Server(uvicorn_config(create_app(values), values))

@@ -68,6 +68,12 @@ def test_environment_does_not_change_settings(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "test").exists()
 
 
+def test_client_reaches_a_server_on_an_ipv6_address(tmp_path: Path, mochi_stub: Any) -> None:
+    with ThreadedServer(data_dir=str(tmp_path), ollama_host=mochi_stub.url, host="::1") as server:
+        assert server.url.startswith("http://[::1]:")
+        assert server.client.list_sessions() == []
+
+
 @pytest.mark.slow
 def test_fixture_works_in_another_project(tmp_path: Path) -> None:
     (tmp_path / "test_other_project.py").write_text(OTHER_PROJECT)

@@ -64,14 +64,18 @@ def _serve_on(
         settings = settings.model_copy(update={"advertise_url": own_url})
     app = create_app(settings, insecure=insecure)
     services: Services = app.state.services
-    user_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - compared
-    banner = partial(startup_banner, server_url(user_host, settings.port), settings, services, key)
+    banner = partial(startup_banner, local_url(settings.host, settings.port), settings, services, key)
     # Uvicorn raises a signal again after the shutdown. These handlers let the caller clean up.
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGINT, lambda *_: None)
     server = _Server(uvicorn_config(app, settings), services, banner if prints_banner else None)
     server.run(sockets=listeners)
     return 0 if server.started else 1
+
+
+def local_url(host: str, port: int) -> str:
+    """Return the URL of a server that listens on ``host``, for clients on the same machine."""
+    return server_url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104 - compared
 
 
 def uvicorn_config(app: FastAPI, settings: MochiServerSettings) -> uvicorn.Config:
