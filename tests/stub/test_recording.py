@@ -318,7 +318,7 @@ def test_routes_of_the_stub_are_not_forwarded(tmp_path: Path, stub: StubServer) 
     assert [file.name.split("-")[0] for file in sorted(tmp_path.iterdir())] == ["api", "config.yaml"]
 
 
-@pytest.mark.parametrize("upstream", ["", "localhost:11434", "ftp://x", "http://"])
+@pytest.mark.parametrize("upstream", ["", "localhost:11434", "ftp://x", "http://", "http://x:port"])
 def test_invalid_server_url_is_refused(tmp_path: Path, upstream: str) -> None:
     with pytest.raises(ValueError, match="expected an http or https URL"):
         record(upstream, tmp_path)

@@ -41,7 +41,10 @@ _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 def record(upstream: str, folder: Path) -> Recorder:
     """Create the folder and return a recorder for the server at `upstream`. Raises ValueError for an invalid URL."""
-    url = httpx.URL(upstream)
+    try:
+        url = httpx.URL(upstream)
+    except httpx.InvalidURL:
+        url = httpx.URL()
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"expected an http or https URL of the server to record, found {upstream!r}")
     folder.mkdir(parents=True, exist_ok=True)
