@@ -272,12 +272,12 @@ def test_instruction_block_wins_over_triggers(tmp_path: Path) -> None:
 
 
 def test_keys_are_the_texts_as_written(tmp_path: Path) -> None:
-    text = 'models: {4: [{yes: "y", 12: "twelve", 2026-01-01: "date", null: "nil", 9+10=: "x"}]}'
+    text = 'models: {4: [{yes: "y", 12: "twelve", 2026-01-01: 2026-02-30, null: "nil", 9+10=: "x"}]}'
     with stub_with_config(tmp_path, text) as stub:
         for trigger, answer in (
             ("yes", "y"),
             ("12", "twelve"),
-            ("2026-01-01", "date"),
+            ("2026-01-01", "2026-02-30"),  # an impossible date
             ("null", "nil"),
             ("9+10=", "x"),
         ):

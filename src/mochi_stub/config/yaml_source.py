@@ -224,7 +224,10 @@ class _Reader:
             return Item(self._mapping(node, (*parents, id(node))), "", self.file, line)
         if isinstance(node, yaml.SequenceNode):
             return Item([self.item(child, (*parents, id(node))) for child in node.value], "", self.file, line)
-        value = self.loader.construct_object(node)
+        try:
+            value = self.loader.construct_object(node)
+        except ValueError:  # an impossible date, such as 2026-02-30
+            value = node.value
         plain = value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
         return Item(value if plain else node.value, node.value, self.file, line)  # dates and bytes remain texts
 
