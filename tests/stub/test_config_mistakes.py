@@ -31,6 +31,7 @@ ENTRY = "models:\n  a:\n    - _default: "
             4,
             "a regular expression, found",
         ),
+        ("models:\n  a:\n    - 'a{9999999999}': {type: echo, match: regex}", 3, "a regular expression, found"),
         (f"{ENTRY}{{type: echo, match: regex}}", 3, "found 'match'"),
         (
             f"{ENTRY}\n        type: message\n        tool_calls:\n          - name: f\n            args: {{}}",

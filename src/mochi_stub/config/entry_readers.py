@@ -52,7 +52,7 @@ def read_trigger(text: str, item: Item) -> Trigger:
     if match == "regex":
         try:
             re.compile(text)
-        except re.error as error:
+        except (re.error, OverflowError) as error:
             raise item.key_error(f"a regular expression, found {text!r} ({error})") from None
     return trigger
 
