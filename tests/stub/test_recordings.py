@@ -324,7 +324,12 @@ def test_malformed_recording_is_reported_with_its_line(
     assert answer.json["error"].startswith(f"{tmp_path / 'recorded.json'}:{line}: expected {expected}")
 
 
-@pytest.mark.parametrize("body", [5, "text", [], [1, None, "x"], {"choices": 7}, {"message": 5}, {"message": {}}])
+NO_COUNT = {"usageMetadata": {"candidatesTokenCount": None, "thoughtsTokenCount": 5}}
+
+
+@pytest.mark.parametrize(
+    "body", [5, "text", [], [1, None, "x"], {"choices": 7}, {"message": 5}, {"message": {}}, NO_COUNT]
+)
 @pytest.mark.parametrize("url", sorted({url for url, _ in EXCHANGES.values()}))
 def test_invalid_recorded_body_does_not_crash(tmp_path: Path, url: str, body: Any) -> None:
     assert isinstance(reply_of(write_recording(tmp_path, url, body)), Reply)
@@ -355,6 +360,16 @@ def test_unicode_separator_does_not_end_a_line(tmp_path: Path) -> None:
     assert frames is not None
     assert frames.frames[0] == b'event: ping\ndata: {"type":"ping","a":"\\u2028"}\n\n'
     assert frames.frames[1] == b"data: odd\ndata: lines\n\n"
+
+
+def test_recorded_number_of_any_size_is_compared(tmp_path: Path) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "options": {"seed": 2**70}}
+    recording = {"request": {"url": "http://x/api/chat", "body": body}, "response": {"body": [{"done": True}]}}
+    (tmp_path / "recorded.json").write_text(json.dumps(recording))
+    (tmp_path / "config.yaml").write_text("recordings: .")
+    with StubServer(config=tmp_path / "config.yaml", speed=0) as stub:
+        assert send_request(stub, "POST", "/api/chat", body).body == b'{"done":true}\n'
+        assert send_request(stub, "POST", "/api/chat", {**body, "options": {}}).status == 404
 
 
 def test_recording_without_a_model_reply_is_refused(tmp_path: Path, start_replay: Callable[[], StubServer]) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import orjson
-
 from mochi_stub.config.yaml_source import ConfigError, Item, WatchedFile, parse
 from mochi_stub.journal import masked_query, parsed_body
 from mochi_stub.recording.translation import get, translate, wire_of
@@ -96,7 +94,7 @@ class Recording:
     @cached_property
     def request_key(self) -> RequestKey:
         body = self.request
-        data = b"" if body is None else body.encode() if isinstance(body, str) else orjson.dumps(body)
+        data = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
         return request_key(self.method, unquote(self.request_path or self.path), urlsplit(self.url).query, data)
 
     @cached_property

@@ -224,8 +224,9 @@ def _gemini(body: Any, builder: _ReplyBuilder) -> None:
             builder.call(len(builder.calls), call, get(call, "id"))
     usage = get(body, "usageMetadata")
     builder.end(get(candidate, "finishReason"), usage)
-    if isinstance(reasoning := get(usage, "thoughtsTokenCount"), int) and "candidatesTokenCount" in usage:
-        builder.usage["output"] += reasoning
+    counts = get(usage, "candidatesTokenCount"), get(usage, "thoughtsTokenCount")
+    if all(isinstance(count, int) for count in counts):
+        builder.usage["output"] = sum(counts)
 
 
 _READERS: Mapping[str, tuple[str, Callable[[Any, _ReplyBuilder], None]]] = {  # API and reader by path ending
