@@ -154,6 +154,24 @@ def test_command_serves_with_its_output_closed(
         assert command.process.wait(15) == 0
 
 
+def test_output_is_printed_in_every_encoding(tmp_path: Path) -> None:
+    code, text = run("mochi_server", "init", "\u2192", cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert (code, r"--data-dir '\u2192'" in text) == (0, True)
+    assert run("mochi_server", "store", "copy", "--help", cwd=tmp_path, PYTHONIOENCODING="ascii")[0] == 0
+    code, text = run("mochi_server", "openapi", cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert (code, json.loads(text)["info"]["version"]) == (0, __version__)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="writes to /dev/full")
+def test_full_disk_behind_the_output_does_not_fail_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "from" / "chat_sessions").mkdir(parents=True)
+    (tmp_path / "to").mkdir()
+    command = [sys.executable, "-m", "mochi_server", "store", "copy", "from", "to"]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def is_healthy(port: int) -> bool:
     """Return whether the server on this port answers ``/health`` with 200."""
     with suppress(OSError):

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_server import __version__
+from mochi_server.cli import print_text
 from mochi_server.util.nearest import nearest
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ def _parser() -> _Parser:
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
     text = "copy all sessions, except those that are equal or newer in TO; repeat it to continue a stopped copy"
     copy = _command(actions, "copy", text)
-    copy.add_argument("source", metavar="FROM", help="a data directory, or postgresql://…")
-    copy.add_argument("target", metavar="TO", help="a data directory, or postgresql://…")
+    copy.add_argument("source", metavar="FROM", help="a data directory, or postgresql://...")
+    copy.add_argument("target", metavar="TO", help="a data directory, or postgresql://...")
     _command(commands, "openapi", "print the OpenAPI document")
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
@@ -159,7 +160,6 @@ def _init(directory: str, options: dict[str, Any]) -> int:
         return _print_error(f"{_flag(next(iter(options)))} cannot be combined with init")
     from pathlib import Path
 
-    from mochi_server.cli import print_text
     from mochi_server.cli.init import scaffold
 
     try:
@@ -226,7 +226,7 @@ def _migrate(settings: "MochiServerSettings") -> int:
 
     if not settings.store_url:
         return _print_error("MOCHI_STORE_URL is not set; files need no migration")
-    print(f"mochi-server: {asyncio.run(prepare_store(settings))}")
+    print_text(f"mochi-server: {asyncio.run(prepare_store(settings))}")
     return 0
 
 
@@ -246,7 +246,7 @@ def _copy(source: str, target: str) -> int:
         result = asyncio.run(copy(source, target, show))
     except KeyboardInterrupt:
         return _print_error("stopped before all sessions were copied; run the same command again to continue", code=130)
-    print(
+    print_text(
         f"copied {result.copied}, already equal {result.existing}, different {len(result.different)}; "
         f"{result.sessions} sessions with {result.messages} messages are equal in both stores, hash {result.hash}"
     )
@@ -259,12 +259,11 @@ def _openapi() -> int:
     import json
 
     from mochi_server.app import create_app
-    from mochi_server.cli import print_text
     from mochi_server.config import MochiServerSettings
 
     # The document does not depend on settings, so invalid settings must not prevent it.
     app = create_app(MochiServerSettings.model_construct())
-    print_text(json.dumps(app.openapi(), indent=2, ensure_ascii=False))
+    print_text(json.dumps(app.openapi(), indent=2))
     return 0
 
 
