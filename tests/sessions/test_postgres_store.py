@@ -222,6 +222,16 @@ def test_invalid_source_or_target_of_a_copy_is_refused(
     assert find_problem(source, target) == problem
 
 
+def test_copy_between_directories_with_the_same_sessions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCHI_SESSIONS_DIR", str(tmp_path / "sessions"))
+    for name in ("sessions", "one", "other"):
+        (tmp_path / name).mkdir()
+    assert find_problem(str(tmp_path / "one"), str(tmp_path / "other")) == "FROM and TO are the same place"
+    assert find_problem(str(tmp_path / "one"), "postgresql://h/db") is None
+
+
 async def _put(directory: Path, session: ChatSession) -> str:
     store = FileSessionStore(directory)
     try:

@@ -74,9 +74,12 @@ def find_problem(source: str, target: str) -> str | None:
             return f"{place!r} is not a directory"
         if not Path(place).exists():
             return f"there is no directory {without_credentials(place)}; create it, or use a postgresql:// URL"
-    if source == target or (not _is_url(source) and Path(source).resolve() == Path(target).resolve()):
+    settings, other = _settings(source), _settings(target)
+    if source == target or (
+        not (_is_url(source) or _is_url(target))
+        and settings.resolved_sessions_dir.resolve() == other.resolved_sessions_dir.resolve()
+    ):
         return "FROM and TO are the same place"
-    settings = _settings(source)
     folders = (settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
     if not _is_url(source) and not any(folder.is_dir() for folder in folders):
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
