@@ -97,13 +97,14 @@ class McpServers:
         """Return the tools of ``server`` by name, and the problems of the server. None of the names is in ``taken``."""
         tools: dict[str, Tool] = {}
         problems = server.problems
+        used = {*taken, *self._reserved}
         for tool in server.tools:
             names = [_INVALID_CHARACTERS.sub("_", text) for text in (tool.name, f"{server.name}_{tool.name}")]
-            used = {*taken, *tools, *self._reserved}
             name = next((name for name in names if name not in used and 0 < len(name) <= _MAX_NAME_LENGTH), None)
             if name is None:
                 problems.append(f"its tool {shorten(tool.name, 100)!r} is ignored: its name is in use or too long")
             else:
+                used.add(name)
                 tools[name] = Tool(
                     name,
                     partial(self._call, server.name, tool.name),
