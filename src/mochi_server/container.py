@@ -122,7 +122,7 @@ class Services:
             self.runs, self.sessions, self.approvals, settings.tool_confirmation_timeout_seconds
         )
         # These runs belong to conversations that are not stored.
-        self.ephemeral = ephemeral = EphemeralConversations()
+        self.ephemeral = ephemeral = EphemeralConversations(self.summaries)
         toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, ephemeral.sessions)
         self.ephemeral_runs = RunRegistry(
             ephemeral.sessions,

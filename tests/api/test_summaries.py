@@ -422,7 +422,9 @@ def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.one_process("only a message at the same server cancels a summary")
-def test_running_summary_does_not_delay_another_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_running_summary_does_not_delay_another_session(tmp_path: Path, is_stored: bool) -> None:
+    """Neither a message of a stored session, nor a request to `/v1` without a session, waits for the summary."""
     gate = Gate()
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -435,13 +437,18 @@ def test_running_summary_does_not_delay_another_session(tmp_path: Path) -> None:
         RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.01) as server,
     ):
         api = server.api()
-        first, second = (api.create_session("mochi")["session_id"] for _ in range(2))
-        api.send_message(first, "Hello!")
+        ids = [api.create_session("mochi")["session_id"] for _ in range(2 if is_stored else 1)]
+        api.send_message(ids[0], "Hello!")
         summaries(stub, 1, "running")
-        assert api.send_message(second, "Hello!")["message"]["content"] == "Fine."
+        if is_stored:
+            assert api.send_message(ids[1], "Hello!")["message"]["content"] == "Fine."
+        else:
+            body = {"model": "mochi", "messages": [{"role": "user", "content": "Hello!"}]}
+            completion = api.ok(api.http.post(f"{server.url}/v1/chat/completions", json=body))
+            assert completion["choices"][0]["message"]["content"] == "Fine."
         assert len(summaries(stub, 1, "cancelled")) >= 1
         gate.open()
-        assert [summary_of(api, each)["summary"] for each in (first, second)] == ["Late.", "Late."]
+        assert [summary_of(api, each)["summary"] for each in ids] == ["Late."] * len(ids)
 
 
 @pytest.mark.one_process("each server postpones summaries only for its own turns")

@@ -10,7 +10,7 @@ from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.task import AgentTask
 from mochi_server.chat.run import Run
-from mochi_server.chat.run_registry import RunRegistry
+from mochi_server.chat.run_registry import RunObserver, RunRegistry
 from mochi_server.chat.turn import TurnRequest, TurnResult
 from mochi_server.errors import ValidationFailed
 from mochi_server.events import Publish
@@ -41,16 +41,22 @@ _NO_MODEL = "Ollama has no chat model. Install one with `ollama pull qwen3`."
 
 
 class EphemeralConversations:
-    """Conversations in memory, each for one request. A conversation is deleted when its turn ends."""
+    """Conversations in memory, each for one request. A conversation is deleted when its turn ends.
 
-    def __init__(self) -> None:
+    ``observer`` is called when a turn starts, and when its conversation is deleted.
+    """
+
+    def __init__(self, observer: RunObserver) -> None:
+        self._observer = observer
         self.sessions = MemorySessionStore()
         self.agent_chats = MemorySessionStore()
         """Sessions of agents. Each has the same ID as the conversation in ``sessions`` to which it belongs."""
 
-    def turn_starting(self, _: str) -> None: ...
+    def turn_starting(self, session_id: str) -> None:
+        self._observer.turn_starting(session_id)
 
     def turn_ended(self, session_id: str) -> None:
+        self._observer.session_deleting(session_id)
         self.sessions.discard(session_id)
         self.agent_chats.discard(session_id)
 

@@ -122,6 +122,7 @@ class SummarizationService:
 
     def session_deleting(self, session_id: str) -> None:
         """Cancel the summary of a session and drop its state."""
+        self._turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)
         self.client.slots.discard_session(session_id)
