@@ -263,3 +263,21 @@ def test_minimal_session_file_loads_the_same_every_time(manager: SessionManager,
     first: ChatSession = manager.load_session(ID)
     assert first.messages[0]["content"] == ""
     assert first == manager.load_session(ID)
+
+
+def test_invalid_tool_calls_are_removed(manager: SessionManager, sessions_dir: Path) -> None:
+    call = {"id": "c1", "function": {"index": 0, "name": "add", "arguments": {}}}
+    wrong = [
+        5,
+        {"id": "c2"},
+        {"id": "c3", "function": {}},
+        {"id": "c4", "function": {"name": "add", "arguments": "{}"}},
+    ]
+    messages = [
+        {"role": "user"},
+        {"role": "assistant", "tool_calls": [*wrong, call]},
+        {"role": "assistant", "tool_calls": [5]},
+    ]
+    put(sessions_dir, {"metadata": {"session_id": ID, "model": "m"}, "messages": messages})
+    found = [message for message in manager.load_session(ID).messages if message["role"] == "assistant"]
+    assert [message["tool_calls"] for message in found] == [[call], []]

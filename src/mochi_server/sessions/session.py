@@ -279,13 +279,15 @@ def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str 
 
 
 def complete_message(message: Message, index: int, created_at: str) -> Message:
-    """Add missing fields to a stored message, and remove fields of a wrong type.
+    """Add missing fields to a stored message, and remove fields of a wrong type and invalid tool calls.
 
     Added values depend only on the arguments, so that every read of a session file returns the same message.
     """
     wrong = [n for n, kind in _MESSAGE_TYPES.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # the key is not a literal
     for name in wrong:
         del message[name]  # type: ignore[misc]  # the key is not a literal
+    if (calls := message.get("tool_calls")) and not all(map(_is_call, calls)):
+        message["tool_calls"] = [call for call in calls if _is_call(call)]
     if not message.get("role"):
         message["role"] = "tool" if message.get("tool_name") else "assistant" if message.get("model") else "user"
     if not isinstance(message.get("content"), str):
@@ -296,3 +298,11 @@ def complete_message(message: Message, index: int, created_at: str) -> Message:
     if not message.get("timestamp"):
         message["timestamp"] = created_at
     return message
+
+
+def _is_call(call: object) -> bool:
+    """Return whether a stored tool call has a function with a name and arguments."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return False
+    return isinstance(function.get("name"), str) and isinstance(function.get("arguments"), dict)
