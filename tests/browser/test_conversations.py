@@ -23,6 +23,7 @@ from tests.browser.steps import (
 )
 from tests.support.images import PNG
 from tests.support.server import RunningServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow  # Playwright's sync API keeps an event loop running in its process
 SKY = "Why is the sky blue?"
@@ -96,7 +97,7 @@ def test_code_is_highlighted_and_copied(page: Page, context: BrowserContext) -> 
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == CODE
     page.get_by_role("button", name="Copy", exact=True).click()
-    page.wait_for_function("navigator.clipboard.readText().then((text) => text.includes('```python'))")
+    until(lambda: "```python" in page.evaluate("navigator.clipboard.readText()"))
 
 
 def test_html_of_an_answer_is_text_and_loads_nothing(page: Page) -> None:
@@ -198,7 +199,7 @@ def test_images_are_sent_and_shown_after_a_reload(page: Page) -> None:
     page.reload()
     shown = page.get_by_role("img", name="Attached image")
     expect(shown).to_be_visible()
-    page.wait_for_function("document.querySelector('.images img').naturalWidth === 1")
+    expect(shown).to_have_js_property("naturalWidth", 1)
 
 
 def test_conversation_is_summarized(page: Page) -> None:
