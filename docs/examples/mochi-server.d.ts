@@ -2754,7 +2754,7 @@ export interface components {
             /** Call Id */
             call_id: string;
             /** Output */
-            output: string | (components["schemas"]["InputText"] | components["schemas"]["RefusalPart"] | components["schemas"]["InputImage"])[];
+            output: string | components["schemas"]["InputText"][];
         };
         /**
          * FunctionTool
