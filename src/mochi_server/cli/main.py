@@ -263,7 +263,9 @@ def _openapi() -> int:
 
     # The document does not depend on settings, so invalid settings must not prevent it.
     app = create_app(MochiServerSettings.model_construct())
-    print_text(json.dumps(app.openapi(), indent=2))
+    # Encodings such as ASCII lack characters of the document.
+    lacks_characters = sys.stdout is None or "utf" not in sys.stdout.encoding.lower()
+    print_text(json.dumps(app.openapi(), indent=2, ensure_ascii=lacks_characters))
     return 0
 
 
