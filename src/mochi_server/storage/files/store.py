@@ -25,8 +25,8 @@ from mochi_server.util.shielding import run_shielded
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-_THREADS = 3
-"""Number of worker threads. With more threads, switches between threads cost more time than parallel writes save."""
+_THREADS = 4
+"""Number of worker threads. With fewer, the queue of writes grows while a thousand streams run on a slow machine."""
 _THREAD_WAIT_SECONDS = 0.05
 """Time for which a thread waits for locked files. Then the work goes to the end of the queue, behind other writes."""
 _FIRST_PAUSE_SECONDS = 0.002
