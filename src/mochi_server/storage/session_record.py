@@ -9,7 +9,7 @@ from typing import Any
 
 from mochi_server.sessions.crash_recovery import close_partial, with_missing_results
 from mochi_server.sessions.history import Block, History
-from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file, normalize
+from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import timestamp
@@ -54,7 +54,7 @@ class SessionRecord:
 
     def session(self) -> ChatSession:
         """Return the session for callers, without the partial answer."""
-        metadata = SessionMetadata.from_dict(normalize(self.metadata.to_dict()))
+        metadata = self.metadata.copy()
         metadata.message_count = len(self.messages)
         return ChatSession(metadata, self.messages, dict(self.extra))
 

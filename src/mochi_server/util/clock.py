@@ -1,12 +1,17 @@
 """IDs and timestamps in the format of stored sessions."""
 
+import os
+import random
 from datetime import datetime, timezone
-from uuid import uuid4
+
+_RANDOM = random.Random()  # noqa: S311 - the IDs must be unique, not secret. Secure random numbers need a system call
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_RANDOM.seed)
 
 
-def new_id() -> str:
-    """Return a random ID of ten hex digits."""
-    return uuid4().hex[:10]
+def new_id(digits: int = 10) -> str:
+    """Return a random ID of hex digits. It must not serve as a secret."""
+    return f"{_RANDOM.getrandbits(4 * digits):0{digits}x}"
 
 
 def now() -> str:

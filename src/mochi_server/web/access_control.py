@@ -24,9 +24,10 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
     def check(scope: Scope) -> MochiError | None:
         host = header(scope, b"host")
         name = _host_name(host)
-        is_foreign = name and not is_loopback(name) and name not in allowed
+        if not name or is_loopback(name) or name in allowed:
+            return None
         address = _local_address(scope)
-        return HostForbidden(host) if is_foreign and address and address.is_loopback else None
+        return HostForbidden(host) if address and address.is_loopback else None
 
     return check
 

@@ -5,11 +5,11 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.telemetry.logging import FIELDS, REQUEST_ID
+from mochi_server.util.clock import new_id
 from mochi_server.web.asgi import ERROR, header
 
 HEADER = "X-Request-ID"
@@ -35,7 +35,7 @@ class RequestLogMiddleware:
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         supplied = header(scope, _HEADER_BYTES)
-        request_id = supplied if _VALID_ID.fullmatch(supplied) else uuid4().hex
+        request_id = supplied if _VALID_ID.fullmatch(supplied) else new_id(32)
         # The ID is never reset, so that log lines after a failure of the app also contain it.
         REQUEST_ID.set(request_id)
         started = perf_counter()

@@ -7,8 +7,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
-from uuid import uuid4
 
+from mochi_server.util.clock import new_id
 from mochi_server.util.platform import OPEN_SAFELY, sync_directory
 
 _TICK_NS = 20_000_000  # maximum length of a kernel clock tick, in which all writes have the same modification time
@@ -65,10 +65,9 @@ def read(path: str | Path) -> tuple[bytes, Signature] | None:
 
 def write(path: Path, data: bytes) -> Signature:
     """Create or replace a file atomically and durably, with mode 0600. After an OSError, the old file is unchanged."""
-    temporary = path.with_name(f".{path.stem}.{uuid4().hex}{TEMPORARY}")
+    temporary = path.with_name(f".{path.stem}.{new_id(32)}{TEMPORARY}")
     try:
-        write_new(temporary, data)
-        written = Signature.of(temporary.lstat())
+        written = write_new(temporary, data)
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -122,21 +121,22 @@ def set_aside(path: Path, label: str) -> Path:
     return target
 
 
-def write_new(path: Path, data: bytes, *, durably: bool = True) -> None:
-    """Create a file with mode 0600. Raises OSError.
+def write_new(path: Path, data: bytes, *, durably: bool = True) -> Signature:
+    """Create a file with mode 0600 and return its signature. Raises OSError.
 
     If ``durably`` is true, the content is synced to disk, but the directory entry is not.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
     try:
         _write_all(descriptor, data)
+        # With the kernel's coarse clock and a reused inode, two files could otherwise have the same signature.
+        moment = time.time_ns()
+        os.utime(descriptor if os.utime in os.supports_fd else path, ns=(moment, moment))
         if durably:
             os.fsync(descriptor)
+        return Signature.of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
-    # With the kernel's coarse clock and a reused inode, two files could otherwise have the same signature.
-    moment = time.time_ns()
-    os.utime(path, ns=(moment, moment))
 
 
 def sync(path: Path) -> None:

@@ -41,11 +41,14 @@ class FileLocks:
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        if not self._directory.is_dir():
-            self._directory.mkdir(mode=0o700, exist_ok=True)
+        path = self._directory / f"{name}.lock"
         with ExitStack() as stack:
             try:
-                stack.enter_context(exclusive_lock(self._directory / f"{name}.lock", self._timeout))
+                try:
+                    stack.enter_context(exclusive_lock(path, self._timeout))
+                except FileNotFoundError:
+                    self._directory.mkdir(mode=0o700, exist_ok=True)
+                    stack.enter_context(exclusive_lock(path, self._timeout))
             except TimeoutError as error:
                 raise StorageBusy(
                     f"Another process or request has locked the file {name}.lock in the sessions directory."

@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,12 +84,18 @@ class SessionFiles:
 
     @contextmanager
     def locked(self, session_id: str) -> Iterator[None]:
-        """Lock a session against other threads and processes. Raises SessionNotFound if the session does not exist.
+        """Lock a session against other threads and processes. The session may not exist.
 
-        While this method waits for the lock, another process can delete the session.
+        Raises SessionNotFound for an invalid session id, and if the lock cannot be created for a missing session.
         """
-        self._require(session_id)  # because locking creates missing directories
-        with self._locks.exclusive(session_id):
+        if not is_session_id(session_id):
+            raise SessionNotFound(session_id)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._locks.exclusive(session_id))
+            except OSError:
+                self._require(session_id)
+                raise
             yield
 
     def read(self, session_id: str) -> FileSnapshot:
@@ -120,10 +126,11 @@ class SessionFiles:
     def is_current(self, session_id: str, stored: FileSnapshot) -> bool:
         """Return whether the files have the signatures of ``stored``. After an I/O error, return False."""
         try:
-            current = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
+            file = atomic_files.signature(f"{self.path}{os.sep}{session_id}{_FILE}")
+            log = atomic_files.signature(f"{self.path}{os.sep}.{session_id}{_LOG}")
         except OSError:
             return False
-        return current == (stored.file, stored.log)
+        return (file, log) == (stored.file, stored.log)
 
     def create(self, session_id: str, record: SessionRecord, images: Sequence[Image] = ()) -> FileSnapshot | None:
         """Write the file of a new session. Return None if the session id is in use."""
@@ -186,7 +193,7 @@ class SessionFiles:
         return changed | (logs & existing), known.keys() - existing
 
     def _require(self, session_id: str) -> None:
-        if not is_session_id(session_id) or atomic_files.signature(self._file(session_id)) is None:
+        if atomic_files.signature(self._file(session_id)) is None:
             raise SessionNotFound(session_id)
 
     def _read(self, session_id: str) -> FileSnapshot:
