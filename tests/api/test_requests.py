@@ -85,6 +85,12 @@ def test_blank_and_too_long_messages_are_422(api: Api, message: object) -> None:
         ("chat/0123456789/ai-sdk", {"messages": [{"role": "user", "parts": [0] * 3}]}),
         ("chat/0123456789/ag-ui", {"threadId": "t", "runId": "r", "messages": [0] * 3}),
         ("chat/0123456789/ag-ui", {"threadId": "t", "runId": "r", "messages": [], "tools": [0] * 3}),
+        ("chat/0123456789/ag-ui", {"threadId": "t", "runId": "r", "messages": [{}] * 3}),
+        ("chat/0123456789/ag-ui", {"threadId": "t", "runId": "r", "messages": [], "tools": [{"description": ""}] * 3}),
+        ("sessions/import", {"metadata": {"model": "m"}, "messages": [0] * 3}),
+        ("sessions/import", {"metadata": {"model": "m"}, "messages": [], "blobs": dict.fromkeys("abc", 0)}),
+        ("sessions/import", {"chat": {"messages": [0] * 3}}),
+        ("sessions/import", {"history": {"messages": dict.fromkeys("abc", 0)}}),
     ],
 )
 def test_invalid_list_has_one_problem(api: Api, path: str, body: dict[str, object]) -> None:

@@ -1,29 +1,39 @@
 """Request schema of AG-UI."""
 
 from dataclasses import replace
-from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import cache, partial, reduce
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
-from mochi_server.models.common import Body, Items, decode_images
+from mochi_server.models.common import Body, decode_images
 from mochi_server.models.frontends import FrontendOptions, check_text
 from mochi_server.openai.request_mapping import CompletionInput, new_message, to_session_turn_request, tool_schema
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, Role
 from mochi_server.tools.toolbox import Decision
+from mochi_server.util.first_error import Items
 
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
     from ag_ui.core import ContentPart, ResumeEntry, RunAgentInput
 
 _LAST = "the last message must be a user message or the result of a pending tool call"
+_MAX_PARTS = 1000
+"""Maximum number of parts or tool calls in one message."""
 _Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _limit_lists(message: dict[str, Any]) -> dict[str, Any]:
+    for name, value in message.items():
+        if isinstance(value, list) and len(value) > _MAX_PARTS:
+            raise ValueError(f"{name} has {len(value)} entries; at most {_MAX_PARTS} are allowed")
+    return message
 
 
 class AgUiRequest(Body):
@@ -45,7 +55,9 @@ class AgUiRequest(Body):
 
     thread_id: str = Field(alias="threadId", description="Conversation of the client. The events repeat it.")
     run_id: str = Field(alias="runId", description="Run of the client. The events repeat it.")
-    messages: Items[dict[str, Any]] = Field(description="Messages of the conversation, oldest first.")
+    messages: Items[Annotated[dict[str, Any], AfterValidator(_limit_lists)]] = Field(
+        description="Messages of the conversation, oldest first."
+    )
     tools: Items[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
     context: Items[dict[str, Any]] | None = Field(None, description="Texts that are added to the instructions.")
     resume: Items[dict[str, Any]] | None = Field(None, description="Decisions about tool calls.")
@@ -64,9 +76,7 @@ class AgUiRequest(Body):
 
     def to_input(self) -> "RunAgentInput":
         """Return the request as AG-UI's ``RunAgentInput``. Raise ``RequestValidationError`` if a field is invalid."""
-        from ag_ui.core import RunAgentInput  # noqa: PLC0415 - see above
-
-        return _validated(RunAgentInput, self.model_dump(by_alias=True, exclude_unset=True))
+        return _validated(_input_model(), self.model_dump(by_alias=True, exclude_unset=True))
 
 
 class _DecisionPayload(Body):
@@ -148,6 +158,20 @@ class _Conversation:
         if messages[-1]["role"] == "user" and sent == stored:
             turn = replace(turn, message=None, images=(), continues=False)
         return TurnPlan(replace(turn, interactive=True, on_disconnect=self._options.on_disconnect))
+
+
+@cache
+def _input_model() -> "type[RunAgentInput]":
+    """Return AG-UI's ``RunAgentInput`` with lists that report only their first invalid item."""
+    from ag_ui.core import Context, Message, ResumeEntry, RunAgentInput, Tool  # noqa: PLC0415 - see above
+
+    class Input(RunAgentInput):
+        messages: Items[Message]
+        tools: Items[Tool] | None = None
+        context: Items[Context] | None = None
+        resume: Items[ResumeEntry] | None = None
+
+    return Input
 
 
 def _validated(model: type[_Model], value: Any, *location: str | int) -> _Model:

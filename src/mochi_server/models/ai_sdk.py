@@ -10,11 +10,12 @@ from pydantic import ConfigDict, Field
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
-from mochi_server.models.common import Body, Items, decode_images
+from mochi_server.models.common import Body, decode_images
 from mochi_server.models.frontends import FrontendOptions, check_text
 from mochi_server.sessions.images import images_of
 from mochi_server.sessions.session import ChatSession
 from mochi_server.tools.toolbox import Decision
+from mochi_server.util.first_error import Items
 
 _LAST = "the last message must be a user message, or an assistant message with a response to an approval request"
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
@@ -132,9 +132,6 @@ def integral(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_Item = TypeVar("_Item")
-Items = Annotated[list[_Item], Field(fail_fast=True)]
-"""List in a request. Only the first invalid item is reported, because millions of problems would exhaust the memory."""
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
 NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=NOT_BLANK)]
 Options = Annotated[dict[str, Any], AfterValidator(_checked_options), Field(json_schema_extra=_OPTIONS_SCHEMA)]

@@ -11,12 +11,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import KEY_PATTERN
 from mochi_server.errors import SessionNotFound, ValidationFailed
-from mochi_server.models.common import Body, Items, KeepAlive, Text, ThinkLevel, decode_images
+from mochi_server.models.common import Body, KeepAlive, Text, ThinkLevel, decode_images
 from mochi_server.models.openai_messages import AnyMessage, ImagePart, Unsupported, UserMessage, allow
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput, ToolChoice, tool_schema
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
+from mochi_server.util.first_error import Items
 
 _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
 """Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""

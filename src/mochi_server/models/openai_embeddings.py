@@ -4,10 +4,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, Tag
 
-from mochi_server.models.common import Body, Items, Text
+from mochi_server.models.common import Body, Text
 from mochi_server.models.openai import OllamaOption
 from mochi_server.models.openai_messages import TEXT_OR_LIST
 from mochi_server.openai.embeddings import EncodingFormat
+from mochi_server.util.first_error import Items
 
 _TOKENS = "token IDs are not supported; send text instead (LangChain: `check_embedding_ctx_length=False`)"
 _MAX_TEXTS = 2048

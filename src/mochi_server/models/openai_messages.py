@@ -9,10 +9,11 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, Items, Text
+from mochi_server.models.common import Body, Text
 from mochi_server.openai.request_mapping import new_message
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import Message, ToolCall
+from mochi_server.util.first_error import Items
 
 _Item = TypeVar("_Item")
 TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) else "text")

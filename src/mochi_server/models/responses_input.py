@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
-from mochi_server.models.common import Body, Items, Text
+from mochi_server.models.common import Body, Text
 from mochi_server.models.openai_messages import DataUrl, RefusalPart, TextOr
+from mochi_server.util.first_error import Items
 
 ChatMessages = list[dict[str, Any]]
 """Messages in the format of chat completions."""

@@ -21,6 +21,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import Role
 from mochi_server.util.clock import new_id
+from mochi_server.util.first_error import Entries, Items
 
 _FILE_END = b"\n}\n"
 
@@ -40,7 +41,7 @@ class FileMessage(OpenModel):
     content: str
     message_id: str | None = None
     timestamp: str | None = None
-    tool_calls: list[FileCall] | None = None
+    tool_calls: Items[FileCall] | None = None
 
 
 class FileMetadata(OpenModel):
@@ -51,8 +52,8 @@ class SessionFile(OpenModel):
     """Exported session. `blobs` maps the SHA-256 of each image, in hex, to the image in base64."""
 
     metadata: FileMetadata
-    messages: list[FileMessage]
-    blobs: dict[str, str] | None = None
+    messages: Items[FileMessage]
+    blobs: Entries[str] | None = None
 
 
 @dataclass

@@ -11,6 +11,7 @@ from mochi_server.constants import MAX_TITLE_CHARS
 from mochi_server.sessions.session import ChatSession, SessionMetadata, one_line
 from mochi_server.sessions.types import Message, Role
 from mochi_server.util.clock import new_id, now
+from mochi_server.util.first_error import Entries, Items
 
 _UNKNOWN_MODEL = "unknown"
 _UNTITLED = "New Chat"
@@ -31,7 +32,7 @@ class OpenWebUIMessage(OpenModel):
     """Message with the ID of its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored."""
 
     role: Literal["system", "user", "assistant"] | None = None
-    content: str | list[dict[str, Any]] | None = None
+    content: str | Items[dict[str, Any]] | None = None
     parentId: str | None = None
     timestamp: float | None = None
     model: str | None = None
@@ -42,7 +43,7 @@ class OpenWebUIMessage(OpenModel):
 class OpenWebUIHistory(OpenModel):
     """Tree of messages. ``currentId`` is the last message of the current branch."""
 
-    messages: dict[str, OpenWebUIMessage | None]
+    messages: Entries[OpenWebUIMessage | None]
     currentId: str | None = None
 
 
@@ -58,12 +59,12 @@ class OpenWebUIContent(OpenModel):
     )
 
     title: str | None = None
-    models: list[str | None] | None = None
+    models: Items[str | None] | None = None
     system: str | None = None
     params: OpenWebUIParams | None = None
     timestamp: float | None = None
     history: OpenWebUIHistory | None = None
-    messages: list[OpenWebUIMessage | None] | None = None
+    messages: Items[OpenWebUIMessage | None] | None = None
 
     @model_validator(mode="after")
     def _require_messages(self) -> "OpenWebUIContent":
