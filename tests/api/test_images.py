@@ -1,5 +1,6 @@
 """Images: sent with messages, passed to vision models, stored once, served, and deleted when no message needs them."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -420,6 +421,17 @@ def test_export_without_image_bytes_is_imported(private_api: Api, private_server
     assert blobs(private_server) == set()
     again = export_session(private_api, imported["session_id"])
     assert (again["messages"], again["blobs"]) == (file["messages"], {})
+
+
+@pytest.mark.one_process("checks the server's files")
+def test_export_of_a_copied_export_has_its_images(private_api: Api, private_server: RunningServer) -> None:
+    session_id = session_with_images(private_api, PNG, GIF)
+    file = export_session(private_api, session_id)
+    assert private_api.http.delete(f"/sessions/{session_id}").status_code == 204
+    (private_server.settings.resolved_sessions_dir / f"{session_id}.json").write_text(json.dumps(file))
+    text = private_api.http.get(f"/sessions/{session_id}/export").text
+    assert text.count('"blobs"') == 1
+    assert json.loads(text)["blobs"] == file["blobs"]
 
 
 WRONG_BLOBS: dict[str, Any] = {

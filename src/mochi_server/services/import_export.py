@@ -2,7 +2,7 @@
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -77,10 +77,18 @@ class ImportExportService:
         """Return the chunks of a JSON or Markdown file with the session. JSON files include the images."""
         session = await self.store.load(session_id)
         file = await asyncio.to_thread(_encode_session, session, form)
-        return self._with_images(file, sorted(images_in(session.history)) if form == "json" else ())
+        # A user may have copied an exported file, which contains its images, into the directory of the sessions.
+        embedded = session.extra.get("blobs")
+        return self._with_images(
+            file,
+            sorted(images_in(session.history)) if form == "json" else (),
+            embedded if isinstance(embedded, dict) else {},
+        )
 
-    async def _with_images(self, file: bytes, names: Collection[str]) -> AsyncIterator[bytes]:
-        """Yield a session file with its images. Missing images are omitted."""
+    async def _with_images(
+        self, file: bytes, names: Collection[str], embedded: Mapping[str, object]
+    ) -> AsyncIterator[bytes]:
+        """Yield a session file with its images. Images that are neither stored nor ``embedded`` are omitted."""
         if not names:
             yield file
             return
@@ -89,10 +97,11 @@ class ImportExportService:
         for name in names:
             try:
                 data = await self.store.load_image(name)
+                encoded: object = (await asyncio.to_thread(b64encode, data)).decode()
             except BlobNotFound:
-                continue
-            encoded = await asyncio.to_thread(b64encode, data)
-            yield b"".join([separator, b'"', name.encode(), b'": "', encoded, b'"'])
+                if (encoded := embedded.get(name)) is None:
+                    continue
+            yield b"".join([separator, b'"', name.encode(), b'": ', encode(encoded)])
             separator = b",\n    "
         yield b"\n  }" + _FILE_END
 
@@ -117,7 +126,8 @@ class ImportExportService:
 def _encode_session(session: ChatSession, form: Literal["json", "markdown"]) -> bytes:
     if form == "markdown":
         return as_markdown(session).encode()
-    return encode_file(session.metadata, [encode(message) for message in session.history], session.extra)
+    extra = {name: value for name, value in session.extra.items() if name != "blobs"}
+    return encode_file(session.metadata, [encode(message) for message in session.history], extra)
 
 
 def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
