@@ -108,9 +108,15 @@ def test_message_of_a_million_characters_is_accepted(api: Api) -> None:
 
 def test_non_finite_numbers_are_refused(api: Api) -> None:
     for number in (b"NaN", b"1e999", b"-Infinity"):
-        body = b'{"model": "mochi", "options": {"temperature": ' + number + b"}}"
-        response = api.http.post("/sessions", content=body, headers={"Content-Type": "application/json"})
-        assert error_of(response) == (422, "VALIDATION_ERROR")
+        for path, body in (
+            ("/sessions", b'{"model": "mochi", "options": {"temperature": %b}}'),
+            (
+                "/chat/0123456789/confirm-tool",
+                b'{"confirmation_id": "c", "approved": true, "arguments": {"x": [%b]}}',
+            ),
+        ):
+            response = api.http.post(path, content=body % number, headers={"Content-Type": "application/json"})
+            assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
-from mochi_server.models.common import Body, decode_images
+from mochi_server.models.common import Body, FiniteObject, decode_images
 from mochi_server.models.frontends import FrontendOptions, check_text
 from mochi_server.openai.request_mapping import CompletionInput, new_message, to_session_turn_request, tool_schema
 from mochi_server.sessions.images import Image
@@ -81,7 +81,7 @@ class AgUiRequest(Body):
 
 class _DecisionPayload(Body):
     approved: bool
-    arguments: dict[str, Any] | None = Field(None, alias="editedArgs")
+    arguments: FiniteObject | None = Field(None, alias="editedArgs")
     reason: str | None = None
     remember: Literal["once", "session"] = "once"
 

@@ -67,10 +67,10 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     stop = options.get("stop")
     if stop is not None and not (isinstance(stop, list) and all(isinstance(text, str) for text in stop)):
         raise ValueError("stop must be a list of strings")
-    return _sendable(options)
+    return _finite(options)
 
 
-def _sendable(value: dict[str, Any]) -> dict[str, Any]:
+def _finite(value: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(value, allow_nan=False)
     except ValueError as error:
@@ -150,7 +150,9 @@ OnDisconnect = Annotated[
     Literal["cancel", "continue"],
     Field(description="`cancel` ends the turn when its last client disconnects. `continue` does not."),
 ]
-Format = Literal["json"] | Annotated[dict[str, Any], AfterValidator(_sendable)]
+FiniteObject = Annotated[dict[str, Any], AfterValidator(_finite)]
+"""Object without NaN and infinity, which JSON does not have."""
+Format = Literal["json"] | FiniteObject
 
 
 class WarningOut(BaseModel, from_attributes=True):

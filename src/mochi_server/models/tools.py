@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
-from mochi_server.models.common import StrictBody
+from mochi_server.models.common import FiniteObject, StrictBody
 from mochi_server.tools.schema import ToolSchema
 
 
@@ -86,7 +86,7 @@ class ToolDecision(StrictBody, json_schema_extra={"examples": [{"confirmation_id
 
     confirmation_id: str = Field(description="ID of the pending tool call, from its event or from the list.")
     approved: bool = Field(description="`true` runs the call, `false` denies it.")
-    arguments: dict[str, Any] | None = Field(None, description="New arguments, which replace the model's arguments.")
+    arguments: FiniteObject | None = Field(None, description="New arguments, which replace the model's arguments.")
     reason: str | None = Field(None, max_length=10_000, description="Reason that the model receives.")
     remember: Literal["once", "session"] = Field(
         "once", description="`session` approves all later calls of this tool in the session, too."
