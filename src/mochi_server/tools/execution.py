@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import inspect
+import json
 import logging
 import threading
 import time
@@ -15,7 +16,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 import anyio
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from mochi_server.sessions.images import Image
 from mochi_server.tools.discovery import Tool
@@ -176,7 +177,10 @@ async def run_in_thread(
 
 
 def as_text(value: object) -> str:
-    """Return a tool's result as text for a model. Structures become JSON; lone surrogates become "?"."""
+    """Return a tool's result as text for a model. Structures become JSON; lone surrogates become "?".
+
+    ``os.listdir`` returns lone surrogates for file names that are not UTF-8.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if value is None:
@@ -185,7 +189,11 @@ def as_text(value: object) -> str:
         return bytes(value).decode("utf-8", "replace")
     if isinstance(value, Enum):
         return as_text(value.value)
-    return to_json(value, fallback=str, inf_nan_mode="strings").decode("utf-8", "replace")
+    try:
+        return to_json(value, fallback=str, inf_nan_mode="strings").decode("utf-8", "replace")
+    except PydanticSerializationError:
+        text = json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "replace").decode()
 
 
 def shorten(text: str, limit: int, limit_name: str = "") -> str:
