@@ -79,7 +79,7 @@ def nearest_model(client: httpx.Client, name: str, capabilities: set[str]) -> Mo
     The capabilities are compared first, then the habit (see `catalogue.Model`). The server's model has the habit
     `native` if it has several `capabilities`, but `/api/tags` lists only `completion`.
     """
-    models = client.get("/api/tags").json().get("models", [])
+    models = client.get("/api/tags").json().get("models") or []
     listed = {_full_name(entry.get("name", "")): entry.get("capabilities") for entry in models}
     habit = "native" if listed.get(_full_name(name)) == ["completion"] and len(capabilities) > 1 else "template"
     return min(DEFAULT_MODELS, key=lambda one: (len(capabilities ^ set(one.capabilities)), one.habit != habit))
