@@ -7,10 +7,10 @@ HEALTH_MS = 100
 """Aim for the duration of `/health` at the 99th percentile."""
 GROWTH = 0.05
 GROWTH_MIB = 8
-"""Allowed growth of memory in MiB from the first half of the load to the second, unless the relative limit is larger.
+"""Allowed growth of memory in MiB from one round of the load to the next, unless the relative limit is larger.
 
-The allocator does not behave the same at all times. By default 1500 turns lie between the halves. If the server did not
-release the events of ended runs, memory would grow by more.
+The allocator does not behave the same at all times. By default a round has 1500 turns. If the server did not release
+the events of ended runs, memory would grow by more in every round.
 """
 PACE = 0.9
 """Part of the planned turns that must take place; otherwise the load was less than the options say."""
@@ -18,15 +18,14 @@ PACE = 0.9
 
 @dataclass(frozen=True)
 class Measured:
-    """The figures. Memory is in MiB, health in milliseconds; the pace is the part of the planned turns."""
+    """The figures. Memory has a value in MiB for each round; the pace is the part of the planned turns."""
 
     streams: int
     turns: int
     events: int
     broken: int
     pace: float
-    memory_first: float
-    memory_last: float
+    memory: Sequence[float]
     descriptors_before: int
     descriptors_after: int
     health_p50: float
@@ -37,14 +36,19 @@ class Measured:
     cpu: dict[str, float]
 
 
+def allowed_growth(memory: float) -> float:
+    """Return by how much memory may grow in the next round, in MiB."""
+    return max(GROWTH * memory, GROWTH_MIB)
+
+
 def problems(measured: Measured) -> list[str]:
     """Return one line for each broken bound."""
-    growth = measured.memory_last - measured.memory_first
-    allowed = max(GROWTH * measured.memory_first, GROWTH_MIB)
+    *_, before, after = measured.memory
+    growth, allowed = after - before, allowed_growth(before)
     held = {
         f"{measured.broken} of {measured.streams} streams did not end well": not measured.broken,
         "no turn was completed": measured.turns > 0,
-        f"memory grew by {growth:.1f} MiB; {allowed:.1f} are allowed": growth <= allowed,
+        f"memory grew by {growth:.1f} MiB in the last round; {allowed:.1f} are allowed": growth <= allowed,
         f"{measured.descriptors_after - measured.descriptors_before} descriptors were not closed": (
             measured.descriptors_after <= measured.descriptors_before
         ),
@@ -70,7 +74,7 @@ def table(measured: Measured) -> str:
         ("streams broken", f"{measured.broken:,}"),
         ("events", f"{measured.events:,}"),
         ("turns, of those planned", f"{measured.pace:.1%}"),
-        ("memory, first half to second", f"{measured.memory_first:.1f} to {measured.memory_last:.1f} MiB"),
+        ("memory in each round", f"{', '.join(f'{memory:.1f}' for memory in measured.memory)} MiB"),
         ("descriptors, before and after", f"{measured.descriptors_before} and {measured.descriptors_after}"),
         (
             "/health p50, p99, worst",

@@ -1,6 +1,7 @@
 """Samples of a process's resources and of the server's latency during a load. Linux only."""
 
 import json
+import math
 import statistics
 import threading
 import time
@@ -96,8 +97,8 @@ def settled_descriptors(pid: int, expected: int, timeout: float) -> int:
 
 
 def typical_memory(samples: Sequence[Sample]) -> float:
-    """Return the median, because a sample may coincide with a garbage collection."""
-    return statistics.median(sample.memory for sample in samples)
+    """Return the median, because a sample may coincide with a garbage collection. Return NaN without samples."""
+    return statistics.median(sample.memory for sample in samples) if samples else math.nan
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
