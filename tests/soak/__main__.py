@@ -2,7 +2,7 @@
 
 Ended runs stay in memory for a while, up to a bound. A warm-up fills it. From then on every run that ends replaces an
 older one. The same load then runs twice. If memory is higher the second time, the load runs again, because a busy
-machine can need more memory for a while. Memory that is higher after every round is lost.
+machine can need more memory for a while. Lost memory grows in every round, so the mean growth is what counts.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from mochi_server.chat.run_cache import MAX_BYTES
 from tests.benchmarks.processes import python
 from tests.soak.load import Job, Result
 from tests.soak.stage import FAST, PACED, allow_descriptors, expected_answer, mochi, stub
-from tests.soak.verdict import Measured, allowed_growth, missed, problems, table
+from tests.soak.verdict import Measured, grows, missed, problems, table
 from tests.soak.watch import Watch, descriptors, percentile, settled_descriptors, typical_memory
 
 _WORDS_PER_TOKEN = 0.6
@@ -94,7 +94,7 @@ def _soak(arguments: argparse.Namespace) -> tuple[Measured | None, list[str]]:
         watch = Watch(server, {"server": server.pid, "stub": ollama.pid})
         with watch:
             rounds = [_round(job, watch), _round(job, watch)]
-            while _growth(rounds) > allowed_growth(rounds[-2].memory) and len(rounds) < _MAX_ROUNDS:
+            while grows([each.memory for each in rounds]) and len(rounds) < _MAX_ROUNDS:
                 rounds.append(_round(job, watch))
         after = settled_descriptors(server.pid, before, _IDLE_SECONDS)
     complaints = [*warm.complaints, *(complaint for each in rounds for complaint in each.result.complaints)]
@@ -119,10 +119,6 @@ def _round(job: Job, watch: Watch) -> Round:
     begin = watch.seconds()
     result = _perform(job)
     return Round(result, typical_memory(watch.between(begin + job.spread, begin + job.seconds)))
-
-
-def _growth(rounds: Sequence[Round]) -> float:
-    return rounds[-1].memory - rounds[-2].memory
 
 
 def _measured(job: Job, rounds: Sequence[Round], watch: Watch, open_files: tuple[int, int]) -> Measured:

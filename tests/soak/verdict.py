@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 HEALTH_MS = 100
 """Aim for the duration of `/health` at the 99th percentile."""
-GROWTH = 0.05
-GROWTH_MIB = 8
-"""Allowed growth of memory in MiB from one round of the load to the next, unless the relative limit is larger.
+GROWTH = 0.03
+GROWTH_MIB = 5
+"""Allowed mean growth of memory in MiB from one round of the load to the next, unless the relative limit is larger.
 
 The allocator does not behave the same at all times. By default a round has 1500 turns. If the server did not release
 the events of ended runs, memory would grow by more in every round.
@@ -36,19 +36,25 @@ class Measured:
     cpu: dict[str, float]
 
 
-def allowed_growth(memory: float) -> float:
-    """Return by how much memory may grow in the next round, in MiB."""
-    return max(GROWTH * memory, GROWTH_MIB)
+def grows(memory: Sequence[float]) -> bool:
+    """Return whether the memory of the rounds grows by more than is allowed."""
+    growth, allowed = _growth(memory)
+    return growth > allowed
+
+
+def _growth(memory: Sequence[float]) -> tuple[float, float]:
+    """Return the mean growth from one round to the next, and the allowed growth."""
+    first, *_, last = memory
+    return (last - first) / (len(memory) - 1), max(GROWTH * first, GROWTH_MIB)
 
 
 def problems(measured: Measured) -> list[str]:
     """Return one line for each broken bound."""
-    *_, before, after = measured.memory
-    growth, allowed = after - before, allowed_growth(before)
+    growth, allowed = _growth(measured.memory)
     held = {
         f"{measured.broken} of {measured.streams} streams did not end well": not measured.broken,
         "no turn was completed": measured.turns > 0,
-        f"memory grew by {growth:.1f} MiB in the last round; {allowed:.1f} are allowed": growth <= allowed,
+        f"memory grew by {growth:.1f} MiB in each round; {allowed:.1f} are allowed": not grows(measured.memory),
         f"{measured.descriptors_after - measured.descriptors_before} descriptors were not closed": (
             measured.descriptors_after <= measured.descriptors_before
         ),
