@@ -1,4 +1,4 @@
-"""Failing media: a small file system that is full or read-only, and a process with a file size limit."""
+"""Difficult media: a small file system that is full or read-only, one with coarse times, and limited file sizes."""
 
 import errno
 import os
@@ -42,13 +42,33 @@ class SmallDisk:
 @contextmanager
 def small_disk(path: Path) -> Iterator[SmallDisk]:
     """Mount a small file system. Skip the test if that is impossible."""
+    with _mounted(path, "-t", "tmpfs", "-o", "size=1m", "tmpfs"):
+        yield SmallDisk(path)
+
+
+@contextmanager
+def disk_with_coarse_times(path: Path) -> Iterator[None]:
+    """Mount a file system whose files have modification times in whole seconds. Skip the test if that is impossible."""
+    image = path.with_suffix(".image")
+    with image.open("wb") as file:
+        file.truncate(8 * 1024 * 1024)
+    try:
+        _run("mkfs.ext4", "-q", "-I", "128", str(image))
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs mkfs.ext4")
+    with _mounted(path, "-o", "loop", str(image)):
+        yield
+
+
+@contextmanager
+def _mounted(path: Path, *source: str) -> Iterator[None]:
     path.mkdir()
     try:
-        _run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path))
+        _run("mount", *source, str(path))
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("needs the right to mount a file system")
     try:
-        yield SmallDisk(path)
+        yield
     finally:
         _run("umount", "--lazy", str(path))
 

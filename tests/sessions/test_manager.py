@@ -94,6 +94,20 @@ def test_history_rules_do_not_change_the_session(session: ChatSession) -> None:
     assert contents(session) == before
 
 
+def test_changes_of_a_loaded_session_are_not_stored(manager: SessionManager) -> None:
+    settings = ToolSettings(tools=["add"])
+    stored = manager.create_session(SessionCreationOptions("m", options={"stop": ["."]}, tool_settings=settings))
+    before = stored.metadata.to_dict()
+    loaded = manager.load_session(stored.session_id)
+    loaded.metadata.tool_settings.tools.append("shell")
+    loaded.metadata.agent_settings.enabled_agents.append("a")
+    assert loaded.metadata.options is not None
+    loaded.metadata.options["stop"].append("!")
+    manager.append_messages(stored.session_id, [user("a")])
+    after = manager.load_session(stored.session_id).metadata.to_dict()
+    assert after == before | {"message_count": 1, "updated_at": after["updated_at"]}
+
+
 def test_deleted_session_is_not_found(manager: SessionManager, session: ChatSession) -> None:
     manager.delete_session(session.session_id)
     with pytest.raises(SessionNotFound):

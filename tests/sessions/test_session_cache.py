@@ -9,11 +9,12 @@ import pytest
 
 from mochi_server.chat.prompt_cache import encode_messages
 from mochi_server.errors import SessionNotFound
-from mochi_server.sessions import FileSessionStore, Message, SessionManager
+from mochi_server.sessions import FileSessionStore, Message, SessionCreationOptions, SessionManager
 from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles
 from mochi_server.storage.session_cache import MAX_BYTES, SessionCache
 from mochi_server.storage.session_record import SessionRecord
+from tests.faults.media import disk_with_coarse_times
 from tests.faults.other_writers import run_turn
 from tests.sessions.processes import child
 from tests.sessions.samples import (
@@ -68,6 +69,20 @@ async def test_restored_older_file_is_loaded(files: FileSessionStore, sessions_d
     shutil.copy2(path.with_name("backup"), path)
     assert contents(await files.load(session_id)) == ["a"]
     assert contents(await appended(files, session_id, [assistant("c")])) == ["a", "c"]
+
+
+@pytest.mark.slow
+def test_other_process_in_the_same_second_is_noticed(tmp_path: Path) -> None:
+    with disk_with_coarse_times(tmp_path / "disk"):
+        one, other = SessionManager(tmp_path / "disk" / "sessions"), SessionManager(tmp_path / "disk" / "sessions")
+        for _ in range(10):
+            session_id = one.create_session(SessionCreationOptions("m")).session_id
+            one.update_session(session_id, title="first")
+            for title in ("other", "third"):  # as long as before; the second file has the inode of the first
+                other.update_session(session_id, title=title)
+            assert one.load_session(session_id).metadata.title == "third"
+            assert one.append_messages(session_id, [user("a")]).metadata.title == "third"
+            assert one.list_sessions()[0]["title"] == "third"
 
 
 async def test_session_removed_by_hand_is_not_found(files: FileSessionStore, sessions_dir: Path) -> None:

@@ -59,6 +59,19 @@ def test_stuck_lock_is_an_error_after_the_wait(private_stub: StubServer, tmp_pat
         assert api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": "free"}))["title"] == "free"
 
 
+def test_missing_session_needs_no_lock(private_api: Api, tmp_path: Path) -> None:
+    api = private_api
+    session_id = api.create_session("mochi")["session_id"]
+    assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+    with hold_lock(tmp_path / "chat_sessions", session_id):
+        for response in (
+            api.http.patch(f"/sessions/{session_id}", json={"title": "missing"}),
+            api.http.delete(f"/sessions/{session_id}"),
+            api.http.post(f"/chat/{session_id}", json={"message": "Hello!"}),
+        ):
+            assert error_of(response) == (404, "SESSION_NOT_FOUND")
+
+
 async def test_write_waits_for_a_lock_that_is_released(tmp_path: Path) -> None:
     store = FileSessionStore(tmp_path)
     session_id = (await store.create(new_session())).session_id

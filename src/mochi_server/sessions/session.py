@@ -3,7 +3,6 @@
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy, deepcopy
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -76,14 +75,6 @@ class SessionMetadata(SessionSettings):
             **{name: read(stored.get(name)) for name, read in _READERS.items()},
             extra={name: value for name, value in stored.items() if name not in _FIELD_NAMES},
         )
-
-    def copy(self) -> "SessionMetadata":
-        """Return a copy that shares only immutable values with this object."""
-        after = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, dict):
-                setattr(after, name, deepcopy(value))
-        return after
 
     def to_dict(self) -> dict[str, Any]:
         """Return the ``metadata`` object of the session file, with its keys in the order of the file format."""

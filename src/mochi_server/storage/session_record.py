@@ -7,9 +7,11 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
+from pydantic import BaseModel
+
 from mochi_server.sessions.crash_recovery import close_partial, with_missing_results
 from mochi_server.sessions.history import Block, History
-from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file
+from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file, normalize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import timestamp
@@ -54,7 +56,7 @@ class SessionRecord:
 
     def session(self) -> ChatSession:
         """Return the session for callers, without the partial answer."""
-        metadata = self.metadata.copy()
+        metadata = _copied(self.metadata)
         metadata.message_count = len(self.messages)
         return ChatSession(metadata, self.messages, dict(self.extra))
 
@@ -100,6 +102,17 @@ class SessionRecord:
         after = copy(self)  # with the cached properties, which depend only on the messages
         vars(after).update(changes)
         return after
+
+
+def _copied(metadata: SessionMetadata) -> SessionMetadata:
+    """Return a copy that shares only immutable values with ``metadata``."""
+    after = copy(metadata)
+    for name, value in vars(metadata).items():
+        if isinstance(value, BaseModel):
+            setattr(after, name, value.model_copy(deep=True))
+        elif isinstance(value, dict):
+            setattr(after, name, normalize(value))  # faster than a deep copy
+    return after
 
 
 def _encode_block(messages: Sequence[Message]) -> bytes:

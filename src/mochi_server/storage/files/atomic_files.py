@@ -12,6 +12,7 @@ from mochi_server.util.clock import new_id
 from mochi_server.util.platform import OPEN_SAFELY, sync_directory
 
 _TICK_NS = 20_000_000  # maximum length of a kernel clock tick, in which all writes have the same modification time
+_COARSE_TICK_NS = 2_000_000_000  # the same for file systems that store times in steps of one or two seconds
 TEMPORARY = ".tmp"
 """Suffix of files that are still being written. Such files that remain after a crash may be removed at any time."""
 
@@ -34,7 +35,8 @@ class Signature(NamedTuple):
     @property
     def is_settled(self) -> bool:
         """Whether the file is old enough that every later change results in a different signature."""
-        return time.time_ns() - self.modified_ns > _TICK_NS
+        is_coarse = self.modified_ns % 1_000_000_000 == 0
+        return time.time_ns() - self.modified_ns > (_COARSE_TICK_NS if is_coarse else _TICK_NS)
 
 
 def signature(path: str | Path) -> Signature | None:
@@ -124,17 +126,19 @@ def set_aside(path: Path, label: str) -> Path:
 def write_new(path: Path, data: bytes, *, durably: bool = True) -> Signature:
     """Create a file with mode 0600 and return its signature. Raises OSError.
 
-    If ``durably`` is true, the content is synced to disk, but the directory entry is not.
+    If ``durably`` is true, the content is synced to disk, but the directory entry is not. If the file system stores
+    times in coarse steps, a later write may have the same signature, so the returned signature is of no file.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
     try:
         _write_all(descriptor, data)
         # With the kernel's coarse clock and a reused inode, two files could otherwise have the same signature.
-        moment = time.time_ns()
+        moment = time.time_ns() // 1000 * 1000  # file systems such as NTFS do not store nanoseconds
         os.utime(descriptor if os.utime in os.supports_fd else path, ns=(moment, moment))
         if durably:
             os.fsync(descriptor)
-        return Signature.of(os.fstat(descriptor))
+        written = Signature.of(os.fstat(descriptor))
+        return written if written.modified_ns == moment else written._replace(modified_ns=-1)
     finally:
         os.close(descriptor)
 

@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,18 +84,12 @@ class SessionFiles:
 
     @contextmanager
     def locked(self, session_id: str) -> Iterator[None]:
-        """Lock a session against other threads and processes. The session may not exist.
+        """Lock a session against other threads and processes. Raises SessionNotFound if the session does not exist.
 
-        Raises SessionNotFound for an invalid session id, and if the lock cannot be created for a missing session.
+        While this method waits for the lock, another process can delete the session.
         """
-        if not is_session_id(session_id):
-            raise SessionNotFound(session_id)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(self._locks.exclusive(session_id))
-            except OSError:
-                self._require(session_id)
-                raise
+        self._require(session_id)  # because locking creates missing directories
+        with self._locks.exclusive(session_id):
             yield
 
     def read(self, session_id: str) -> FileSnapshot:
@@ -193,7 +187,7 @@ class SessionFiles:
         return changed | (logs & existing), known.keys() - existing
 
     def _require(self, session_id: str) -> None:
-        if atomic_files.signature(self._file(session_id)) is None:
+        if not is_session_id(session_id) or atomic_files.signature(self._file(session_id)) is None:
             raise SessionNotFound(session_id)
 
     def _read(self, session_id: str) -> FileSnapshot:
