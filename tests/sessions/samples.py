@@ -60,3 +60,12 @@ def read_count(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
     monkeypatch.setattr(os, "open", counting)
     return lambda: len(opened)
+
+
+def storage_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings of the storage. Servers of other tests may log at the same time."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelname == "WARNING" and record.name.startswith("mochi_server.storage")
+    ]

@@ -9,7 +9,7 @@ import pytest
 from mochi_server.errors import SessionNotFound, StorageFailed
 from mochi_server.sessions import ChatSession, SessionCreationOptions, SessionManager
 from mochi_server.sessions.session import user_message
-from tests.sessions.samples import contents, file_of, log_of
+from tests.sessions.samples import contents, file_of, log_of, storage_warnings
 
 ID = "a1b2c3d4e5"
 
@@ -61,7 +61,7 @@ def test_damaged_file_that_stays_is_not_found_and_logged_once(
         with pytest.raises(SessionNotFound):
             manager.load_session(ID)
         assert [entry["session_id"] for entry in manager.list_sessions()] == [session.session_id]
-    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+    assert len(storage_warnings(caplog)) == 1
     assert file_of(sessions_dir, ID).read_text() == "{"
 
 

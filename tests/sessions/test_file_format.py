@@ -11,7 +11,7 @@ import pytest
 from mochi_server.errors import SessionTooNew
 from mochi_server.sessions import ChatSession, SessionManager, ToolExecutionPolicy
 from mochi_server.sessions.serialization import decode_file, encode_file
-from tests.sessions.samples import contents, file_of, new_session, user
+from tests.sessions.samples import contents, file_of, new_session, storage_warnings, user
 
 ID = "a1b2c3d4e5"
 
@@ -235,7 +235,7 @@ def test_damaged_file_is_set_aside_and_the_list_works(
     assert not path.exists()
     (aside,) = sessions_dir.glob(f"{ID}.json.corrupt-*")
     assert aside.read_bytes() == content
-    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+    assert len(storage_warnings(caplog)) == 1
 
 
 def test_damaged_files_never_replace_one_another(manager: SessionManager, sessions_dir: Path) -> None:
