@@ -12,8 +12,8 @@ _NUMBERS = count()
 def new_id(digits: int = 10) -> str:
     """Return an unpredictable ID of at most 64 hex digits.
 
-    Unlike ``secrets``, this makes no system call that releases the interpreter lock, which would cost more time than the
-    ID. A forked process has the same key and numbers, but another process ID.
+    Unlike ``secrets``, this makes no system call that releases the interpreter lock, which would cost more time than
+    the ID. A forked process has the same key and numbers, but another process ID.
     """
     return blake2b(b"%d %d" % (os.getpid(), next(_NUMBERS)), key=_KEY, digest_size=32).hexdigest()[:digits]
 
