@@ -15,6 +15,7 @@ from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, error_of
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 
 Events = list[tuple[str, dict[str, Any]]]
 
@@ -156,6 +157,27 @@ def test_comparison_does_not_reload_model_of_a_chat(tmp_path: Path) -> None:
         compared = [e for e in stub.exchanges() if e.body and "Compare!" in str(e.body.get("messages"))]
         assert len(compared) == 6
         assert not any(e.reload for e in compared)
+
+
+def test_refused_prompt_enlarges_the_window(tmp_path: Path) -> None:
+    dense = "漢字" * 10_000  # the estimate of an uncalibrated model is much too small for this text
+    models = (Model("large", context_length=131_072), Model("small", context_length=8192))
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        body = {"modelIds": ["large", "small"], "message": "Hello!", "systemPrompt": dense}
+        events = compare(server.url, body)
+    assert [kind for kind, _ in of_model(events, "large") if kind != "chunk"] == ["metadata", "start", "end", "done"]
+    kind, data = of_model(events, "small")[-1]
+    assert (kind, "context size" in data["error"]) == ("error", True)
+    assert len([sent for sent in chats(stub) if sent.body and sent.body["model"].startswith("small")]) == 1
+
+
+@pytest.mark.parametrize(("limit", "requests", "outcome"), [(5000, 2, "done"), (100, 2, "error")])
+def test_out_of_memory_reduces_the_window_once(tmp_path: Path, limit: int, requests: int, outcome: str) -> None:
+    models = (Model("big", context_length=40960, out_of_memory_above=limit),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        events = compare(server.url, {"modelIds": ["big"], "message": "Hello!"})
+    assert of_model(events, "big")[-1][0] == outcome
+    assert [sent.body and sent.body["options"]["num_ctx"] for sent in chats(stub)] == [8192, 4096][:requests]
 
 
 def test_remote_models_name_their_host(tmp_path: Path) -> None:

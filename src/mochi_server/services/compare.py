@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
+from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, OllamaError, ShuttingDown
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
@@ -210,14 +211,24 @@ class CompareService:
                     send(Chunk(model_id, content))
 
         characters = sum(len(message["content"]) for message in comparison.messages)
-        payload = chat_payload(
-            model.name,
-            comparison.messages,
-            think=(comparison.think or False) if model.can("thinking") else None,
-            context_window=await self._windows.borrow(model, self._windows.estimate(model, characters)),
-            options=comparison.options,
-        )
-        await self._client.post_chat(payload, receive)
+        window = await self._windows.borrow(model, self._windows.estimate(model, characters))
+        is_reduced = False
+        while True:
+            payload = chat_payload(
+                model.name,
+                comparison.messages,
+                think=(comparison.think or False) if model.can("thinking") else None,
+                context_window=window,
+                options=comparison.options,
+            )
+            try:
+                await self._client.post_chat(payload, receive)
+                break
+            except OllamaError as refusal:
+                if first or not self._adapt(model, refusal, characters, is_reduced=is_reduced):
+                    raise
+                is_reduced = is_reduced or is_out_of_memory(refusal)
+                window = self._windows.size(model.name)
         send(End(model_id))
         now = time.monotonic()
         tokens: Any = last.get("eval_count")
@@ -234,6 +245,18 @@ class CompareService:
                 tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if is_counted else None,
             )
         )
+
+    def _adapt(self, model: ModelInfo, refusal: OllamaError, characters: int, *, is_reduced: bool) -> bool:
+        """Change the model's window after Ollama refused a request. Return whether the request should be sent again."""
+        if is_out_of_memory(refusal):
+            if is_reduced:
+                self._windows.undo_step_down(model)
+            return not is_reduced and self._windows.step_down(model)
+        if not is_context_refusal(refusal):
+            return False
+        tokens = refused_tokens(refusal) or self._windows.estimate(model, characters) * 2
+        self._windows.observe(model, characters, tokens)
+        return self._windows.grow_after_refusal(model, tokens)
 
 
 def _display_name(model_id: object) -> str:
