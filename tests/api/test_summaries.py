@@ -10,6 +10,7 @@ import pytest
 
 from mochi_stub import Machine, StubServer
 from mochi_stub.journal import Exchange
+from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Gate, Reply, Text, ToolCalls
 from tests.support.api import Api, error_of
@@ -294,6 +295,31 @@ def test_requested_summary_stores_its_model(api: Api) -> None:
     response = api.http.post(f"/sessions/{session_id}/summarize", json={"model": "nobody"})
     assert error_of(response) == (404, "MODEL_NOT_FOUND")
     assert error_of(api.http.post("/sessions/0123456789/summarize")) == (404, "SESSION_NOT_FOUND")
+
+
+def test_refused_summary_is_requested_again_with_less_text(tmp_path: Path) -> None:
+    dense = "漢字" * 6000  # the estimate for a model that has not answered yet is much too small for this text
+    models = (Model("chatty", context_length=131_072), Model("summarizing", context_length=131_072))
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("chatty")["session_id"]
+        api.send_message(session_id, dense)
+        path = f"/sessions/{session_id}/summarize"
+        assert api.ok(api.http.post(path, json={"model": "summarizing"}))["model_used"] == "summarizing"
+        assert len(summaries(stub)) == 1
+        assert api.ok(api.http.post(path, json={"model": "summarizing"}))["summary"]
+
+
+def test_repeated_request_summarizes_the_whole_conversation_again(tmp_path: Path) -> None:
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Tell me about tea." + instruct(words(3)))
+        for _ in range(2):
+            api.ok(api.http.post(f"/sessions/{session_id}/summarize", json={"model": "mochi-chat"}))
+        first, second = (body["messages"][-1]["content"] for body in summaries(stub, 2))
+        assert "Tell me about tea." in first
+        assert second == first
 
 
 @pytest.mark.parametrize("created", [{}, {"system_prompt": "Be brief."}])

@@ -6,7 +6,7 @@ from mochi_server.chat.prompt_cache import PromptSize
 from mochi_server.chat.prompt_fitting import MIN_ANSWER_TOKENS, Checkpoint
 from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, TurnWarning
-from mochi_server.ollama.errors import is_out_of_memory, refused_tokens
+from mochi_server.ollama.errors import is_out_of_memory
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
@@ -114,9 +114,7 @@ class TurnWindow:
 
     def observe_refusal(self, refusal: OllamaError, prompt: PromptSize) -> int:
         """Calibrate the token estimate with a refused prompt. Return the prompt's number of tokens."""
-        tokens = refused_tokens(refusal) or self.estimate(prompt) * 2
-        self._windows.observe(self._model, prompt.characters, tokens, prompt.images)
-        return tokens
+        return self._windows.observe_refusal(self._model, refusal, prompt.characters, prompt.images)
 
     def trim_end(self, history: Sequence[Message]) -> int:
         """Return the number of messages at the start of the history that earlier requests have trimmed.

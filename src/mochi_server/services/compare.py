@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, OllamaError, ShuttingDown
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
+from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
@@ -254,8 +254,7 @@ class CompareService:
             return not is_reduced and self._windows.step_down(model)
         if not is_context_refusal(refusal):
             return False
-        tokens = refused_tokens(refusal) or self._windows.estimate(model, characters) * 2
-        self._windows.observe(model, characters, tokens)
+        tokens = self._windows.observe_refusal(model, refusal, characters)
         return self._windows.grow_after_refusal(model, tokens)
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
+from mochi_server.errors import OllamaError
+from mochi_server.ollama.errors import refused_tokens
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.types import default_window_config
@@ -232,6 +234,12 @@ class WindowRegistry:
         """Calibrate ``estimate`` with Ollama's token count. Ignore short prompts and prompts with images."""
         if tokens > 0 and characters >= _MIN_CALIBRATION_CHARS and not images:
             self._entry(model.name).tokens_per_char = min(tokens / characters, _MAX_TOKENS_PER_CHAR)
+
+    def observe_refusal(self, model: ModelInfo, refusal: OllamaError, characters: int, images: int = 0) -> int:
+        """Calibrate ``estimate`` with a prompt that Ollama refused. Return the prompt's number of tokens."""
+        tokens = refused_tokens(refusal) or self.estimate(model, characters, images) * 2
+        self.observe(model, characters, tokens, images)
+        return tokens
 
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:
         """Return the ``context_window_config`` of a new session."""

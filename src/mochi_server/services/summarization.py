@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.errors import is_context_refusal
 from mochi_server.ollama.payloads import chat_payload, qualified_name
 from mochi_server.ollama.slot_prompts import Exchange
 from mochi_server.ollama.transport import Line
@@ -240,20 +241,34 @@ class SummarizationService:
     async def _request_separately(
         self, session: ChatSession, name: str, model: ModelInfo, window: int | None, covered: str | None
     ) -> ConversationSummary:
-        """Request a summary of the previous summary and the newer messages. Raise ``OllamaError`` on failure."""
+        """Request a summary of the previous summary and the newer messages. Raise ``OllamaError`` on failure.
+
+        If Ollama refuses the prompt because it is too long, send a shorter prompt once.
+        """
         max_tokens = int((window or _UNKNOWN_WINDOW) * _MAX_PROMPT_RATIO)
-        messages = _summary_prompt(session, covered, lambda text: self.windows.estimate(model, len(text)) <= max_tokens)
-        payload = chat_payload(
-            name,
-            messages,
-            think=False if model.can("thinking") else None,
-            context_window=window if self.windows.dynamic or self.windows.size(name) else None,
-            options={"num_predict": _ANSWER_TOKENS},
-            format=ConversationSummary.model_json_schema(),
-            keep_alive=session.metadata.keep_alive,
-        )
-        summary, _ = await self._request_summary(payload, messages)
-        return summary
+        is_shortened = False
+        while True:
+            messages = _summary_prompt(
+                session, covered, lambda text: self.windows.estimate(model, len(text)) <= max_tokens
+            )
+            payload = chat_payload(
+                name,
+                messages,
+                think=False if model.can("thinking") else None,
+                context_window=window if self.windows.dynamic or self.windows.size(name) else None,
+                options={"num_predict": _ANSWER_TOKENS},
+                format=ConversationSummary.model_json_schema(),
+                keep_alive=session.metadata.keep_alive,
+            )
+            try:
+                summary, _ = await self._request_summary(payload, messages)
+                return summary
+            except OllamaError as refusal:
+                if is_shortened or not is_context_refusal(refusal):
+                    raise
+                is_shortened = True
+                characters = sum(len(message["content"]) for message in messages)
+                self.windows.observe_refusal(model, refusal, characters)
 
     async def _request_summary(
         self, payload: Mapping[str, Any], messages: Sequence[Any]
@@ -303,6 +318,8 @@ def is_due(session: ChatSession, covered: str | None) -> bool:
 def _summary_prompt(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
     """Return a prompt with the previous summary and the newer messages. Cut the oldest text until the prompt fits."""
     start = next((i + 1 for i, m in enumerate(session.history) if m["message_id"] == covered), 0)
+    if start == len(session.history):
+        start = 0  # without newer messages, a client requests the summary again, for example from another model
     earlier = session.metadata.summary if start else None
     before = f"Summary so far: {earlier.get('summary')}\n\n" if earlier else ""
     text = "\n\n".join(f"{m['role']}: {m['content']}" for m in session.history[start:] if _is_dialogue(m))
