@@ -297,6 +297,18 @@ def test_requested_summary_stores_its_model(api: Api) -> None:
     assert error_of(api.http.post("/sessions/0123456789/summarize")) == (404, "SESSION_NOT_FOUND")
 
 
+@pytest.mark.parametrize("change", [{"model": "mochi-chat"}, {"summary_model": "mochi-chat"}])
+def test_stored_summary_names_the_model_that_wrote_it(api: Api, change: dict[str, str]) -> None:
+    path = f"/sessions/{api.create_session('mochi')['session_id']}"
+    api.send_message(path.rpartition("/")[2], "My boat is called Wanda.")
+    api.ok(api.http.post(f"{path}/summarize", json={"model": "mochi-long"}))
+    api.ok(api.http.patch(path, json=change))
+    assert api.ok(api.http.get(f"{path}/summary"))["model_used"] == "mochi-long"
+    made = api.ok(api.http.post(f"{path}/summarize"))
+    assert made["model_used"] == change.get("model", "mochi")
+    assert api.ok(api.http.get(f"{path}/summary")) == made
+
+
 def test_refused_summary_is_requested_again_with_less_text(tmp_path: Path) -> None:
     dense = "漢字" * 6000  # the estimate for a model that has not answered yet is much too small for this text
     models = (Model("chatty", context_length=131_072), Model("summarizing", context_length=131_072))

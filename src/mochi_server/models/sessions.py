@@ -226,7 +226,7 @@ class SummaryOut(BaseModel):
         return cls(
             summary=str(metadata.summary.get("summary") or ""),
             topics=[str(topic) for topic in topics] if isinstance(topics, list) else [],
-            model_used=metadata.summary_model or metadata.model,
+            model_used=metadata.summarized_by or metadata.summary_model or metadata.model,
         )
 
 

@@ -199,7 +199,8 @@ class SummarizationService:
         if summary is None:
             window = loaded if in_background else await self.windows.borrow(model, _ANSWER_TOKENS)
             summary = await self._request_separately(session, name, model, window, state.covered)
-        changes = {"summary": summary.model_dump(), "summary_model": session.metadata.summary_model or name}
+        selected = session.metadata.summary_model or name
+        changes = {"summary": summary.model_dump(), "summary_model": selected, "summarized_by": name}
         await self.store.patch(session.session_id, changes, revision=session.revision if in_background else None)
         state.covered = session.history[-1]["message_id"] if session.history else None
         return summary

@@ -47,6 +47,8 @@ class SessionMetadata(SessionSettings):
     summary: dict[str, Any] | None = field(default=None, metadata=optional(dict, always_written=True))
     summary_model: str | None = field(default=None, metadata=optional(str, always_written=True))
     format_version: str = FORMAT_VERSION
+    summarized_by: str | None = field(default=None, metadata=optional(str))
+    """Model that wrote the summary. ``summary_model`` is the model that the session selects for summaries."""
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
     pending_approval: dict[str, Any] | None = field(
         default=None, metadata={"read": pending_approval, "only_if_set": True}
@@ -94,7 +96,7 @@ _FIELD_NAMES = frozenset(f.name for f in _FIELDS)
 _ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in ("compaction", "pending_approval"))
+LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in ("summarized_by", "compaction", "pending_approval"))
 """Names of the metadata fields that the server sends to clients, in the session list and in other responses."""
 
 _STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
