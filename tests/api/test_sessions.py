@@ -115,6 +115,26 @@ def test_blank_prompt_file_is_422(private_api: Api, tmp_path: Path) -> None:
     assert error_of(private_api.http.post("/sessions", json=body)) == (422, "VALIDATION_ERROR")
 
 
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_blank_prompt_text_loads_the_file(private_api: Api, blank: str) -> None:
+    private_api.ok(private_api.http.post("/system-prompts", json={"filename": "pirate.md", "content": "Arr."}), 201)
+    session = private_api.create_session("mochi", system_prompt=blank, system_prompt_source_file="pirate.md")
+    path = f"/sessions/{session['session_id']}/system-prompt"
+    private_api.ok(private_api.http.put(path, json={"content": blank, "source_file": "pirate.md"}))
+    (system,) = private_api.messages(session["session_id"])
+    assert (system["content"], system["source_file"]) == ("Arr.", "pirate.md")
+    assert error_of(private_api.http.put(path, json={"content": blank})) == (422, "VALIDATION_ERROR")
+
+
+def test_empty_file_name_is_no_file(api: Api) -> None:
+    session_id = api.create_session("mochi", system_prompt="Be kind.", system_prompt_source_file="")["session_id"]
+    assert api.messages(session_id)[0]["source_file"] is None
+    path = f"/sessions/{session_id}/system-prompt"
+    api.ok(api.http.put(path, json={"content": "Be brief.", "source_file": ""}))
+    assert api.messages(session_id)[0]["source_file"] is None
+    assert error_of(api.http.put(path, json={"source_file": ""})) == (422, "VALIDATION_ERROR")
+
+
 def test_missing_prompt_file_is_404(private_api: Api) -> None:
     body = {"model": "mochi", "system_prompt_source_file": "none.md"}
     assert error_of(private_api.http.post("/sessions", json=body)) == (404, "PROMPT_NOT_FOUND")

@@ -130,13 +130,14 @@ class SystemPromptUpdate(StrictBody):
     model_config = ConfigDict(
         json_schema_extra={
             "anyOf": [
-                {"required": [name], "properties": {name: {"type": "string"}}} for name in ("content", "source_file")
+                {"required": ["content"], "properties": {"content": {"type": "string", **common.NOT_BLANK}}},
+                {"required": ["source_file"], "properties": {"source_file": {"type": "string", "minLength": 1}}},
             ],
             "examples": [{"source_file": "helpful.md"}],
         }
     )
 
-    content: NonBlank | None = Field(None, description="Text of the system message.")
+    content: Text | None = Field(None, description="Text of the system message.")
     source_file: str | None = Field(None, description="Prompt file to load, or label of `content`.")
 
 

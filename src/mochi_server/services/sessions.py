@@ -49,10 +49,13 @@ class SessionService:
         """Create a session. Raise ``PromptNotFound``, ``ValidationFailed`` or the errors of ``find_model``."""
         model = await self.client.find_model(options.model)
         content = await self._system_prompt(options.system_prompt, options.system_prompt_source_file)
-        config = self.windows.initial_config(model)
-        return await self.store.create(
-            ChatSession.create(replace(options, system_prompt=content, context_window_config=config))
+        resolved = replace(
+            options,
+            system_prompt=content,
+            system_prompt_source_file=options.system_prompt_source_file or None,
+            context_window_config=self.windows.initial_config(model),
         )
+        return await self.store.create(ChatSession.create(resolved))
 
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
         """Set the fields in ``changes`` and return the changed session. The value None clears a field.
@@ -103,14 +106,14 @@ class SessionService:
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
         """Set the system message. Raise ``PromptNotFound`` or ``SessionBusy``.
 
-        Raise ``ValidationFailed`` if ``content`` is blank and ``source_file`` is None or the name of a blank file.
+        Raise ``ValidationFailed`` if ``content`` is blank and ``source_file`` is empty or the name of a blank file.
         """
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             text = await self._system_prompt(content, source_file)
             if text is None:
                 raise errors.ValidationFailed("The system prompt is empty. Send content or source_file.")
-            tail = with_system_prompt(session, text, source_file)
+            tail = with_system_prompt(session, text, source_file or None)
             return await self.store.replace_tail(session_id, *tail, revision=session.revision)
 
     async def remove_system_prompt(self, session_id: str) -> None:
@@ -146,7 +149,7 @@ class SessionService:
         """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""
         if content is not None and content.strip():
             return content
-        if source_file is None:
+        if not source_file:
             return None
         text = (await asyncio.to_thread(self.prompts.get, source_file)).content
         if not text.strip():
