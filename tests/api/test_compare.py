@@ -160,8 +160,8 @@ def test_comparison_does_not_reload_model_of_a_chat(tmp_path: Path) -> None:
 
 
 def test_refused_prompt_enlarges_the_window(tmp_path: Path) -> None:
-    dense = "漢字" * 10_000  # the estimate of an uncalibrated model is much too small for this text
-    models = (Model("large", context_length=131_072), Model("small", context_length=8192))
+    dense = "漢字" * 14_000  # the estimate of an uncalibrated model is much too small for this text
+    models = (Model("large", context_length=131_072), Model("small", context_length=20_000))
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
         body = {"modelIds": ["large", "small"], "message": "Hello!", "systemPrompt": dense}
         events = compare(server.url, body)

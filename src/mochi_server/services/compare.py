@@ -255,6 +255,8 @@ class CompareService:
         if not is_context_refusal(refusal):
             return False
         tokens = self._windows.observe_refusal(model, refusal, characters)
+        if model.context_length is not None and tokens >= model.context_length:
+            return False  # no window is large enough, so do not reload the model
         return self._windows.grow_after_refusal(model, tokens)
 
 
