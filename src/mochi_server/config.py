@@ -22,6 +22,10 @@ def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
+def _expand_home(path: object) -> object:
+    return os.path.expanduser(path) if isinstance(path, str | os.PathLike) else path  # noqa: PTH111 - raises nothing
+
+
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 LogLevel = Annotated[
     Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"], BeforeValidator(lambda value: str(value).upper())
@@ -30,8 +34,8 @@ Stripped = Annotated[str, StringConstraints(strip_whitespace=True)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Directory = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
-"""A path as a string. ``Path`` objects are converted to strings."""
+Directory = Annotated[str, BeforeValidator(_expand_home)]
+"""A path as a string, with the home directory in place of ``~``. ``Path`` objects are converted to strings."""
 
 
 CodeDirectory = Literal["tools_dir", "agents_dir"]
@@ -66,7 +70,9 @@ class MochiServerSettings(BaseSettings):
         600, description="Longest time without output from Ollama during an answer. It includes loading the model."
     )
 
-    data_dir: Directory = Field(".", description="Base directory for all relative paths of this table.")
+    data_dir: Directory = Field(
+        ".", description="Base directory for all relative paths of this table. `~` is the home directory."
+    )
     store_url: Stripped = Field(
         "",
         repr=False,

@@ -127,6 +127,14 @@ def test_error_of_an_invalid_origin_has_no_password() -> None:
     assert caught.value.errors()[0]["msg"].startswith("Value error, 'http://***@chat.example' is not an origin")
 
 
+def test_tilde_is_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setenv("MOCHI_DATA_DIR", "~/data")
+    assert MochiServerSettings().resolved_sessions_dir == tmp_path / "data" / "chat_sessions"
+    assert MochiServerSettings(sessions_dir=Path("~", "s")).resolved_sessions_dir == tmp_path / "s"
+
+
 def test_data_directory_cannot_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ValidationError):
