@@ -158,6 +158,13 @@ def test_session_takes_model_of_request(conversation: Conversation, api: Api, se
     assert api.session(session)["model"] == "mochi-chat"
 
 
+def test_rejected_request_does_not_change_the_model(conversation: Conversation, api: Api, session: str) -> None:
+    refusal = in_session(conversation, session).refused(model="mochi-chat", tool_choice="required")
+    assert (refusal.status_code, refusal.param) == (400, "tool_choice")
+    assert api.session(session)["model"] == "mochi"
+    assert len(api.messages(session)) == 1
+
+
 @pytest.mark.parametrize(
     "messages",
     [

@@ -68,6 +68,10 @@ class TurnRequest:
     revision: str | None = None
     """Expected revision. If the session has a different revision, the request fails with ``SessionConflict``."""
     key: str | None = None
+    model: str | None = None
+    """Model that answers instead of the session's model. The turn stores it in the session with ``store_model``."""
+    store_model: Callable[[], Awaitable[ChatSession]] | None = None
+    """Function that changes the session's model to ``model`` and returns the changed session."""
     responder: "Responder | None" = None
     """Function that answers instead of the session's model."""
 

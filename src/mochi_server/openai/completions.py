@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
@@ -144,7 +145,9 @@ class Completions:
             model = await self.client.find_model(request.model)
             _check_capabilities(request, model, turn.images)
         if qualified_name(request.model) != qualified_name(session.model):
-            await self.sessions.patch(session_id, {"model": request.model})
+            # The turn changes the model when it starts, so that a rejected request leaves the session unchanged.
+            store_model = partial(self.sessions.patch, session_id, {"model": request.model})
+            turn = replace(turn, model=request.model, store_model=store_model)
         run = await self.stored.runs.start(session_id, turn, key=request.key)
         return CompletionRun(self.stored.runs, run, run.position)
 
