@@ -165,6 +165,13 @@ def test_rejected_request_does_not_change_the_model(conversation: Conversation, 
     assert len(api.messages(session)) == 1
 
 
+def test_text_format_overrides_the_format_of_the_session(conversation: Conversation, api: Api) -> None:
+    session = str(api.create_session("mochi", format="json")["session_id"])
+    in_session(conversation, session).send_message("Hello!")
+    conversation.send_message("And now?", response_format={"type": "text"})
+    assert [sent.get("format") for sent in conversation.sent] == ["json", None]
+
+
 @pytest.mark.parametrize(
     "messages",
     [

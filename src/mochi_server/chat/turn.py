@@ -24,6 +24,7 @@ class GenerationOptions:
     think: bool | str | None = None
     options: dict[str, Any] | None = None
     format: str | dict[str, Any] | None = None
+    """Format of the answer. An empty string is plain text, even if the session has a format."""
     keep_alive: str | float | None = None
     thinks_by_default: bool = False
     """Whether Ollama's default for thinking applies if neither the request nor the session sets ``think``.

@@ -264,7 +264,9 @@ class CompletionRequest(SamplingFields):
     def _format(self) -> str | dict[str, Any] | None:
         if isinstance(self.response_format, SchemaFormat):
             return self.response_format.json_schema.json_schema or "json"
-        return "json" if self.response_format and self.response_format.type == "json_object" else None
+        if self.response_format is None:
+            return None
+        return "json" if self.response_format.type == "json_object" else ""
 
     def _tool_choice(self) -> ToolChoice:
         name = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
