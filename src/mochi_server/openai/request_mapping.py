@@ -169,7 +169,7 @@ def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]
             raise ValidationFailed.at("messages", f"the session has no tool call with the ID {call_id!r}")
         if call_id in pending:
             pending.remove(call_id)
-            results.append({**message, "tool_name": names[call_id], "success": True})
+            results.append({"success": True, **message, "tool_name": names[call_id]})
     return results
 
 
