@@ -110,6 +110,17 @@ def test_repeated_tool_result_gets_the_same_answer(requests: Requests) -> None:
     assert len(requests.stored()) == 4
 
 
+def test_key_with_another_tool_result_is_refused(requests: Requests) -> None:
+    text = instruct(calls("look"), words(2))
+    call = requests.send(text, tools=[LOOK]).json()["choices"][0]["message"]["tool_calls"][0]
+    requests.headers["Idempotency-Key"] = "key-2"
+    seen, other = ({"role": "tool", "tool_call_id": call["id"], "content": content} for content in ("seen", "other"))
+    assert requests.send([seen], tools=[LOOK]).status_code == 200
+    response = requests.send([other], tools=[LOOK])
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
+    assert len(requests.stored()) == 4
+
+
 @pytest.mark.parametrize("key", ["", "two words", "x" * 256])
 def test_malformed_key_is_refused(requests: Requests, key: str) -> None:
     requests.headers["Idempotency-Key"] = key

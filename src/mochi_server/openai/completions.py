@@ -20,6 +20,7 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.openai.request_mapping import (
     CompletionInput,
+    contains_results,
     to_keyed_turn_request,
     to_session_turn_request,
     to_turn_request,
@@ -160,7 +161,8 @@ class Completions:
         if run is None or run.state in ("failed", "cancelled"):
             self.stored.runs.release_key(session.session_id, key)
             return None
-        if not run.request.is_same_request(to_keyed_turn_request(request)):
+        is_same = run.request.is_same_request(to_keyed_turn_request(request))
+        if not (is_same and contains_results(request, run.request.results)):
             raise errors.IdempotencyKeyReused(key, run.run_id)
         return CompletionRun(self.stored.runs, run, run.position)
 

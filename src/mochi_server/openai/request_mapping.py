@@ -116,6 +116,12 @@ def to_keyed_turn_request(request: CompletionInput) -> TurnRequest:
     return turn if position is None else _with_user_message(turn, request, position)
 
 
+def contains_results(request: CompletionInput, results: Sequence[Message]) -> bool:
+    """Return whether a completion request contains all of ``results``, which are results of tool calls."""
+    contents = {m.get("tool_call_id"): m["content"] for m in request.messages if m["role"] == "tool"}
+    return all(contents.get(result.get("tool_call_id")) == result["content"] for result in results)
+
+
 def _user_message_index(request: CompletionInput) -> int | None:
     """Return the index of the last user message, or None if there is none or an assistant message follows it."""
     for index, message in reversed(list(enumerate(request.messages))):
