@@ -244,7 +244,7 @@ def test_session_continues_after_a_repeated_request(client: openai.OpenAI, serve
     session = str(imported.json()["sessions"][0]["session_id"])
     headers = {"X-Mochi-Session": session}
     first = respond(client, input="Hello!", extra_headers=headers)
-    assert [role for role, _ in contents(api, session)] == ["user", "assistant"]
+    assert [role for role, _ in contents(api, session)] == ["user", "assistant", "tool", "assistant"]
     assert respond(client, input="And now?", previous_response_id=first.id, extra_headers=headers).output_text
     assert refused(client, previous_response_id=first.id, extra_headers=headers).param == "previous_response_id"
 

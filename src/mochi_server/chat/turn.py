@@ -53,7 +53,7 @@ class TurnRequest:
     results: Sequence[Message] = ()
     """Results of tool calls that the client ran after an earlier turn. The turn stores them before the user message."""
     continues: bool = False
-    """Whether the model continues after the last stored message, even if that message is not from the user."""
+    """Whether the model continues after the last complete message, even if that message is not from the user."""
     instructions: str | None = None
     """Text that is added to the system prompt for this turn and never stored."""
     tools: Sequence[str] | None = None
