@@ -249,6 +249,24 @@ def test_session_continues_after_a_repeated_request(client: openai.OpenAI, serve
     assert refused(client, previous_response_id=first.id, extra_headers=headers).param == "previous_response_id"
 
 
+def test_failed_request_with_a_previous_response_is_repeated(client: openai.OpenAI, server: RunningServer) -> None:
+    api = server.api()
+    session = str(api.create_session("mochi")["session_id"])
+    asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session}}
+    first = respond(client, input="Hello!", tool_choice="required", **asks)
+    call: Any = first.output[-1]
+    output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "blue"}]
+    latest = first
+    for items in (output, "And now?"):
+        asks |= {"input": items, "previous_response_id": latest.id}
+        assert refused(client, model="failing", **asks).status_code == 502
+        latest = respond(client, **asks)
+    roles = [role for role, _ in contents(api, session)]
+    assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    asks["previous_response_id"] = first.id
+    assert refused(client, **asks).param == "previous_response_id"
+
+
 def test_session_continues_after_tools_of_server_and_client(client: openai.OpenAI, server: RunningServer) -> None:
     session = str(server.api().create_session("mochi")["session_id"])
     asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session, "X-Mochi-Tools": "add"}}
