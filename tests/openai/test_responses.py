@@ -153,6 +153,22 @@ def test_conversation_is_converted_to_messages(client: openai.OpenAI, stub: Stub
     assert [call["id"] for call in messages[3]["tool_calls"]] == ["call_1", "call_2"]
 
 
+def test_image_of_a_tool_result_is_sent_to_the_model(client: openai.OpenAI, stub: StubServer) -> None:
+    image = "iVBORw0KGgo="
+    output = [
+        {"type": "input_text", "text": "Seen."},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{image}", "detail": "auto"},
+    ]
+    items: Any = [
+        {"role": "user", "content": "Look!"},
+        {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": output},
+    ]
+    respond(client, model="echo", input=items)
+    result = sent(stub)["messages"][-1]
+    assert (result["role"], result["content"], result["images"]) == ("tool", "Seen.", [image])
+
+
 def test_options_are_sent_to_ollama(client: openai.OpenAI, stub: StubServer) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     response = respond(
@@ -359,9 +375,9 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
         ),
         ({"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "["}]}, 400, "input"),
         (
-            {"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image"}]}]},
+            {"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_file"}]}]},
             400,
-            "input[0].output[0].type",
+            "input[0].output[0]",
         ),
         ({"model": "nowhere"}, 404, "model"),
         ({"extra_headers": {"X-Mochi-Session": "0123456789"}}, 404, None),

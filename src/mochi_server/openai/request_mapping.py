@@ -92,6 +92,9 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
     tool calls. If the session already ends with the same user message and has no complete answer to it, because the
     client repeats a request after a timeout, the turn does not store the message again.
     """
+    if any(images and request.messages[index]["role"] == "tool" for index, images in request.images.items()):
+        problem = "in a session, the results of tool calls must not contain images; send the image in a user message"
+        raise ValidationFailed.at("messages", problem)
     turn = replace(
         to_turn_request(request),
         results=_results(session, request.messages),
