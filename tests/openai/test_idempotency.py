@@ -11,13 +11,15 @@ import httpx
 import pytest
 
 from mochi_stub import StubServer
-from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Failure, Reply
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import Failure, Reply, Text, ToolCalls
+from tests.openai.conftest import TOOLS
 from tests.openai.conversation import LOOK
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 
@@ -174,3 +176,30 @@ def test_failed_request_is_tried_again(failing: tuple[FailingModel, StubServer],
         model.fails = False
         assert requests.send("Hello!").status_code == 200
         assert requests.stored() == ["Hello!", "Fine."]
+
+
+class FailingAfterTools(FailingModel):
+    """Model that calls a tool, and fails once in the middle of the answer to its result."""
+
+    def resolve(self, prompt: Prompt) -> Reply:
+        if prompt.messages[-1].role != "tool":
+            return Reply([ToolCalls([ToolCall("add", {"a": 1, "b": 2})])])
+        return Reply([Text(["It ", "is "]), Failure("kaput")]) if self.fails else Reply.of("It is 3.")
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_failed_request_does_not_repeat_tool_calls(tmp_path: Path, has_key: bool) -> None:
+    model = FailingAfterTools()
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0, resolve=model.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        requests = Requests(server)
+        settings = {"tools": ["add"], "execution_policy": "never_confirm"}
+        requests.api.ok(requests.api.http.patch(f"/sessions/{requests.session_id}", json={"tool_settings": settings}))
+        if not has_key:
+            del requests.headers["Idempotency-Key"]
+        assert requests.send("Hello!", tool_choice="required").status_code == 502
+        assert requests.stored() == ["Hello!", "", "3.0", "It is "]
+        model.fails = False
+        response = requests.send("Hello!", tool_choice="required")
+        assert response.json()["mochi"]["tool_calls_executed"] == []
+        assert requests.stored() == ["Hello!", "", "3.0", "It is 3."]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.prompt_messages import follows_result, last_user_index
 from mochi_server.chat.turn import Responder, TurnRequest, TurnResult
 from mochi_server.errors import IdempotencyKeyReused
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
@@ -21,7 +21,7 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
     """Return a request that repeats the last stored turn if ``request`` has the same key, else return ``request``.
 
     The returned request does not store the user message again. If the stored answer is complete, the request replays
-    it, else the model answers the user message again.
+    it, else the model answers the user message again. Tool calls that already have results are not repeated.
 
     Raises:
         IdempotencyKeyReused: The stored message with this key has a different text or different images.
@@ -37,8 +37,12 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
         raise IdempotencyKeyReused(request.key)
     repetition = replace(request, message=None, images=())
     last = answers[-1] if answers else stored
-    is_complete = last["role"] == "assistant" and not (last.get("interrupted") or last.get("tool_calls"))
-    return replace(repetition, responder=_replay_stored_answer(answers)) if is_complete else repetition
+    if last["role"] == "assistant" and not (last.get("interrupted") or last.get("tool_calls")):
+        return replace(repetition, responder=_replay_stored_answer(answers))
+    is_returned = any(message.get("handed_back") for message in answers)
+    if follows_result(session.history) and not is_returned:
+        return replace(repetition, continues=True, must_call=False)
+    return repetition
 
 
 def _replay_stored_answer(messages: Sequence[Message]) -> Responder:

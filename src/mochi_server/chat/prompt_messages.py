@@ -50,6 +50,12 @@ def answer_index(messages: Sequence[Message], *, continues: bool) -> int:
     return len(messages) - has_partial
 
 
+def follows_result(messages: Sequence[Message]) -> bool:
+    """Return whether the last complete message is the result of a tool call."""
+    index = answer_index(messages, continues=True)
+    return index > 0 and messages[index - 1]["role"] == "tool"
+
+
 def with_instructions(history: History, user_index: int, instructions: str | None) -> tuple[History, int]:
     """Add instructions to the system message. Return the new history and the new index of the user message."""
     if not instructions:

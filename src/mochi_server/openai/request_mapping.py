@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from mochi_server.chat.prompt_messages import answer_index, last_user_index
+from mochi_server.chat.prompt_messages import follows_result, last_user_index
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.images import Image, images_of
@@ -104,13 +104,15 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
     )
     position = _user_message_index(request)
     if position is None:
-        repeats_result = _follows_result(session) and any(m["role"] == "tool" for m in request.messages)
+        repeats_result = follows_result(session.history) and any(m["role"] == "tool" for m in request.messages)
         if not (turn.results or repeats_result):
             problem = "the last message must be a user message or the result of a pending tool call"
             raise ValidationFailed.at("messages", problem)
         return turn
     if request.key is None and _is_unanswered(session, request.messages_with_images[position]):
-        return turn if _follows_result(session) else replace(turn, continues=False)
+        if follows_result(session.history):  # the model has already called a tool
+            return replace(turn, must_call=False)
+        return replace(turn, continues=False)
     return _with_user_message(turn, request, position)
 
 
@@ -163,12 +165,6 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
     if (stored["content"], images_of(stored)) != (message["content"], images_of(message)):
         return False
     return last["role"] in ("user", "tool") or bool(last.get("interrupted"))
-
-
-def _follows_result(session: ChatSession) -> bool:
-    """Return whether the last complete message of the session is the result of a tool call."""
-    index = answer_index(session.history, continues=True)
-    return index > 0 and session.history[index - 1]["role"] == "tool"
 
 
 def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]:
