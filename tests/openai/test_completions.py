@@ -286,6 +286,7 @@ def in_session(conversation: Conversation, api: Api) -> None:
         ({"tools": [{"type": "custom", "custom": {}}]}, 400, "tools[0].type", "invalid_value"),
         ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, 400, "tool_choice", "invalid_value"),
         ({"model": "nowhere"}, 404, "model", "model_not_found"),
+        ({"model": " mochi "}, 404, "model", "model_not_found"),
         ({"model": "agent:nobody"}, 404, "model", "model_not_found"),
         ({"extra_headers": {"X-Mochi-Tools": "add,dance"}}, 404, None, "tool_not_found"),
         ({"extra_headers": {"X-Mochi-Tool-Policy": "ask"}}, 400, "X-Mochi-Tool-Policy", "invalid_value"),
