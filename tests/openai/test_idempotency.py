@@ -95,6 +95,22 @@ def test_repeated_request_after_a_restart_gets_the_stored_answer(tmp_path: Path,
         assert len(requests.stored()) == 2
 
 
+def test_repeated_previous_response_after_a_restart_is_accepted(tmp_path: Path, stub: StubServer) -> None:
+    def respond(server: RunningServer, key: str, **fields: Any) -> Any:
+        headers = {"X-Mochi-Session": session_id, "Idempotency-Key": key}
+        body = {"model": "mochi", "input": key, **fields}
+        return httpx.post(f"{server.url}/v1/responses", json=body, headers=headers, timeout=10).json()
+
+    with RunningServer(tmp_path, stub.url) as server:
+        session_id = server.api().create_session("mochi")["session_id"]
+        first = respond(server, "key-1")
+        second = respond(server, "key-2", previous_response_id=first["id"])
+    with RunningServer(tmp_path, stub.url) as server:
+        repeated = respond(server, "key-2", previous_response_id=first["id"])
+        assert repeated["output"][0]["content"] == second["output"][0]["content"]
+        assert respond(server, "key-3", previous_response_id=first["id"])["error"]["param"] == "previous_response_id"
+
+
 def test_key_with_another_message_is_refused(requests: Requests) -> None:
     requests.send("Hello!")
     response = requests.send("Goodbye!")

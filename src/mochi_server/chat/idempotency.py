@@ -17,6 +17,14 @@ def key_digest(session_id: str, key: str) -> str:
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
+def is_last_key(session: ChatSession, key: str | None) -> bool:
+    """Return whether the session's last user message was stored with the idempotency key ``key``."""
+    position = None if key is None else last_user_index(session.history)
+    if key is None or position is None:
+        return False
+    return session.history[position].get("key_digest") == key_digest(session.session_id, key)
+
+
 def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnRequest:
     """Return a request that repeats the last stored turn if ``request`` has the same key, else return ``request``.
 
