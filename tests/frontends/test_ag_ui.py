@@ -102,6 +102,19 @@ def test_client_tool_and_server_tool_in_one_answer(frontend: Frontend) -> None:
     assert [text for role, text in frontend.stored() if role == "tool"] == ["3.0", "Sun"]
 
 
+@pytest.mark.parametrize(("content", "text"), [("", "No sky."), ("No sky.", "No sky."), ("{}", "{}\nNo sky.")])
+def test_model_receives_the_error_of_a_client_tool(
+    frontend: Frontend, stub: StubServer, content: str, text: str
+) -> None:
+    events = frontend.ag_ui(message(instruct(calls("look"), words(1))), tools=[LOOK])
+    (pending,) = events[-1]["outcome"]["pendingToolCallIds"]
+    call = {"id": pending, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    result = message(content, "tool", toolCallId=pending, error="No sky.")
+    frontend.ag_ui(message("What?"), message(None, "assistant", toolCalls=[call]), result, tools=[LOOK])
+    assert sent_messages(stub)[-1]["content"] == text
+    assert frontend.api.messages(frontend.session)[2]["success"] is False
+
+
 def test_agent_is_a_call_with_its_text_as_reasoning(frontend: Frontend) -> None:
     settings = {"agent_settings": {"enabled_agents": ["librarian"]}}
     frontend.api.ok(frontend.api.http.patch(f"/sessions/{frontend.session}", json=settings))

@@ -91,6 +91,13 @@ def test_patterns_and_references_cannot_stall_validation() -> None:
     mapped_tool(properties={"a": {"$ref": "http://127.0.0.1:9/a"}}).schema.bind({"a": 1})
 
 
+@pytest.mark.parametrize("pattern", [r"^\p{L}+$", r"^(?<year>\d{4})$"])
+def test_javascript_pattern_is_no_problem(pattern: str) -> None:
+    name = {"type": "string", "pattern": pattern}
+    tool = mapped_tool(properties={"a": name, "b": {"type": "object", "patternProperties": {pattern: {}}}})
+    assert tool.schema.bind({"a": "x", "b": {}}).args == ({"a": "x", "b": {}},)
+
+
 def test_result_has_at_most_as_many_images_as_a_message() -> None:
     from mcp_types import CallToolResult, ImageContent
 

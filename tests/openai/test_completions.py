@@ -228,6 +228,19 @@ def test_images_are_sent_to_vision_models(tmp_path: Path) -> None:
         in_session(conversation, server.api())
 
 
+def test_image_of_a_tool_result_is_sent_to_the_model(conversation: Conversation, server: RunningServer) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "Seen."}, image]}
+    messages = [{"role": "user", "content": "Look!"}, {"role": "assistant", "tool_calls": [call]}, result]
+    conversation.send_messages(*messages, model="echo")
+    sent = conversation.sent[-1]["messages"][-1]
+    assert (sent["role"], sent["content"], sent["images"]) == ("tool", "Seen.", [PIXEL])
+    assert conversation.refused(messages=messages, model="mochi-chat").param == "messages"
+    headers = {"X-Mochi-Session": server.api().create_session("echo")["session_id"]}
+    assert "user message" in conversation.refused(messages=messages, model="echo", extra_headers=headers).message
+
+
 def test_conversation_can_have_more_images_than_a_message(conversation: Conversation) -> None:
     def message(number: int) -> Any:
         url = f"data:image/png;base64,{PIXEL}"
@@ -273,6 +286,7 @@ def in_session(conversation: Conversation, api: Api) -> None:
         ({"tools": [{"type": "custom", "custom": {}}]}, 400, "tools[0].type", "invalid_value"),
         ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, 400, "tool_choice", "invalid_value"),
         ({"model": "nowhere"}, 404, "model", "model_not_found"),
+        ({"model": " mochi "}, 404, "model", "model_not_found"),
         ({"model": "agent:nobody"}, 404, "model", "model_not_found"),
         ({"extra_headers": {"X-Mochi-Tools": "add,dance"}}, 404, None, "tool_not_found"),
         ({"extra_headers": {"X-Mochi-Tool-Policy": "ask"}}, 400, "X-Mochi-Tool-Policy", "invalid_value"),

@@ -11,13 +11,15 @@ import httpx
 import pytest
 
 from mochi_stub import StubServer
-from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Failure, Reply
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import Failure, Reply, Text, ToolCalls
+from tests.openai.conftest import TOOLS
 from tests.openai.conversation import LOOK
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 
@@ -93,6 +95,22 @@ def test_repeated_request_after_a_restart_gets_the_stored_answer(tmp_path: Path,
         assert len(requests.stored()) == 2
 
 
+def test_repeated_previous_response_after_a_restart_is_accepted(tmp_path: Path, stub: StubServer) -> None:
+    def respond(server: RunningServer, key: str, **fields: Any) -> Any:
+        headers = {"X-Mochi-Session": session_id, "Idempotency-Key": key}
+        body = {"model": "mochi", "input": key, **fields}
+        return httpx.post(f"{server.url}/v1/responses", json=body, headers=headers, timeout=10).json()
+
+    with RunningServer(tmp_path, stub.url) as server:
+        session_id = server.api().create_session("mochi")["session_id"]
+        first = respond(server, "key-1")
+        second = respond(server, "key-2", previous_response_id=first["id"])
+    with RunningServer(tmp_path, stub.url) as server:
+        repeated = respond(server, "key-2", previous_response_id=first["id"])
+        assert repeated["output"][0]["content"] == second["output"][0]["content"]
+        assert respond(server, "key-3", previous_response_id=first["id"])["error"]["param"] == "previous_response_id"
+
+
 def test_key_with_another_message_is_refused(requests: Requests) -> None:
     requests.send("Hello!")
     response = requests.send("Goodbye!")
@@ -107,6 +125,17 @@ def test_repeated_tool_result_gets_the_same_answer(requests: Requests) -> None:
     results = [{"role": "tool", "tool_call_id": call["id"], "content": "seen"}]
     first, second = (requests.send(results, tools=[LOOK]).json() for _ in range(2))
     assert first["choices"] == second["choices"]
+    assert len(requests.stored()) == 4
+
+
+def test_key_with_another_tool_result_is_refused(requests: Requests) -> None:
+    text = instruct(calls("look"), words(2))
+    call = requests.send(text, tools=[LOOK]).json()["choices"][0]["message"]["tool_calls"][0]
+    requests.headers["Idempotency-Key"] = "key-2"
+    seen, other = ({"role": "tool", "tool_call_id": call["id"], "content": content} for content in ("seen", "other"))
+    assert requests.send([seen], tools=[LOOK]).status_code == 200
+    response = requests.send([other], tools=[LOOK])
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
     assert len(requests.stored()) == 4
 
 
@@ -163,3 +192,30 @@ def test_failed_request_is_tried_again(failing: tuple[FailingModel, StubServer],
         model.fails = False
         assert requests.send("Hello!").status_code == 200
         assert requests.stored() == ["Hello!", "Fine."]
+
+
+class FailingAfterTools(FailingModel):
+    """Model that calls a tool, and fails once in the middle of the answer to its result."""
+
+    def resolve(self, prompt: Prompt) -> Reply:
+        if prompt.messages[-1].role != "tool":
+            return Reply([ToolCalls([ToolCall("add", {"a": 1, "b": 2})])])
+        return Reply([Text(["It ", "is "]), Failure("kaput")]) if self.fails else Reply.of("It is 3.")
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_failed_request_does_not_repeat_tool_calls(tmp_path: Path, has_key: bool) -> None:
+    model = FailingAfterTools()
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0, resolve=model.resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        requests = Requests(server)
+        settings = {"tools": ["add"], "execution_policy": "never_confirm"}
+        requests.api.ok(requests.api.http.patch(f"/sessions/{requests.session_id}", json={"tool_settings": settings}))
+        if not has_key:
+            del requests.headers["Idempotency-Key"]
+        assert requests.send("Hello!", tool_choice="required").status_code == 502
+        assert requests.stored() == ["Hello!", "", "3.0", "It is "]
+        model.fails = False
+        response = requests.send("Hello!", tool_choice="required")
+        assert response.json()["mochi"]["tool_calls_executed"] == []
+        assert requests.stored() == ["Hello!", "", "3.0", "It is 3."]

@@ -153,6 +153,22 @@ def test_conversation_is_converted_to_messages(client: openai.OpenAI, stub: Stub
     assert [call["id"] for call in messages[3]["tool_calls"]] == ["call_1", "call_2"]
 
 
+def test_image_of_a_tool_result_is_sent_to_the_model(client: openai.OpenAI, stub: StubServer) -> None:
+    image = "iVBORw0KGgo="
+    output = [
+        {"type": "input_text", "text": "Seen."},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{image}", "detail": "auto"},
+    ]
+    items: Any = [
+        {"role": "user", "content": "Look!"},
+        {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": output},
+    ]
+    respond(client, model="echo", input=items)
+    result = sent(stub)["messages"][-1]
+    assert (result["role"], result["content"], result["images"]) == ("tool", "Seen.", [image])
+
+
 def test_options_are_sent_to_ollama(client: openai.OpenAI, stub: StubServer) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     response = respond(
@@ -244,9 +260,27 @@ def test_session_continues_after_a_repeated_request(client: openai.OpenAI, serve
     session = str(imported.json()["sessions"][0]["session_id"])
     headers = {"X-Mochi-Session": session}
     first = respond(client, input="Hello!", extra_headers=headers)
-    assert [role for role, _ in contents(api, session)] == ["user", "assistant"]
+    assert [role for role, _ in contents(api, session)] == ["user", "assistant", "tool", "assistant"]
     assert respond(client, input="And now?", previous_response_id=first.id, extra_headers=headers).output_text
     assert refused(client, previous_response_id=first.id, extra_headers=headers).param == "previous_response_id"
+
+
+def test_failed_request_with_a_previous_response_is_repeated(client: openai.OpenAI, server: RunningServer) -> None:
+    api = server.api()
+    session = str(api.create_session("mochi")["session_id"])
+    asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session}}
+    first = respond(client, input="Hello!", tool_choice="required", **asks)
+    call: Any = first.output[-1]
+    output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "blue"}]
+    latest = first
+    for items in (output, "And now?"):
+        asks |= {"input": items, "previous_response_id": latest.id}
+        assert refused(client, model="failing", **asks).status_code == 502
+        latest = respond(client, **asks)
+    roles = [role for role, _ in contents(api, session)]
+    assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    asks["previous_response_id"] = first.id
+    assert refused(client, **asks).param == "previous_response_id"
 
 
 def test_session_continues_after_tools_of_server_and_client(client: openai.OpenAI, server: RunningServer) -> None:
@@ -341,9 +375,9 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
         ),
         ({"input": [{"type": "function_call", "call_id": "a", "name": "b", "arguments": "["}]}, 400, "input"),
         (
-            {"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image"}]}]},
+            {"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_file"}]}]},
             400,
-            "input[0].output[0].type",
+            "input[0].output[0]",
         ),
         ({"model": "nowhere"}, 404, "model"),
         ({"extra_headers": {"X-Mochi-Session": "0123456789"}}, 404, None),

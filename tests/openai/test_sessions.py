@@ -107,17 +107,19 @@ CALLED: Any = {
     "tool_calls": [{"id": "call_1", "function": {"index": 0, "name": "add", "arguments": {"a": 1, "b": 2}}}],
 }
 RESULT = {"role": "tool", "content": "3.0", "tool_name": "add", "tool_call_id": "call_1"}
+PARTIAL = {"role": "assistant", "content": "Hel", "interrupted": True}
 
 
 @pytest.mark.parametrize(
     ("answer", "kept"),
     [
-        ([{"role": "assistant", "content": "Hel", "interrupted": True}], ["user"]),
+        ([PARTIAL], ["user"]),
         ([CALLED, RESULT], ["user", "assistant", "tool"]),
         ([CALLED, {**RESULT, "interrupted": True}], ["user", "assistant", "tool"]),
+        ([CALLED, RESULT, PARTIAL], ["user", "assistant", "tool"]),
         ([{"role": "assistant", "content": "Hello."}], ["user", "assistant", "user"]),
     ],
-    ids=["cut", "called", "cut while calling", "answered"],
+    ids=["cut", "called", "cut while calling", "cut after the call", "answered"],
 )
 def test_partly_answered_message_is_not_stored_twice(
     conversation: Conversation, api: Api, answer: list[Any], kept: list[str]
@@ -127,6 +129,20 @@ def test_partly_answered_message_is_not_stored_twice(
     (imported,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
     assert message_of(in_session(conversation, imported["session_id"]).send_message("Hello!")).content
     assert [role for role, _ in contents(api, imported["session_id"])] == [*kept, "assistant"]
+
+
+@pytest.mark.parametrize("answer", [[], [PARTIAL]], ids=["unanswered", "cut"])
+def test_repeated_tool_result_is_answered(conversation: Conversation, api: Api, answer: list[Any]) -> None:
+    """This happens when Ollama fails and a client retries."""
+    history = [{"role": "user", "content": "Hello!"}, {**CALLED, "handed_back": ["call_1"]}, RESULT, *answer]
+    file = {"metadata": {"model": "mochi"}, "messages": history}
+    (imported,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "3.0"}
+    assert message_of(in_session(conversation, imported["session_id"]).send_messages(result)).content
+    assert [message["role"] for message in conversation.sent[-1]["messages"]] == ["user", "assistant", "tool"]
+    messages = api.messages(imported["session_id"])
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+    assert "interrupted" not in messages[-1]
 
 
 def test_known_tool_results_are_not_stored_twice(conversation: Conversation, api: Api, session: str) -> None:
@@ -156,6 +172,20 @@ def test_session_takes_model_of_request(conversation: Conversation, api: Api, se
     assert api.messages(session)[-1]["model"] == "mochi-chat"
     assert conversation.refused(model="nowhere").code == "model_not_found"
     assert api.session(session)["model"] == "mochi-chat"
+
+
+def test_rejected_request_does_not_change_the_model(conversation: Conversation, api: Api, session: str) -> None:
+    refusal = in_session(conversation, session).refused(model="mochi-chat", tool_choice="required")
+    assert (refusal.status_code, refusal.param) == (400, "tool_choice")
+    assert api.session(session)["model"] == "mochi"
+    assert len(api.messages(session)) == 1
+
+
+def test_text_format_overrides_the_format_of_the_session(conversation: Conversation, api: Api) -> None:
+    session = str(api.create_session("mochi", format="json")["session_id"])
+    in_session(conversation, session).send_message("Hello!")
+    conversation.send_message("And now?", response_format={"type": "text"})
+    assert [sent.get("format") for sent in conversation.sent] == ["json", None]
 
 
 @pytest.mark.parametrize(

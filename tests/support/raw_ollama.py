@@ -25,7 +25,8 @@ class RawOllama:
 
     def __init__(self, chat: Chat, *, tags: bytes = TAGS, show: bytes = SHOW) -> None:
         self.chat = chat
-        self._answers = {"/api/tags": tags, "/api/show": show}
+        self.answers = {"/api/tags": tags, "/api/show": show}
+        """Response bodies by path."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
@@ -49,8 +50,8 @@ class RawOllama:
             path = _read_request(connection)
             if path == "/api/chat":
                 self.chat(connection)
-            elif path in self._answers:
-                connection.sendall(whole(self._answers[path]))
+            elif path in self.answers:
+                connection.sendall(whole(self.answers[path]))
             else:
                 connection.sendall(whole(b"404 page not found", status="404 Not Found", content_type="text/plain"))
 

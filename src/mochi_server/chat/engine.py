@@ -61,6 +61,9 @@ class ChatEngine:
         request = resolve_idempotent(session, request)
         if request.message is None and not request.continues and last_user_index(session.history) is None:
             raise errors.EmptyHistory(session_id)
+        if request.model is not None:
+            metadata = replace(session.metadata, model=request.model)
+            session = ChatSession(metadata, session.history, session.extra)
         toolbox = await self.toolbox_factory.create(session, interactive=request.interactive, tools=request.tools)
         model, failure = None, None
         try:
@@ -113,6 +116,8 @@ class ChatEngine:
                 if turn.request.responder is not None:
                     result = await turn.request.responder(gate.publish)
                 else:
+                    if turn.request.store_model is not None:
+                        turn = replace(turn, session=await turn.request.store_model())
                     model = self._model_call(turn, writer, gate.publish)
                     await self._answer(turn, writer, model, gate.publish)
             await writer.wait_until_stored()

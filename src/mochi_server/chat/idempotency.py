@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.prompt_messages import follows_result, last_user_index
 from mochi_server.chat.turn import Responder, TurnRequest, TurnResult
 from mochi_server.errors import IdempotencyKeyReused
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
@@ -17,11 +17,19 @@ def key_digest(session_id: str, key: str) -> str:
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
+def is_last_key(session: ChatSession, key: str | None) -> bool:
+    """Return whether the session's last user message was stored with the idempotency key ``key``."""
+    position = None if key is None else last_user_index(session.history)
+    if key is None or position is None:
+        return False
+    return session.history[position].get("key_digest") == key_digest(session.session_id, key)
+
+
 def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnRequest:
     """Return a request that repeats the last stored turn if ``request`` has the same key, else return ``request``.
 
     The returned request does not store the user message again. If the stored answer is complete, the request replays
-    it, else the model answers the user message again.
+    it, else the model answers the user message again. Tool calls that already have results are not repeated.
 
     Raises:
         IdempotencyKeyReused: The stored message with this key has a different text or different images.
@@ -37,8 +45,12 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
         raise IdempotencyKeyReused(request.key)
     repetition = replace(request, message=None, images=())
     last = answers[-1] if answers else stored
-    is_complete = last["role"] == "assistant" and not (last.get("interrupted") or last.get("tool_calls"))
-    return replace(repetition, responder=_replay_stored_answer(answers)) if is_complete else repetition
+    if last["role"] == "assistant" and not (last.get("interrupted") or last.get("tool_calls")):
+        return replace(repetition, responder=_replay_stored_answer(answers))
+    is_returned = any(message.get("handed_back") for message in answers)
+    if follows_result(session.history) and not is_returned:
+        return replace(repetition, continues=True, must_call=False)
+    return repetition
 
 
 def _replay_stored_answer(messages: Sequence[Message]) -> Responder:

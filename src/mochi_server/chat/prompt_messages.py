@@ -38,6 +38,24 @@ def last_user_index(messages: Sequence[Message]) -> int | None:
     return next((index for index, message in backwards if message["role"] == "user"), None)
 
 
+def answer_index(messages: Sequence[Message], *, continues: bool) -> int:
+    """Return the index of the next answer, which replaces all messages from this index on.
+
+    If ``continues`` is true, the answer follows the last complete message, else it follows the last user message.
+    """
+    if not continues:
+        user_index = last_user_index(messages)
+        return len(messages) if user_index is None else user_index + 1
+    has_partial = bool(messages) and messages[-1]["role"] == "assistant" and bool(messages[-1].get("interrupted"))
+    return len(messages) - has_partial
+
+
+def follows_result(messages: Sequence[Message]) -> bool:
+    """Return whether the last complete message is the result of a tool call."""
+    index = answer_index(messages, continues=True)
+    return index > 0 and messages[index - 1]["role"] == "tool"
+
+
 def with_instructions(history: History, user_index: int, instructions: str | None) -> tuple[History, int]:
     """Add instructions to the system message. Return the new history and the new index of the user message."""
     if not instructions:

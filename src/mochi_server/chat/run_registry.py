@@ -11,7 +11,7 @@ from typing import Protocol
 import anyio
 
 from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.prompt_messages import answer_index
 from mochi_server.chat.run import Run, RunState
 from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
@@ -92,9 +92,9 @@ class RunRegistry:
         try:
             turn = await self._engine.prepare(session_id, request)
             self._refuse_at_shutdown()
-            history, position = turn.session.history, len(turn.session.history)
-            if turn.request.message is None and not turn.request.continues:  # the turn replaces the last answer
-                position = (last_user_index(history) or 0) + 1
+            position = len(turn.session.history)
+            if turn.request.message is None:  # the turn may replace the last answer
+                position = answer_index(turn.session.history, continues=turn.request.continues)
             run = Run(session_id, request.without_data(), turn.model_failure, run_id, position)
             self._observer.turn_starting(session_id)
         except BaseException:

@@ -24,6 +24,7 @@ class GenerationOptions:
     think: bool | str | None = None
     options: dict[str, Any] | None = None
     format: str | dict[str, Any] | None = None
+    """Format of the answer. An empty string is plain text, even if the session has a format."""
     keep_alive: str | float | None = None
     thinks_by_default: bool = False
     """Whether Ollama's default for thinking applies if neither the request nor the session sets ``think``.
@@ -52,7 +53,7 @@ class TurnRequest:
     results: Sequence[Message] = ()
     """Results of tool calls that the client ran after an earlier turn. The turn stores them before the user message."""
     continues: bool = False
-    """Whether the model continues after the last stored message, even if that message is not from the user."""
+    """Whether the model continues after the last complete message, even if that message is not from the user."""
     instructions: str | None = None
     """Text that is added to the system prompt for this turn and never stored."""
     tools: Sequence[str] | None = None
@@ -68,6 +69,10 @@ class TurnRequest:
     revision: str | None = None
     """Expected revision. If the session has a different revision, the request fails with ``SessionConflict``."""
     key: str | None = None
+    model: str | None = None
+    """Model that answers instead of the session's model. The turn stores it in the session with ``store_model``."""
+    store_model: Callable[[], Awaitable[ChatSession]] | None = None
+    """Function that changes the session's model to ``model`` and returns the changed session."""
     responder: "Responder | None" = None
     """Function that answers instead of the session's model."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mochi_server.chat.flush_schedule import FlushSchedule
 from mochi_server.chat.idempotency import key_digest
-from mochi_server.chat.prompt_messages import last_user_index, with_instructions
+from mochi_server.chat.prompt_messages import answer_index, last_user_index, with_instructions
 from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.turn import TurnRequest
@@ -71,11 +71,11 @@ class TurnWriter:
         self.history: History = session.history.extended(self._new_messages)
         """History of the session including the new messages of this request."""
         history, user_index = self.history, last_user_index(self.history)
-        self._user_index = user_index if user_index is not None else len(history)
-        end = len(history) if request.continues else self._user_index + 1
-        self._is_regeneration = end < len(history)
+        self._end = answer_index(history, continues=request.continues)
+        self._is_regeneration = self._end < len(history)
         self._revision = session.revision if self._is_regeneration else None
-        self.messages, self.turn_start = with_instructions(history.prefix(end), self._user_index, request.instructions)
+        turn_start = user_index if user_index is not None else len(history)
+        self.messages, self.turn_start = with_instructions(history.prefix(self._end), turn_start, request.instructions)
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
 
     def begin(self, images: Sequence[Image] = (), on_end: Callable[[bool], None] = lambda _: None) -> None:
@@ -196,7 +196,7 @@ class TurnWriter:
     async def _replace(self, messages: Sequence[Message]) -> None:
         # The revision check protects messages that another process has added.
         images = list(self.unstored_images.values())
-        await self._append(messages, from_index=self._user_index + 1, revision=self._revision, images=images)
+        await self._append(messages, from_index=self._end, revision=self._revision, images=images)
 
     def _flush(self) -> None:
         self._timer = None

@@ -9,7 +9,7 @@ from typing import Any
 
 import mcp_types
 import referencing
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
@@ -132,7 +132,8 @@ def _errors(validator: Validator, value: object) -> list[ValidationError]:
 def _validator(schema: dict[str, Any]) -> Validator:
     draft = validator_for(schema, default=Draft202012Validator)
     try:
-        draft.check_schema(schema)
+        # No formats are checked, because the check of `regex` rejects JavaScript patterns that Python does not support.
+        draft.check_schema(schema, format_checker=FormatChecker(()))
     except (SchemaError, RecursionError) as error:
         raise InvalidTool("its input schema is not a valid JSON schema") from error
     # Do not evaluate patterns, which could take forever, or fetch external references. The server validates again.

@@ -203,7 +203,9 @@ def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
 
 def _stored(message: Any) -> Message:
     if message.role == "tool":
-        return {**new_message("tool", _text(message.content)), "tool_call_id": message.tool_call_id}
+        texts = dict.fromkeys(filter(None, (_text(message.content), message.error)))
+        result: Message = {**new_message("tool", "\n".join(texts)), "tool_call_id": message.tool_call_id}
+        return {**result, "success": False} if message.error else result
     role: Role = "system" if message.role == "developer" else message.role
     return new_message(role, _text(message.content))
 

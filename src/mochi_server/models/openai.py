@@ -12,7 +12,7 @@ from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import KEY_PATTERN
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body, KeepAlive, Text, ThinkLevel, decode_images
-from mochi_server.models.openai_messages import AnyMessage, ImagePart, Unsupported, UserMessage, allow
+from mochi_server.models.openai_messages import AnyMessage, ImagePart, ToolMessage, Unsupported, UserMessage, allow
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput, ToolChoice, tool_schema
 from mochi_server.sessions.images import Image
@@ -239,7 +239,7 @@ class CompletionRequest(SamplingFields):
     async def _images(self) -> dict[int, tuple[Image, ...]]:
         images = {}
         for index, message in enumerate(self.messages):
-            parts = message.content if isinstance(message, UserMessage) else ()
+            parts = message.content if isinstance(message, UserMessage | ToolMessage) else ()
             if urls := [part.url for part in parts if isinstance(part, ImagePart)]:
                 images[index] = await decode_images(urls, f"messages[{index}].content")
         return images
@@ -264,7 +264,9 @@ class CompletionRequest(SamplingFields):
     def _format(self) -> str | dict[str, Any] | None:
         if isinstance(self.response_format, SchemaFormat):
             return self.response_format.json_schema.json_schema or "json"
-        return "json" if self.response_format and self.response_format.type == "json_object" else None
+        if self.response_format is None:
+            return None
+        return "json" if self.response_format.type == "json_object" else ""
 
     def _tool_choice(self) -> ToolChoice:
         name = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None

@@ -150,7 +150,7 @@ class ToolMessage(Body):
     """The result of a tool call."""
 
     role: Literal["tool"]
-    content: TextOr[Items[TextPart]]
+    content: TextOr[Items[_UserPart]]
     tool_call_id: str
 
     def to_stored(self, names: dict[str, str]) -> Message:

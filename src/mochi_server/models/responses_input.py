@@ -76,7 +76,7 @@ class FunctionCallOutput(Body):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: TextOr[Items[InputText]]
+    output: TextOr[Items[Annotated[InputText | InputImage, Field(discriminator="type")]]]
 
     def add_to(self, messages: ChatMessages) -> None:
         messages.append({"role": "tool", "tool_call_id": self.call_id, "content": _to_chat(self.output)})

@@ -98,5 +98,5 @@ def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
 
 def qualified_name(name: str) -> str:
     """Return a model name in lower case with its tag (by default ``:latest``), so that names can be compared."""
-    name = name.strip().lower()
+    name = name.lower()
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"

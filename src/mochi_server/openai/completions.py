@@ -3,12 +3,14 @@
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.task import AgentTask
+from mochi_server.chat.idempotency import is_last_key
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunObserver, RunRegistry
 from mochi_server.chat.turn import TurnRequest, TurnResult
@@ -19,6 +21,7 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.openai.request_mapping import (
     CompletionInput,
+    contains_results,
     to_keyed_turn_request,
     to_session_turn_request,
     to_turn_request,
@@ -135,7 +138,8 @@ class Completions:
         session = await self.stored.store.load(session_id)
         if request.key is not None and (repeated := self._repeated(session, request, request.key)) is not None:
             return repeated
-        check_previous_response(session, request.previous_response)
+        if not is_last_key(session, request.key):
+            check_previous_response(session, request.previous_response)
         run = await self.stored.runs.find(session_id)
         if run is not None and run.running:
             raise errors.SessionBusy(session_id, run.run_id)
@@ -144,7 +148,9 @@ class Completions:
             model = await self.client.find_model(request.model)
             _check_capabilities(request, model, turn.images)
         if qualified_name(request.model) != qualified_name(session.model):
-            await self.sessions.patch(session_id, {"model": request.model})
+            # The turn changes the model when it starts, so that a rejected request leaves the session unchanged.
+            store_model = partial(self.sessions.patch, session_id, {"model": request.model})
+            turn = replace(turn, model=request.model, store_model=store_model)
         run = await self.stored.runs.start(session_id, turn, key=request.key)
         return CompletionRun(self.stored.runs, run, run.position)
 
@@ -157,7 +163,8 @@ class Completions:
         if run is None or run.state in ("failed", "cancelled"):
             self.stored.runs.release_key(session.session_id, key)
             return None
-        if not run.request.is_same_request(to_keyed_turn_request(request)):
+        is_same = run.request.is_same_request(to_keyed_turn_request(request))
+        if not (is_same and contains_results(request, run.request.results)):
             raise errors.IdempotencyKeyReused(key, run.run_id)
         return CompletionRun(self.stored.runs, run, run.position)
 

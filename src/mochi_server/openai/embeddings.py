@@ -36,7 +36,6 @@ class Embeddings:
         data: list[orjson.Fragment] = []
         tokens = 0
         options = await self._options(model, texts)
-        encode = _to_base64 if encoding_format == "base64" else list
         for start in range(0, len(texts), _BATCH_SIZE):
             batch = texts[start : start + _BATCH_SIZE]
             # `truncate: false` makes Ollama reject a text that is too long.
@@ -47,9 +46,12 @@ class Embeddings:
                 raise OllamaError(f"Ollama did not send one embedding for each of the {len(batch)} texts.")
             # Encoded at once, because encoded vectors need less memory.
             for index, vector in enumerate(vectors, start):
-                item = {"object": "embedding", "index": index, "embedding": encode(vector)}
+                encoded = _to_base64(vector)  # also checks the vector
+                embedding = encoded if encoding_format == "base64" else vector
+                item = {"object": "embedding", "index": index, "embedding": embedding}
                 data.append(orjson.Fragment(orjson.dumps(item)))
-            tokens += body.get("prompt_eval_count") or 0
+            count = body.get("prompt_eval_count")
+            tokens += count if isinstance(count, int) else 0
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
 
@@ -76,6 +78,12 @@ class Embeddings:
             raise
 
 
-def _to_base64(vector: Sequence[float]) -> str:
-    """Return a vector as base64 of 32-bit floats, in the byte order of OpenAI's API (little-endian)."""
-    return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+def _to_base64(vector: Any) -> str:
+    """Return a vector as base64 of 32-bit floats, in the byte order of OpenAI's API (little-endian).
+
+    Raises ``OllamaError`` if ``vector`` is not a list of numbers.
+    """
+    try:
+        return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+    except (TypeError, OverflowError, struct.error):
+        raise OllamaError("Ollama sent an embedding that is not a list of 32-bit floats.") from None

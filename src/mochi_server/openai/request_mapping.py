@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.prompt_messages import follows_result, last_user_index
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.images import Image, images_of
@@ -92,6 +92,9 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
     tool calls. If the session already ends with the same user message and has no complete answer to it, because the
     client repeats a request after a timeout, the turn does not store the message again.
     """
+    if any(images and request.messages[index]["role"] == "tool" for index, images in request.images.items()):
+        problem = "in a session, the results of tool calls must not contain images; send the image in a user message"
+        raise ValidationFailed.at("messages", problem)
     turn = replace(
         to_turn_request(request),
         results=_results(session, request.messages),
@@ -101,12 +104,15 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
     )
     position = _user_message_index(request)
     if position is None:
-        if not turn.results and (not session.history or session.history[-1]["role"] != "tool"):
+        repeats_result = follows_result(session.history) and any(m["role"] == "tool" for m in request.messages)
+        if not (turn.results or repeats_result):
             problem = "the last message must be a user message or the result of a pending tool call"
             raise ValidationFailed.at("messages", problem)
         return turn
     if request.key is None and _is_unanswered(session, request.messages_with_images[position]):
-        return turn if session.history[-1]["role"] == "tool" else replace(turn, continues=False)
+        if follows_result(session.history):  # the model has already called a tool
+            return replace(turn, must_call=False)
+        return replace(turn, continues=False)
     return _with_user_message(turn, request, position)
 
 
@@ -114,6 +120,12 @@ def to_keyed_turn_request(request: CompletionInput) -> TurnRequest:
     """Convert a completion request to a turn request, for a comparison with an earlier one with the same key."""
     turn, position = to_turn_request(request), _user_message_index(request)
     return turn if position is None else _with_user_message(turn, request, position)
+
+
+def contains_results(request: CompletionInput, results: Sequence[Message]) -> bool:
+    """Return whether a completion request contains all of ``results``, which are results of tool calls."""
+    contents = {m.get("tool_call_id"): m["content"] for m in request.messages if m["role"] == "tool"}
+    return all(contents.get(result.get("tool_call_id")) == result["content"] for result in results)
 
 
 def _user_message_index(request: CompletionInput) -> int | None:
@@ -169,7 +181,7 @@ def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]
             raise ValidationFailed.at("messages", f"the session has no tool call with the ID {call_id!r}")
         if call_id in pending:
             pending.remove(call_id)
-            results.append({**message, "tool_name": names[call_id], "success": True})
+            results.append({"success": True, **message, "tool_name": names[call_id]})
     return results
 
 

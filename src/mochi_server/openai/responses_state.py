@@ -24,7 +24,10 @@ def response_id(session_id: str | None, position: int, run_id: str) -> str:
 
 
 def check_previous_response(session: ChatSession, previous: str | None) -> None:
-    """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest response."""
+    """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest response.
+
+    A turn without a complete answer does not count, so that a client can repeat its request after a failure.
+    """
     if previous is None:
         return
     problem = f"{previous!r} is not the latest response of the session {session.session_id!r}"
@@ -36,15 +39,29 @@ def check_previous_response(session: ChatSession, previous: str | None) -> None:
 
 
 def _is_one_turn(session: ChatSession, start: int) -> bool:
-    """Return whether the messages from index ``start`` on belong to one turn."""
+    """Return whether the messages from index ``start`` on belong to one turn, not counting an unanswered turn."""
     is_answered, handed_back = False, set[str]()
-    for message in session.history[start:]:
+    for message in session.history[start : _answered_end(session)]:
         if message["role"] == "assistant":
             is_answered = True
             handed_back.update(message.get("handed_back") or ())
         elif (message["role"] == "user" and is_answered) or message.get("tool_call_id") in handed_back:
             return False
     return True
+
+
+def _answered_end(session: ChatSession) -> int:
+    """Return the index after the last turn with a complete answer, or 0 if there is none."""
+    end, handed_back = 0, set[str]()
+    for index, message in enumerate(session.history):
+        calls_of_client = message.get("handed_back") or ()
+        if message["role"] == "assistant":
+            # Calls that the client runs end the turn. After other calls, the turn continues.
+            if not message.get("interrupted") and (calls_of_client or not message.get("tool_calls")):
+                end, handed_back = index + 1, set(calls_of_client)
+        elif index == end and message["role"] == "tool" and message.get("tool_call_id") not in handed_back:
+            end += 1  # a call of the same answer that the server ran
+    return end
 
 
 class ResponseItems:
