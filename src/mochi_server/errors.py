@@ -147,6 +147,7 @@ class ModelNotFound(MochiError):
         ``can_embed`` states whether ``model`` is an embedding model that was requested as a chat model.
         If ``can_install`` is true and ``can_embed`` is false, the message contains the command to install the model.
         """
+        models = [name for name in models if name != model]  # Ollama may have removed it after the list was read
         similar = nearest(model, models)
         unknown = f"There is no {kind} model {model!r}." + (f" Did you mean {similar!r}?" if similar else "")
         parts = [

@@ -29,6 +29,12 @@ def test_codes_and_statuses_are_those_of_the_specification() -> None:
     assert SPECIFICATION.items() <= ours
 
 
+def test_removed_model_is_not_suggested_in_its_own_place() -> None:
+    message = errors.ModelNotFound("qwen3:8b", models=["qwen3:8b", "mochi"]).message
+    assert "Did you mean" not in message
+    assert "Choose one of the chat models: mochi." in message
+
+
 def test_storage_error_has_no_file_name() -> None:
     for error in (TimeoutError("the lock /home/somebody/x.lock"), FileNotFoundError(2, "No such file", "/home/x")):
         body = errors.StorageFailed("save session 0123456789", error).body()
