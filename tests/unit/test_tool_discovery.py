@@ -103,6 +103,45 @@ def test_invalid_tool_does_not_affect_others(tmp_path: Path) -> None:
     assert [problem.name for problem in catalogue.problems] == ["bad"]
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def bad(a: Callable[[int], int]) -> str:\n    'Do.'", "cannot be read from JSON"),
+        ("def bad(a: Raising) -> str:\n    'Do.'", "RuntimeError: no schema"),
+        ("bad = Raising()", "RuntimeError: no mark"),
+        (
+            "def __getattr__(name: str) -> str:\n    raise (RuntimeError if name == 'bad' else AttributeError)('no')",
+            "no",
+        ),
+    ],
+)
+def test_tool_that_raises_when_it_is_inspected_does_not_affect_others(
+    tmp_path: Path, source: str, message: str
+) -> None:
+    raising = """
+from typing import Callable
+
+class Raising:
+    "Do."
+
+    @property
+    def destructive(self) -> bool:
+        raise RuntimeError("no mark")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> object:
+        raise RuntimeError("no schema")
+
+    def __call__(self) -> str:
+        return ""
+"""
+    directory = write_tools(tmp_path, f"{dedent(GOOD)}{raising}\n{source}\n__all__ = ['bad', 'good']")
+    catalogue = ToolDiscoveryService(directory).discover()
+    assert list(catalogue.tools) == ["good"]
+    (problem,) = (problem for problem in catalogue.problems if problem.name == "bad")
+    assert message in problem.message
+
+
 def test_broken_file_disables_only_its_own_tools(tmp_path: Path) -> None:
     directory = write_tools(
         tmp_path,

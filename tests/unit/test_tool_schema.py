@@ -68,6 +68,18 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
     "list of anything": (list, {"type": "array", "items": {}}, [(["a", 1], ["a", 1])], ["a"]),
     "list": (list[str], {"type": "array", "items": {"type": "string"}}, [(["a"], ["a"])], ["a", [1]]),
     "set": (set[int], {"type": "array", "items": {"type": "integer"}}, [([1, 1], {1})], [5]),
+    "tuple": (
+        tuple[int, str, int],
+        {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}},
+        [([1, "x", 2], (1, "x", 2))],
+        [[1, "x"], ["x", 1, 2]],
+    ),
+    "tuple of one type": (
+        tuple[float, float],
+        {"type": "array", "items": {"type": "number"}},
+        [([1, 2.5], (1.0, 2.5))],
+        [[1], ["x", 1]],
+    ),
     "dict": (dict[str, int], {"type": "object"}, [({"a": 1}, {"a": 1})], [{"a": "x"}, []]),
     "union": (
         Union[int, str],  # noqa: UP007 - under test
@@ -202,6 +214,21 @@ def test_docstrings_of_every_style_describe_the_parameters(function: Callable[..
 
 
 @pytest.mark.parametrize(
+    ("documentation", "description"),
+    [
+        ("Do.\n\nArgs:\n    value: The value.\n\n:param dict or None value: malformed", "The value."),
+        ("Do.\n\n:param dict or None value: malformed", ""),
+    ],
+)
+def test_styles_in_which_a_docstring_is_malformed_are_ignored(documentation: str, description: str) -> None:
+    function = returns(int)
+    function.__doc__ = documentation
+    tool = make_schema(function, "tool")
+    assert tool.description.startswith("Do.")
+    assert tool.overview["value"]["description"].startswith(description)
+
+
+@pytest.mark.parametrize(
     ("annotation", "name"),
     [
         (list[str], "list[str]"),
@@ -268,12 +295,15 @@ def test_invalid_tools_have_a_reason(thing: Any, reason: str) -> None:
 class Counter:
     """Something with state."""
 
+    def __call__(self, up_to: int) -> str:
+        return self.count(up_to)
+
     def count(self, up_to: int) -> str:
         """Count."""
         return str(up_to)
 
 
-def test_methods_and_wrapped_or_async_functions_are_tools() -> None:
+def test_methods_callable_objects_and_wrapped_or_async_functions_are_tools() -> None:
     async def later(a: int) -> str:
         """Do it later."""
         return str(a)
@@ -287,6 +317,7 @@ def test_methods_and_wrapped_or_async_functions_are_tools() -> None:
         return str(a - b)
 
     assert make_schema(Counter().count, "count").parameters["required"] == ["up_to"]
+    assert make_schema(Counter(), "count").parameters["required"] == ["up_to"]
     assert make_schema(later, "later").parameters["required"] == ["a"]
     assert make_schema(wrapped, "wrapped").parameters["required"] == ["a"]
     bound = make_schema(positional, "positional").bind({"b": 1, "a": 3})

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from mochi_server.errors import ToolNotFound
-from mochi_server.tools.loader import Problem, UnavailableFunction, load_package
+from mochi_server.tools.loader import Problem, UnavailableFunction, describe, load_package
 from mochi_server.tools.schema import InvalidTool, ToolSchema, make_schema
 from mochi_server.tools.source_checks import find_mistakes
 
@@ -115,7 +115,7 @@ def find_tools(directory: Path) -> ToolCatalogue:
 
 def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
     def names_in(variable: str) -> list[str]:
-        value = getattr(package, variable, None if variable == "__all__" else [])
+        value = vars(package).get(variable, None if variable == "__all__" else [])
         if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
             repeated = sorted({name for name in value if list(value).count(name) > 1})
             problems.extend(Problem(name, f"{variable} lists it more than once; remove one") for name in repeated)
@@ -135,13 +135,15 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
             problems.append(Problem(variable, f"it names {name!r}, which is not in __all__; add it there"))
     tools = {}
     for name in exported:
-        function = getattr(package, name, None)
-        if isinstance(function, UnavailableFunction):  # the problem of its file is already reported
-            continue
         try:
+            function = getattr(package, name, None)
+            if isinstance(function, UnavailableFunction):  # the problem of its file is already reported
+                continue
             tools[name] = _make_tool(name, function, name in marks[_READ_ONLY] and name not in marks[_DESTRUCTIVE])
         except InvalidTool as error:
             problems.append(Problem(name, str(error)))
+        except Exception as error:  # the types and attributes of a function are user code
+            problems.append(Problem(name, describe(error, None)))
     members = {group.strip("_"): [name for name in names if name in tools] for group, names in groups.items()}
     return ToolCatalogue(tools, members, tuple(problems))
 
