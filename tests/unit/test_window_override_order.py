@@ -1,5 +1,6 @@
-"""A manual window takes effect only after it is stored."""
+"""A manual window takes effect only after it is stored, and it fits the model of the session."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,17 @@ MODEL = "mochi"
 
 
 class FailingStore(MemorySessionStore):
-    """Store that has no disk space for metadata."""
+    """Store that may have no disk space for metadata, or may receive another change before a change of metadata."""
 
     full = False
+    earlier: Callable[[], Awaitable[object]] | None = None
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         if self.full:
             raise StorageFailed("save the session", OSError(28, "No space left on device"))
+        earlier, self.earlier = self.earlier, None
+        if earlier is not None:
+            await earlier()
         return await super().patch(session_id, fields, revision=revision)
 
 
@@ -68,3 +73,14 @@ async def test_window_whose_release_cannot_be_stored_stays(services: Services) -
     assert windows.override_of(MODEL) is None
     assert released.metadata.context_window_config["current_window"] == 8192
     assert released.metadata.context_window_config["manual_override"] is False
+
+
+async def test_window_fits_a_model_that_another_request_sets_meanwhile(services: Services) -> None:
+    sessions, store, windows, session_id = await create_service(services)
+    store.earlier = lambda: sessions.patch(session_id, {"model": "mochi-chat"})
+    changed = await sessions.patch(session_id, {"context_window": {"current_window": 20_000}})
+    await services.client.aclose()
+    assert changed.model == "mochi-chat"
+    assert changed.metadata.context_window_config["current_window"] == 8192
+    assert windows.override_of(MODEL) is None
+    assert windows.override_of("mochi-chat") is not None
