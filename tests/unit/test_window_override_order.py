@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from mochi_server.chat.turn_window import TurnWindow
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, build_services
 from mochi_server.errors import StorageFailed
 from mochi_server.ollama.prompt_speed import PromptSpeeds
-from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions
 from mochi_server.sessions.patching import FieldChanges
@@ -84,3 +85,15 @@ async def test_window_fits_a_model_that_another_request_sets_meanwhile(services:
     assert changed.metadata.context_window_config["current_window"] == 8192
     assert windows.override_of(MODEL) is None
     assert windows.override_of("mochi-chat") is not None
+
+
+async def test_turn_keeps_a_window_that_a_client_sets_while_the_turn_ends(services: Services) -> None:
+    sessions, store, windows, session_id = await create_service(services)
+    session = await store.load(session_id)
+    turn = TurnWindow(windows, await services.client.find_model(MODEL), session, session.history)
+    turn.decision = WindowDecision(16_384, "usage_threshold")
+    store.earlier = lambda: sessions.patch(session_id, {"context_window": {"current_window": 2048}})
+    await turn.save(store)
+    await services.client.aclose()
+    config = (await store.load(session_id)).metadata.context_window_config
+    assert (config["current_window"], config["manual_override"]) == (2048, True)
