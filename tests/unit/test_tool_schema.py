@@ -213,6 +213,13 @@ def test_docstrings_of_every_style_describe_the_parameters(function: Callable[..
     assert tool.parameters["properties"]["b"]["description"] == "The second. (default: x)"
 
 
+def test_description_in_the_annotation_is_shown_unless_the_docstring_has_one() -> None:
+    function = returns(Annotated[int, Field(description="From the annotation.")])
+    assert make_schema(function, "tool").overview["value"]["description"] == "From the annotation."
+    function.__doc__ = "Do.\n\nArgs:\n    value: From the docstring."
+    assert make_schema(function, "tool").overview["value"]["description"] == "From the docstring."
+
+
 @pytest.mark.parametrize(
     ("documentation", "description"),
     [

@@ -75,8 +75,9 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         key=lambda parsed: sum(p.arg_name in signature.parameters for p in parsed.params),
         default=Docstring(),
     )
-    descriptions = {parameter.arg_name.lstrip("*"): parameter.description or "" for parameter in docstring.params}
     adapter, schema = _adapter(signature, hints)
+    descriptions = {name: node["description"] for name, node in schema["properties"].items() if "description" in node}
+    descriptions |= {each.arg_name.lstrip("*"): each.description for each in docstring.params if each.description}
     parts = (docstring.short_description, docstring.long_description)
     return ToolSchema(
         name=name,
