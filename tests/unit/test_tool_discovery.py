@@ -96,6 +96,15 @@ def test_invalid_exports_are_reported(tmp_path: Path, source: str, name: str, me
     assert message in problem.message
 
 
+@pytest.mark.parametrize("attribute", [True, False])
+def test_tool_with_contradictory_marks_is_destructive(tmp_path: Path, attribute: bool) -> None:
+    marks = (
+        f"good.destructive = {attribute}\n__read_only__ = ['good']\n__destructive__ = {[] if attribute else ['good']}"
+    )
+    directory = write_tools(tmp_path, f"{dedent(GOOD)}{marks}\n__all__ = ['good']")
+    assert ToolDiscoveryService(directory).discover().tools["good"].destructive
+
+
 def test_invalid_tool_does_not_affect_others(tmp_path: Path) -> None:
     directory = write_tools(tmp_path, GOOD + "    bad = 5\n    __all__ = ['good', 'bad']\n")
     catalogue = ToolDiscoveryService(directory).discover()

@@ -3,7 +3,7 @@
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -139,7 +139,7 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
             function = getattr(package, name, None)
             if isinstance(function, UnavailableFunction):  # the problem of its file is already reported
                 continue
-            tools[name] = _make_tool(name, function, name in marks[_READ_ONLY] and name not in marks[_DESTRUCTIVE])
+            tools[name] = _make_tool(name, function, {mark for mark, names in marks.items() if name in names})
         except InvalidTool as error:
             problems.append(Problem(name, str(error)))
         except Exception as error:  # the types and attributes of a function are user code
@@ -148,11 +148,12 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
     return ToolCatalogue(tools, members, tuple(problems))
 
 
-def _make_tool(name: str, function: Any, read_only: bool) -> Tool:
+def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
     if name in RESERVED_NAMES:
         raise InvalidTool("the name is reserved; rename the function")
     if function is None:
         raise InvalidTool("__all__ names it, but it does not exist; define it or remove the name from __all__")
-    destructive = getattr(function, "destructive", None)
-    read_only = not destructive if isinstance(destructive, bool) else read_only
-    return Tool(name, function, make_schema(function, name), read_only)
+    attribute = getattr(function, "destructive", None)
+    is_destructive = attribute is True or _DESTRUCTIVE in marks  # a contradictory mark does not make a tool read-only
+    is_read_only = not is_destructive and (attribute is False or _READ_ONLY in marks)
+    return Tool(name, function, make_schema(function, name), is_read_only)
