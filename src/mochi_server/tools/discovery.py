@@ -3,7 +3,7 @@
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -105,12 +105,21 @@ def find_tools(directory: Path) -> ToolCatalogue:
     except OSError as error:
         return ToolCatalogue(problems=(Problem("__init__.py", f"its directory cannot be read: {error.strerror}"),))
     if directory / "__init__.py" not in paths:
-        return ToolCatalogue(problems=tuple(find_mistakes(directory, ())))
+        return ToolCatalogue(problems=_encodable(find_mistakes(directory, ())))
     package, problems = load_package(directory)
     catalogue = ToolCatalogue(problems=tuple(problems)) if package is None else _read_package(package, problems)
-    exported = None if package is None else getattr(package, "__all__", None)
+    exported = None if package is None else vars(package).get("__all__")
     mistakes = find_mistakes(directory, exported if isinstance(exported, list | tuple) else None)
-    return replace(catalogue, problems=tuple(dict.fromkeys([*catalogue.problems, *mistakes])))
+    return replace(catalogue, problems=_encodable([*catalogue.problems, *mistakes]))
+
+
+def _encodable(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Remove duplicates, and escape lone surrogates, which file names and errors may contain but JSON may not."""
+
+    def escape(text: str) -> str:
+        return text.encode(errors="backslashreplace").decode()
+
+    return tuple(dict.fromkeys(Problem(escape(problem.name), escape(problem.message)) for problem in problems))
 
 
 def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, cast
 from urllib.parse import unquote
 
+import orjson
 from docstring_parser import Docstring, DocstringStyle, ParseError, parse
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
@@ -79,7 +80,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     descriptions = {name: node["description"] for name, node in schema["properties"].items() if "description" in node}
     descriptions |= {each.arg_name.lstrip("*"): each.description for each in docstring.params if each.description}
     parts = (docstring.short_description, docstring.long_description)
-    return ToolSchema(
+    tool = ToolSchema(
         name=name,
         description="\n\n".join(part.strip() for part in parts if part and part.strip()) or documentation.strip(),
         parameters=supported_schema(inline_references(schema), descriptions),
@@ -90,6 +91,11 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         bind=partial(_bind, signature, adapter),
         returns=_one_line((docstring.returns.description if docstring.returns else None) or ""),
     )
+    try:
+        orjson.dumps((tool.definition(), tool.overview))
+    except TypeError as error:
+        raise InvalidTool(f"its name, docstring or default values cannot be encoded as JSON: {error}") from error
+    return tool
 
 
 def _bind(
