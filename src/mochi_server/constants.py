@@ -4,6 +4,8 @@ from typing import Literal
 
 LogFormat = Literal["text", "json"]
 
+AGENT_TOOL = "agent"  # tool that calls the agents; other tools cannot have this name while agents are enabled
+
 API_PREFIX = "/api/v1"
 OPENAI_PREFIX = "/v1"
 

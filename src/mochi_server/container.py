@@ -10,7 +10,7 @@ from mochi_server.agents.discovery import AgentDiscoveryService
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.registry import AgentRegistry
-from mochi_server.agents.tool_factory import NAME, AgentToolboxProvider
+from mochi_server.agents.tool_factory import AgentToolboxProvider
 from mochi_server.chat.approvals import ApprovalService, ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run
@@ -19,6 +19,7 @@ from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoopLimits
 from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.config import MochiServerSettings
+from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.frontends.runs import FrontendRuns
 from mochi_server.mcp.manager import McpServers
@@ -64,7 +65,7 @@ class Services:
         )
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
         tools_dir = settings.code_directory("tools_dir")
-        self.mcp = McpServers(tools_dir, reserved=[NAME])
+        self.mcp = McpServers(tools_dir, reserved=[AGENT_TOOL])
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,

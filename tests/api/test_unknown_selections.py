@@ -119,6 +119,24 @@ def test_status_lists_missing_names_and_not_as_active(api: Api) -> None:
     assert (status["enabled_agents"], status["missing_agents"]) == (["helper"], ["helpr", "broken", "zzz"])
 
 
+def test_tool_with_the_name_of_the_agent_tool_causes_a_warning(tmp_path: Path, stub: StubServer) -> None:
+    write_tools(tmp_path, TOOLS.replace("add", "agent"))
+    write_agent(tmp_path)
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        agents = {"enabled_agents": ["helper"]}
+        created = api.create_session("mochi", tool_settings={"tool_group": "maths"}, agent_settings=agents)
+        assert [warning["code"] for warning in created["warnings"]] == ["TOOL_NOT_FOUND"]
+        assert "'agent' cannot be used while agents are enabled" in created["warnings"][0]["message"]
+        path = f"/sessions/{created['session_id']}"
+        assert api.send_message(created["session_id"], "Hello")["warnings"] == created["warnings"]
+        status = api.ok(api.http.get(f"{path}/status"))
+        assert (status["active_tools"], status["missing_tools"]) == ([], ["agent"])
+        api.ok(api.http.patch(path, json={"agent_settings": None}))
+        assert api.send_message(created["session_id"], "Hello")["warnings"] == []
+        assert api.ok(api.http.get(f"{path}/status"))["active_tools"] == ["agent"]
+
+
 def test_many_unknown_tools_take_no_time(tmp_path: Path, stub: StubServer) -> None:
     known, unknown = (
         [f"{prefix}_{verb}_{noun}_{n}" for verb in VERBS for noun in NOUNS for n in range(count)]

@@ -1,6 +1,7 @@
 """Discovery of agents, and messages that name the invalid file."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,13 @@ def test_unreadable_directory_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
     assert AgentDiscoveryService(tmp_path / "missing").discover() == {}
     unreadable = [message for message in caplog.messages if message.startswith("Agents directory")]
     assert unreadable == [f"Agents directory {file} cannot be read: Not a directory"]
+
+
+def test_folder_whose_name_is_not_utf8_is_ignored_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    directory = write_agent(tmp_path).parent
+    (directory / os.fsdecode(b"caf\xe9")).mkdir()
+    assert list(AgentDiscoveryService(directory).discover()) == ["helper"]
+    assert r"'caf\udce9'" in caplog.text
 
 
 def test_files_and_hidden_folders_are_not_agents(tmp_path: Path) -> None:

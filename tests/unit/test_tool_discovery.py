@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
 
+import orjson
 import pytest
 
 from mochi_server.mcp.manager import McpServers
@@ -96,11 +97,83 @@ def test_invalid_exports_are_reported(tmp_path: Path, source: str, name: str, me
     assert message in problem.message
 
 
+@pytest.mark.parametrize("attribute", [True, False])
+def test_tool_with_contradictory_marks_is_destructive(tmp_path: Path, attribute: bool) -> None:
+    marks = (
+        f"good.destructive = {attribute}\n__read_only__ = ['good']\n__destructive__ = {[] if attribute else ['good']}"
+    )
+    directory = write_tools(tmp_path, f"{dedent(GOOD)}{marks}\n__all__ = ['good']")
+    assert ToolDiscoveryService(directory).discover().tools["good"].destructive
+
+
 def test_invalid_tool_does_not_affect_others(tmp_path: Path) -> None:
     directory = write_tools(tmp_path, GOOD + "    bad = 5\n    __all__ = ['good', 'bad']\n")
     catalogue = ToolDiscoveryService(directory).discover()
     assert list(catalogue.tools) == ["good"]
     assert [problem.name for problem in catalogue.problems] == ["bad"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def bad(a: Callable[[int], int]) -> str:\n    'Do.'", "cannot be read from JSON"),
+        ("def bad() -> str:\n    'Do \\udc80.'", "cannot be encoded as JSON"),
+        ("def bad(a: str = '\\udc80') -> str:\n    'Do.'", "cannot be encoded as JSON"),
+        ("def bad(a: Raising) -> str:\n    'Do.'", "RuntimeError: no schema"),
+        ("bad = Raising()", "RuntimeError: no mark"),
+        (
+            "def __getattr__(name: str) -> str:\n    raise (RuntimeError if name == 'bad' else AttributeError)('no')",
+            "no",
+        ),
+    ],
+)
+def test_tool_that_raises_when_it_is_inspected_does_not_affect_others(
+    tmp_path: Path, source: str, message: str
+) -> None:
+    raising = """
+from typing import Callable
+
+class Raising:
+    "Do."
+
+    @property
+    def destructive(self) -> bool:
+        raise RuntimeError("no mark")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> object:
+        raise RuntimeError("no schema")
+
+    def __call__(self) -> str:
+        return ""
+"""
+    directory = write_tools(tmp_path, f"{dedent(GOOD)}{raising}\n{source}\n__all__ = ['bad', 'good']")
+    catalogue = ToolDiscoveryService(directory).discover()
+    assert list(catalogue.tools) == ["good"]
+    (problem,) = (problem for problem in catalogue.problems if problem.name == "bad")
+    assert message in problem.message
+
+
+def test_problems_can_be_encoded(tmp_path: Path) -> None:
+    source = "from .broken import bad\nfrom .whole import good\n__all__ = ['bad', 'good', '\\udc80']"
+    directory = write_tools(tmp_path, source, broken="raise RuntimeError('\\udc80')", whole=GOOD)
+    catalogue = ToolDiscoveryService(directory).discover()
+    assert list(catalogue.tools) == ["good"]
+    assert {problem.name for problem in catalogue.problems} == {"broken.py", r"\udc80"}
+    assert r"RuntimeError: \udc80 (line 1)" in orjson.loads(orjson.dumps([each.message for each in catalogue.problems]))
+
+
+def test_problems_of_a_directory_without_init_can_be_encoded(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.py")).write_text("def (")
+    (problem,) = ToolDiscoveryService(tmp_path).discover().problems
+    assert problem.name == r"caf\udce9.py"
+
+
+def test_unused_file_that_the_parser_cannot_read_does_not_affect_others(tmp_path: Path) -> None:
+    directory = write_tools(
+        tmp_path, "from .whole import good\n__all__ = ['good']", whole=GOOD, unused="-" * 100_000 + "1"
+    )
+    assert list(ToolDiscoveryService(directory).discover().tools) == ["good"]
 
 
 def test_broken_file_disables_only_its_own_tools(tmp_path: Path) -> None:

@@ -68,6 +68,18 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
     "list of anything": (list, {"type": "array", "items": {}}, [(["a", 1], ["a", 1])], ["a"]),
     "list": (list[str], {"type": "array", "items": {"type": "string"}}, [(["a"], ["a"])], ["a", [1]]),
     "set": (set[int], {"type": "array", "items": {"type": "integer"}}, [([1, 1], {1})], [5]),
+    "tuple": (
+        tuple[int, str, int],
+        {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}},
+        [([1, "x", 2], (1, "x", 2))],
+        [[1, "x"], ["x", 1, 2]],
+    ),
+    "tuple of one type": (
+        tuple[float, float],
+        {"type": "array", "items": {"type": "number"}},
+        [([1, 2.5], (1.0, 2.5))],
+        [[1], ["x", 1]],
+    ),
     "dict": (dict[str, int], {"type": "object"}, [({"a": 1}, {"a": 1})], [{"a": "x"}, []]),
     "union": (
         Union[int, str],  # noqa: UP007 - under test
@@ -201,6 +213,28 @@ def test_docstrings_of_every_style_describe_the_parameters(function: Callable[..
     assert tool.parameters["properties"]["b"]["description"] == "The second. (default: x)"
 
 
+def test_description_in_the_annotation_is_shown_unless_the_docstring_has_one() -> None:
+    function = returns(Annotated[int, Field(description="From the annotation.")])
+    assert make_schema(function, "tool").overview["value"]["description"] == "From the annotation."
+    function.__doc__ = "Do.\n\nArgs:\n    value: From the docstring."
+    assert make_schema(function, "tool").overview["value"]["description"] == "From the docstring."
+
+
+@pytest.mark.parametrize(
+    ("documentation", "description"),
+    [
+        ("Do.\n\nArgs:\n    value: The value.\n\n:param dict or None value: malformed", "The value."),
+        ("Do.\n\n:param dict or None value: malformed", ""),
+    ],
+)
+def test_styles_in_which_a_docstring_is_malformed_are_ignored(documentation: str, description: str) -> None:
+    function = returns(int)
+    function.__doc__ = documentation
+    tool = make_schema(function, "tool")
+    assert tool.description.startswith("Do.")
+    assert tool.overview["value"]["description"].startswith(description)
+
+
 @pytest.mark.parametrize(
     ("annotation", "name"),
     [
@@ -268,12 +302,15 @@ def test_invalid_tools_have_a_reason(thing: Any, reason: str) -> None:
 class Counter:
     """Something with state."""
 
+    def __call__(self, up_to: int) -> str:
+        return self.count(up_to)
+
     def count(self, up_to: int) -> str:
         """Count."""
         return str(up_to)
 
 
-def test_methods_and_wrapped_or_async_functions_are_tools() -> None:
+def test_methods_callable_objects_and_wrapped_or_async_functions_are_tools() -> None:
     async def later(a: int) -> str:
         """Do it later."""
         return str(a)
@@ -287,6 +324,7 @@ def test_methods_and_wrapped_or_async_functions_are_tools() -> None:
         return str(a - b)
 
     assert make_schema(Counter().count, "count").parameters["required"] == ["up_to"]
+    assert make_schema(Counter(), "count").parameters["required"] == ["up_to"]
     assert make_schema(later, "later").parameters["required"] == ["a"]
     assert make_schema(wrapped, "wrapped").parameters["required"] == ["a"]
     bound = make_schema(positional, "positional").bind({"b": 1, "a": 3})

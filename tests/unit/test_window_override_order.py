@@ -1,15 +1,17 @@
-"""A manual window takes effect only after it is stored."""
+"""A manual window takes effect only after it is stored, and it fits the model of the session."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mochi_server.chat.turn_window import TurnWindow
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, build_services
 from mochi_server.errors import StorageFailed
 from mochi_server.ollama.prompt_speed import PromptSpeeds
-from mochi_server.services.context_window import WindowRegistry
+from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions
 from mochi_server.sessions.patching import FieldChanges
@@ -19,13 +21,17 @@ MODEL = "mochi"
 
 
 class FailingStore(MemorySessionStore):
-    """Store that has no disk space for metadata."""
+    """Store that may have no disk space for metadata, or may receive another change before a change of metadata."""
 
     full = False
+    earlier: Callable[[], Awaitable[object]] | None = None
 
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         if self.full:
             raise StorageFailed("save the session", OSError(28, "No space left on device"))
+        earlier, self.earlier = self.earlier, None
+        if earlier is not None:
+            await earlier()
         return await super().patch(session_id, fields, revision=revision)
 
 
@@ -68,3 +74,26 @@ async def test_window_whose_release_cannot_be_stored_stays(services: Services) -
     assert windows.override_of(MODEL) is None
     assert released.metadata.context_window_config["current_window"] == 8192
     assert released.metadata.context_window_config["manual_override"] is False
+
+
+async def test_window_fits_a_model_that_another_request_sets_meanwhile(services: Services) -> None:
+    sessions, store, windows, session_id = await create_service(services)
+    store.earlier = lambda: sessions.patch(session_id, {"model": "mochi-chat"})
+    changed = await sessions.patch(session_id, {"context_window": {"current_window": 20_000}})
+    await services.client.aclose()
+    assert changed.model == "mochi-chat"
+    assert changed.metadata.context_window_config["current_window"] == 8192
+    assert windows.override_of(MODEL) is None
+    assert windows.override_of("mochi-chat") is not None
+
+
+async def test_turn_keeps_a_window_that_a_client_sets_while_the_turn_ends(services: Services) -> None:
+    sessions, store, windows, session_id = await create_service(services)
+    session = await store.load(session_id)
+    turn = TurnWindow(windows, await services.client.find_model(MODEL), session, session.history)
+    turn.decision = WindowDecision(16_384, "usage_threshold")
+    store.earlier = lambda: sessions.patch(session_id, {"context_window": {"current_window": 2048}})
+    await turn.save(store)
+    await services.client.aclose()
+    config = (await store.load(session_id)).metadata.context_window_config
+    assert (config["current_window"], config["manual_override"]) == (2048, True)

@@ -62,7 +62,8 @@ class AgentDiscoveryService:
             logger.warning("Agents directory %s cannot be read: %s", self._directory, error.strerror)
             return []
         chats = self._chats.resolve()
-        return sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
+        names = sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
+        return [name for name in names if _is_utf8(name)]
 
     def find(self, name: str) -> AgentDefinition:
         """Import the agent in the folder ``name``. If the import fails, return an invalid agent. Never raises."""
@@ -93,6 +94,16 @@ class AgentDiscoveryService:
 
     def _scan(self) -> dict[str, AgentDefinition]:
         return {name: self.find(name) for name in self.names()}
+
+
+def _is_utf8(name: str) -> bool:
+    """Return whether JSON can contain the name of a folder. If not, log a warning."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        logger.warning("Agent ignored name=%a: the name of its folder is not valid UTF-8. Rename the folder.", name)
+        return False
+    return True
 
 
 def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinition:

@@ -12,14 +12,13 @@ from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.task import AgentResult, AgentTask
 from mochi_server.chat.approvals import SessionApprover
+from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
 from mochi_server.events import Publish
 from mochi_server.sessions.session import ChatSession
 from mochi_server.tools.execution import shorten
 from mochi_server.tools.schema import InvalidArguments, ToolSchema, make_schema
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
-
-NAME = "agent"
 
 
 def agent_schema(agents: Mapping[str, AgentDefinition]) -> ToolSchema:
@@ -42,7 +41,7 @@ Args:
 Returns:
     str: The agent's response including its Session ID.
 """
-    return make_schema(agent, NAME)
+    return make_schema(agent, AGENT_TOOL)
 
 
 @dataclass(frozen=True)

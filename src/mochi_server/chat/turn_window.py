@@ -1,6 +1,7 @@
 """Context window of one model during one turn."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from mochi_server.chat.prompt_cache import PromptSize
 from mochi_server.chat.prompt_fitting import MIN_ANSWER_TOKENS, Checkpoint
@@ -11,7 +12,7 @@ from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import ChatSession, last_answer, previous_model, usage_tokens
+from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer, previous_model, usage_tokens
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import now
@@ -140,9 +141,13 @@ class TurnWindow:
         after = before if self.decision is None else self._windows.adjusted(before, self.decision, now())
         if after == before:
             return
+
+        def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
+            return {"context_window_config": after} if stored.context_window_config == before else {}
+
         stored = await store.load(self._session.session_id)
-        if stored.metadata.context_window_config == before:
-            await store.patch(stored.session_id, {"context_window_config": after})
+        if unless_changed(stored.metadata):
+            await store.patch(stored.session_id, unless_changed)
 
     def _is_full(self, prompt: object, answer: object, limit: int) -> bool:
         """Return whether an answer reached its limit or filled the window.

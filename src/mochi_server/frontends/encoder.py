@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 import orjson
 
 from mochi_server import events
-from mochi_server.agents.tool_factory import NAME as AGENT_TOOL
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
+from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import ToolExecutionDenied
 
 Kind = Literal["text", "reasoning"]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolNotFound
 from mochi_server.events import TurnWarning
 from mochi_server.sessions.types import AgentSettings, ToolSettings
@@ -11,6 +12,7 @@ from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.nearest import listed, nearest
 
+_RESERVED = f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the agents. Rename it."
 _MAX_SUGGESTIONS = 10
 """Number of unknown names for which the nearest name is searched, because a search takes milliseconds on the loop."""
 
@@ -57,6 +59,10 @@ class SelectionChecker:
             _check_tools(tools, await self.tools.catalogue(), selection)
         if agents is not None and agents.enabled_agents:
             _check_agents(agents, await self.agents.directory_agents(), selection)
+        if selection.active_agents and AGENT_TOOL in selection.active_tools:
+            selection.active_tools.remove(AGENT_TOOL)
+            selection.missing_tools.append(AGENT_TOOL)
+            selection.warnings.append(TurnWarning(ToolNotFound.code, _RESERVED))
         return selection
 
 

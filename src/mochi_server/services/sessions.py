@@ -16,7 +16,7 @@ from mochi_server.services.selection import Selection, SelectionChecker
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.history_edits import edited, has_stale_checkpoint, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
-from mochi_server.sessions.session import ChatSession, last_answer
+from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import SessionCreationOptions
 from mochi_server.util.clock import now
@@ -34,6 +34,10 @@ class SessionState:
     """Tools and agents that the session enables."""
     evaluated_tokens: int | None
     """Estimated number of prompt tokens that Ollama evaluated for the last answer, or None if it is unknown."""
+
+
+class _ModelChanged(Exception):
+    """Another request has changed the model of the session, so the window must be chosen again."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +76,11 @@ class SessionService:
             await self.client.find_model(fields["summary_model"])
         if "model" not in fields and "context_window" not in fields:
             return await self.store.patch(session_id, fields)
-        model = await self.client.find_model(fields.get("model") or session.model)
-        has_window = "context_window" in fields
-        chosen = (fields.pop("context_window", None) or {}).get("current_window")
-        fields["context_window_config"] = await self._window_config(session, model, chosen, ignore_override=has_window)
-        patched = await self.store.patch(session_id, fields)
-        if chosen is not None:
-            self.windows.override(model, chosen, session_id)
-        elif has_window:
-            self.windows.release(model.name)
-        return patched
+        while True:
+            try:
+                return await self._patch_window(session, fields)
+            except _ModelChanged:
+                session = await self.store.load(session_id)
 
     async def warnings(self, changes: Mapping[str, Any]) -> list[TurnWarning]:
         """Return a warning for each tool, tool group and agent in ``changes`` that cannot be used."""
@@ -144,6 +143,26 @@ class SessionService:
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             model = await self.client.find_model(session.model)
         return SessionState(session, model, override, selection, evaluated)
+
+    async def _patch_window(self, session: ChatSession, changes: Mapping[str, Any]) -> ChatSession:
+        """Set the fields, which change the model or the window. Raise ``_ModelChanged``."""
+        fields = dict(changes)
+        model = await self.client.find_model(fields.get("model") or session.model)
+        has_window = "context_window" in fields
+        chosen = (fields.pop("context_window", None) or {}).get("current_window")
+        fields["context_window_config"] = await self._window_config(session, model, chosen, ignore_override=has_window)
+
+        def checked(stored: SessionMetadata) -> Mapping[str, Any]:
+            if stored.model != session.model:
+                raise _ModelChanged
+            return fields
+
+        patched = await self.store.patch(session.session_id, checked)
+        if chosen is not None:
+            self.windows.override(model, chosen, session.session_id)
+        elif has_window:
+            self.windows.release(model.name)
+        return patched
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""

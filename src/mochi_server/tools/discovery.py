@@ -3,14 +3,14 @@
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mochi_server.errors import ToolNotFound
-from mochi_server.tools.loader import Problem, UnavailableFunction, load_package
+from mochi_server.tools.loader import Problem, UnavailableFunction, describe, load_package
 from mochi_server.tools.schema import InvalidTool, ToolSchema, make_schema
 from mochi_server.tools.source_checks import find_mistakes
 
@@ -105,17 +105,26 @@ def find_tools(directory: Path) -> ToolCatalogue:
     except OSError as error:
         return ToolCatalogue(problems=(Problem("__init__.py", f"its directory cannot be read: {error.strerror}"),))
     if directory / "__init__.py" not in paths:
-        return ToolCatalogue(problems=tuple(find_mistakes(directory, ())))
+        return ToolCatalogue(problems=_encodable(find_mistakes(directory, ())))
     package, problems = load_package(directory)
     catalogue = ToolCatalogue(problems=tuple(problems)) if package is None else _read_package(package, problems)
-    exported = None if package is None else getattr(package, "__all__", None)
+    exported = None if package is None else vars(package).get("__all__")
     mistakes = find_mistakes(directory, exported if isinstance(exported, list | tuple) else None)
-    return replace(catalogue, problems=tuple(dict.fromkeys([*catalogue.problems, *mistakes])))
+    return replace(catalogue, problems=_encodable([*catalogue.problems, *mistakes]))
+
+
+def _encodable(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Remove duplicates, and escape lone surrogates, which file names and errors may contain but JSON may not."""
+
+    def escape(text: str) -> str:
+        return text.encode(errors="backslashreplace").decode()
+
+    return tuple(dict.fromkeys(Problem(escape(problem.name), escape(problem.message)) for problem in problems))
 
 
 def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
     def names_in(variable: str) -> list[str]:
-        value = getattr(package, variable, None if variable == "__all__" else [])
+        value = vars(package).get(variable, None if variable == "__all__" else [])
         if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
             repeated = sorted({name for name in value if list(value).count(name) > 1})
             problems.extend(Problem(name, f"{variable} lists it more than once; remove one") for name in repeated)
@@ -135,22 +144,25 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
             problems.append(Problem(variable, f"it names {name!r}, which is not in __all__; add it there"))
     tools = {}
     for name in exported:
-        function = getattr(package, name, None)
-        if isinstance(function, UnavailableFunction):  # the problem of its file is already reported
-            continue
         try:
-            tools[name] = _make_tool(name, function, name in marks[_READ_ONLY] and name not in marks[_DESTRUCTIVE])
+            function = getattr(package, name, None)
+            if isinstance(function, UnavailableFunction):  # the problem of its file is already reported
+                continue
+            tools[name] = _make_tool(name, function, {mark for mark, names in marks.items() if name in names})
         except InvalidTool as error:
             problems.append(Problem(name, str(error)))
+        except Exception as error:  # the types and attributes of a function are user code
+            problems.append(Problem(name, describe(error, None)))
     members = {group.strip("_"): [name for name in names if name in tools] for group, names in groups.items()}
     return ToolCatalogue(tools, members, tuple(problems))
 
 
-def _make_tool(name: str, function: Any, read_only: bool) -> Tool:
+def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
     if name in RESERVED_NAMES:
         raise InvalidTool("the name is reserved; rename the function")
     if function is None:
         raise InvalidTool("__all__ names it, but it does not exist; define it or remove the name from __all__")
-    destructive = getattr(function, "destructive", None)
-    read_only = not destructive if isinstance(destructive, bool) else read_only
-    return Tool(name, function, make_schema(function, name), read_only)
+    attribute = getattr(function, "destructive", None)
+    is_destructive = attribute is True or _DESTRUCTIVE in marks  # a contradictory mark does not make a tool read-only
+    is_read_only = not is_destructive and (attribute is False or _READ_ONLY in marks)
+    return Tool(name, function, make_schema(function, name), is_read_only)

@@ -2,14 +2,16 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, cast
 from urllib.parse import unquote
 
-from docstring_parser import DocstringStyle, parse
+import orjson
+from docstring_parser import Docstring, DocstringStyle, ParseError, parse
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
@@ -70,16 +72,18 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     signature, hints = _typed_signature(function)
     # Use the docstring style that finds the most parameters.
     docstring = max(
-        (parse(documentation, style) for style in _STYLES),
+        _parsed(documentation),
         key=lambda parsed: sum(p.arg_name in signature.parameters for p in parsed.params),
+        default=Docstring(),
     )
-    descriptions = {parameter.arg_name.lstrip("*"): parameter.description or "" for parameter in docstring.params}
-    adapter = _adapter(signature, hints)
+    adapter, schema = _adapter(signature, hints)
+    descriptions = {name: node["description"] for name, node in schema["properties"].items() if "description" in node}
+    descriptions |= {each.arg_name.lstrip("*"): each.description for each in docstring.params if each.description}
     parts = (docstring.short_description, docstring.long_description)
-    return ToolSchema(
+    tool = ToolSchema(
         name=name,
         description="\n\n".join(part.strip() for part in parts if part and part.strip()) or documentation.strip(),
-        parameters=supported_schema(inline_references(adapter.json_schema()), descriptions),
+        parameters=supported_schema(inline_references(schema), descriptions),
         overview={
             parameter: {"type": type_name(hints[parameter]), "description": _one_line(descriptions.get(parameter, ""))}
             for parameter in signature.parameters
@@ -87,6 +91,11 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         bind=partial(_bind, signature, adapter),
         returns=_one_line((docstring.returns.description if docstring.returns else None) or ""),
     )
+    try:
+        orjson.dumps((tool.definition(), tool.overview))
+    except TypeError as error:
+        raise InvalidTool(f"its name, docstring or default values cannot be encoded as JSON: {error}") from error
+    return tool
 
 
 def _bind(
@@ -121,7 +130,9 @@ def type_name(annotation: object) -> str:
 def _typed_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
     try:
         signature = inspect.signature(function)
-        annotated = function if hasattr(function, "__annotations__") else getattr(function, "func", function)
+        annotated = (
+            function if hasattr(function, "__annotations__") else getattr(function, "func", type(function).__call__)
+        )
         hints = typing.get_type_hints(annotated, include_extras=True)
     except Exception as error:  # annotations are user code
         raise InvalidTool(f"its annotations cannot be read: {error}") from error
@@ -135,7 +146,16 @@ def _typed_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, d
     return signature, hints
 
 
-def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> TypeAdapter[Any]:
+def _parsed(documentation: str) -> Iterator[Docstring]:
+    """Yield a docstring parsed in each style in which it is valid."""
+    for style in _STYLES:
+        with suppress(ParseError):
+            yield parse(documentation, style)
+
+
+def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    """Return the validator of a function's arguments, and its JSON schema."""
+
     def collect(**values: Any) -> dict[str, Any]:
         return values
 
@@ -146,7 +166,8 @@ def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> TypeAdap
     collect.__signature__ = inspect.Signature(parameters, return_annotation=dict)  # type: ignore[attr-defined]
     collect.__annotations__ = {**{p.name: p.annotation for p in parameters}, "return": dict}
     try:
-        return TypeAdapter(cast("Any", collect))
+        adapter = TypeAdapter(cast("Any", collect))
+        return adapter, adapter.json_schema()
     except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
         raise InvalidTool(f"one of its types cannot be read from JSON: {str(error).splitlines()[0]}") from error
 
@@ -209,11 +230,21 @@ def _allowed_keywords(node: Mapping[str, Any]) -> dict[str, Any]:
     if choices:
         result["anyOf"] = [_allowed_keywords(choice) for choice in choices]
     if "items" in node or "prefixItems" in node:
-        items = node.get("items") or next(iter(node.get("prefixItems", ())), None)
-        result["items"] = _allowed_keywords(items if isinstance(items, Mapping) else {})
+        result["items"] = _items(node)
     if "properties" in node:
         result["properties"] = {name: _allowed_keywords(value) for name, value in node["properties"].items()}
     return result
+
+
+def _items(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of the items of an array. Items of a tuple share one schema: Ollama has no ``prefixItems``."""
+    if node.get("items"):
+        return _allowed_keywords(node["items"])
+    kinds: list[dict[str, Any]] = []
+    for item in node.get("prefixItems", ()):
+        if (kind := _allowed_keywords(item)) not in kinds:
+            kinds.append(kind)
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
 
 
 def _one_line(text: str) -> str:

@@ -31,7 +31,7 @@ def _trees(folder: Path, directory: Path, problems: list[Problem]) -> Iterator[t
     """Yield the names and syntax trees of the files of a folder and of its packages. Report syntax errors."""
     for path in [folder / _INIT, *modules_in(folder)]:
         name = path.relative_to(directory).as_posix()
-        with suppress(OSError, ValueError, RuntimeError):  # the import reports the errors of used files
+        with suppress(OSError, ValueError, RuntimeError, MemoryError):  # the import reports the errors of used files
             if leads_out(path, directory):
                 continue
             if path.is_dir():
