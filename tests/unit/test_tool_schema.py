@@ -4,7 +4,7 @@ import enum
 import functools
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Optional, Union
 
@@ -275,6 +275,11 @@ def with_anything(**things: int) -> str:
     return str(things)
 
 
+async def in_parts(number: int) -> AsyncIterator[str]:
+    """Do."""
+    yield str(number)
+
+
 def with_a_socket(a: "socket.socket") -> str:  # type: ignore[name-defined]  # noqa: F821 - under test
     """Do."""
     return str(a)
@@ -289,6 +294,7 @@ def with_a_socket(a: "socket.socket") -> str:  # type: ignore[name-defined]  # n
         (with_many, "numbers"),
         (with_anything, "things"),
         (with_a_socket, "annotations"),
+        (in_parts, "yields"),
         (returns(subprocess.Popen), "JSON"),
         (Colour, "not a function"),
         (5, "not a function"),

@@ -66,6 +66,8 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     """Return the schema of a function. Raises ``InvalidTool``."""
     if inspect.isclass(function) or not callable(function):
         raise InvalidTool("it is not a function")
+    if inspect.isasyncgenfunction(function):
+        raise InvalidTool("it yields its result in parts; return the whole result")
     documentation = inspect.getdoc(function) or ""
     if not documentation.strip():
         raise InvalidTool("it has no docstring; add one, because models choose tools by their descriptions")
