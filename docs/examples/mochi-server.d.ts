@@ -2754,7 +2754,7 @@ export interface components {
             /** Call Id */
             call_id: string;
             /** Output */
-            output: string | components["schemas"]["InputText"][];
+            output: string | (components["schemas"]["InputText"] | components["schemas"]["InputImage"])[];
         };
         /**
          * FunctionTool
@@ -4901,7 +4901,7 @@ export interface components {
              */
             role: "tool";
             /** Content */
-            content: string | components["schemas"]["TextPart"][];
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
             /** Tool Call Id */
             tool_call_id: string;
         };
