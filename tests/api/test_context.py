@@ -354,6 +354,20 @@ def test_lasting_out_of_memory_is_retried_once(tmp_path: Path) -> None:
         assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["current_window"] == 8192
 
 
+def test_repeated_out_of_memory_ends_at_a_window_that_fits(tmp_path: Path) -> None:
+    models = (Model("big", context_length=131072, out_of_memory_above=16_384),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        small, grown = (api.create_session("big")["session_id"] for _ in range(2))
+        api.send_message(small, "Hello!")
+        api.send_message(grown, instruct(words(10)) + "word " * 1500)
+        events = api.stream_message(grown, instruct(words(10)) + "word " * 2200)
+        assert [event.type for event in events] == ["error", "done"]
+        assert api.send_message(small, "Hello!")["context_window"]["current_window"] == 8192
+        assert api.send_message(grown)["context_window"]["reason"] == "load_failed_step_down"
+        assert api.send_message(grown, "Hello!")["context_window"]["current_window"] == 16384
+
+
 def test_many_long_results_in_one_turn_still_end_with_an_answer(tmp_path: Path) -> None:
     write_tools(tmp_path, MUCH)
     with StubServer(speed=0, models=SMALL_WITH_TOOLS) as stub, RunningServer(tmp_path, stub.url) as server:

@@ -207,12 +207,19 @@ class WindowRegistry:
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Restore the window that ``step_down`` halved. Call this if the model did not load with the halved window."""
+        """Restore the window that ``step_down`` halved. Call this if the model did not load with the halved window.
+
+        If the halved window is larger than the initial window, keep it as the upper limit, so that later requests try
+        smaller windows. Sessions with less text keep their own windows.
+        """
         entry = self._entry(model.name)
-        if entry.before_reduction is not None:
-            self._entries[qualified_name(model.name)] = replace(
-                entry.before_reduction, tokens_per_char=entry.tokens_per_char
-            )
+        before = entry.before_reduction
+        if before is None:
+            return
+        restored = replace(before, tokens_per_char=entry.tokens_per_char)
+        if entry.window is not None and entry.window > self._initial_window(before, model):
+            restored = replace(restored, window=None, ceiling=entry.window)
+        self._entries[qualified_name(model.name)] = restored
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         """Return the model's current window as a decision with the given reason."""
