@@ -327,6 +327,25 @@ def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stu
         assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] is None
 
 
+def test_newest_manual_window_applies_after_a_restart(tmp_path: Path) -> None:
+    with StubServer(speed=0) as stub:
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            older, newer = (api.create_session("mochi")["session_id"] for _ in range(2))
+            for session_id, window in ((older, 4096), (newer, 16384)):
+                body = {"context_window": {"current_window": window}}
+                api.ok(api.http.patch(f"/sessions/{session_id}", json=body))
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            windows = [
+                api.send_message(session_id, "Hello!")["context_window"]["current_window"]
+                for session_id in (older, newer, older)
+            ]
+            status = api.ok(api.http.get(f"/sessions/{older}/status"))["context_window"]
+    assert windows == [4096, 16384, 16384]
+    assert status["manual_override_session_id"] == newer
+
+
 @pytest.mark.one_process("each server has its own windows")
 def test_out_of_memory_reduces_window(tmp_path: Path) -> None:
     models = (Model("big", context_length=40960, out_of_memory_above=10_000),)

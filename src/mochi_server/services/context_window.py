@@ -12,6 +12,7 @@ from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.types import default_window_config
+from mochi_server.util.clock import now
 
 _GROWTH_FACTOR = 2
 """Factor by which a window grows. A window grows when a prompt needs more than half of the window."""
@@ -55,10 +56,12 @@ class WindowDecision:
 
 @dataclass(frozen=True, slots=True)
 class ManualWindow:
-    """Window that a user has set for a model, and the session in which it was set."""
+    """Window that a user has set for a model, the session in which it was set, and the time."""
 
     window: int
     session_id: str
+    set_at: str = ""
+    """Time in ISO 8601, or "" if unknown."""
 
 
 @dataclass
@@ -261,11 +264,15 @@ class WindowRegistry:
             result["adjustment_history"] = [*config["adjustment_history"], entry][-_MAX_ADJUSTMENTS:]
         return result
 
-    def override(self, model: ModelInfo, window: int, session_id: str) -> int:
-        """Set a manual window for a model in all sessions. Return the window, capped at the model's maximum."""
+    def override(self, model: ModelInfo, window: int, session_id: str, set_at: str | None = None) -> int:
+        """Set a manual window for a model in all sessions. Return the window, capped at the model's maximum.
+
+        ``set_at`` is the time at which the user set the window, by default now.
+        """
         window = _cap(window, model.context_length)
         entry = self._entry(model.name)
-        entry.override, entry.released = ManualWindow(window, session_id), False
+        entry.override = ManualWindow(window, session_id, now() if set_at is None else set_at)
+        entry.released = False
         return window
 
     def manual(self, model: ModelInfo, window: int) -> WindowDecision:
@@ -299,10 +306,14 @@ class WindowRegistry:
         return _cap(window, entry.ceiling)
 
     def _restore_override(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> None:
-        """Apply the manual window of a stored session, unless the model has one or a user has removed it."""
+        """Apply the manual window of a stored session, unless the model has a newer one or a user has removed it."""
         entry, stored = self._entry(model.name), config.get("current_window")
-        if entry.override is None and not entry.released and config.get("manual_override") and stored is not None:
-            self.override(model, stored, session_id)
+        if entry.released or not config.get("manual_override") or stored is None:
+            return
+        set_at = _latest_change(config)
+        current = entry.override
+        if current is None or (current.window != _cap(stored, model.context_length) and set_at > current.set_at):
+            self.override(model, stored, session_id, set_at)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
         """Double the initial window until ``required_tokens`` fit, up to the largest window. Return the result."""
@@ -330,6 +341,13 @@ def _window_of_session(model: ModelInfo, config: Mapping[str, Any], previous_mod
     is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
     window = (config.get("current_window") or 0) if is_same_model and not config.get("manual_override") else 0
     return _cap(window, model.context_length)
+
+
+def _latest_change(config: Mapping[str, Any]) -> str:
+    """Return the time of the latest entry in a ``context_window_config``, or "" if there is none."""
+    history = config.get("adjustment_history")
+    latest = history[-1] if isinstance(history, list) and history else {}
+    return str(latest.get("timestamp") or "") if isinstance(latest, dict) else ""
 
 
 def _cap(window: int, ceiling: int | None) -> int:
