@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from mochi_stub import StubServer
 from mochi_stub.journal import Exchange
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Reply, Text, Usage
+from mochi_stub.reply import Failure, Gate, Reply, Text, Usage
 from tests.support.api import Api, Event, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.raw_ollama import RawOllama, stream_head
@@ -360,6 +361,31 @@ def test_out_of_memory_reduces_window(tmp_path: Path) -> None:
             "usage_tokens": 0,
             "reason": "load_failed_step_down",
         }
+
+
+@pytest.mark.one_process("each server has its own windows")
+def test_simultaneous_turns_reduce_the_window_once(tmp_path: Path) -> None:
+    gate, number = Gate(), 4
+
+    def resolve(prompt: Prompt) -> Reply:
+        is_large = prompt.options["num_ctx"] > 8192
+        return Reply([gate, Failure("cudaMalloc failed: out of memory")]) if is_large else Reply.of("Fine.")
+
+    models = (Model("big", context_length=40960),)
+    with (
+        StubServer(speed=0, models=models, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        api = server.api()
+        sessions = [api.create_session("big")["session_id"] for _ in range(number)]
+        for session_id in sessions:
+            api.send_message(session_id, "x" * 2500)
+        stub.clear_exchanges()
+        answers = pool.map(lambda session_id: api.send_message(session_id, "x" * 2000), sessions)
+        stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number)
+        gate.open()
+        assert [answer["context_window"]["current_window"] for answer in answers] == [8192] * number
 
 
 def test_lasting_out_of_memory_is_retried_once(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class TurnWindow:
         if is_out_of_memory(refusal):
             if self._stepped_down:
                 self._windows.undo_step_down(self._model)
-            if self._stepped_down or not self._windows.step_down(self._model):
+            if self._stepped_down or not self._windows.step_down(self._model, self.size):
                 raise refusal
             self._stepped_down = True
             self.decision = self._windows.current(self._model, "load_failed_step_down")

@@ -198,11 +198,19 @@ class WindowRegistry:
         """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it has grown."""
         return self.grow(model, int(tokens * _REFUSAL_MARGIN))
 
-    def step_down(self, model: ModelInfo) -> bool:
-        """Halve the window after Ollama ran out of memory, and remove a manual window. Return False if not possible."""
+    def step_down(self, model: ModelInfo, failed: int | None = None) -> bool:
+        """Halve the window after Ollama ran out of memory, and remove a manual window. Return False if not possible.
+
+        ``failed`` is the window that did not fit into memory. If another turn has made the window smaller since then,
+        keep that window.
+        """
         entry = self._entry(model.name)
         window = self.size(model.name)
-        if not self.dynamic or window is None or window // _GROWTH_FACTOR < _MIN_WINDOW:
+        if not self.dynamic or window is None:
+            return False
+        if failed is not None and window < failed:
+            return True
+        if window // _GROWTH_FACTOR < _MIN_WINDOW:
             return False
         entry.before_reduction = replace(entry)
         entry.ceiling = entry.window = window // _GROWTH_FACTOR
@@ -219,7 +227,7 @@ class WindowRegistry:
         before = entry.before_reduction
         if before is None:
             return
-        restored = replace(before, tokens_per_char=entry.tokens_per_char)
+        restored = replace(before, tokens_per_char=entry.tokens_per_char, before_reduction=None)
         if entry.window is not None and entry.window > self._initial_window(before, model):
             restored = replace(restored, window=None, ceiling=entry.window)
         self._entries[qualified_name(model.name)] = restored
