@@ -374,7 +374,7 @@ def test_simultaneous_turns_reduce_the_window_once(tmp_path: Path) -> None:
     models = (Model("big", context_length=40960),)
     with (
         StubServer(speed=0, models=models, resolve=resolve) as stub,
-        RunningServer(tmp_path, stub.url) as server,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
         ThreadPoolExecutor() as pool,
     ):
         api = server.api()
@@ -386,6 +386,29 @@ def test_simultaneous_turns_reduce_the_window_once(tmp_path: Path) -> None:
         stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number)
         gate.open()
         assert [answer["context_window"]["current_window"] for answer in answers] == [8192] * number
+
+
+@pytest.mark.one_process("each server has its own windows")
+def test_simultaneous_refusals_enlarge_the_window_once(tmp_path: Path) -> None:
+    gate, number = Gate(), 4
+
+    def resolve(prompt: Prompt) -> Reply:
+        is_small = prompt.options["num_ctx"] <= 8192
+        text = "request (9001 tokens) exceeds the available context size (8192 tokens), try increasing it"
+        return Reply([gate, Failure(text, 400)]) if is_small else Reply.of("Fine.")
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        api = server.api()
+        sessions = [api.create_session("mochi")["session_id"] for _ in range(number)]
+        answers = pool.map(lambda session_id: api.send_message(session_id, "x" * 2500), sessions)
+        stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number)
+        gate.open()
+        assert [answer["context_window"]["current_window"] for answer in answers] == [16384] * number
+        assert reloads(stub) == 1
 
 
 def test_lasting_out_of_memory_is_retried_once(tmp_path: Path) -> None:

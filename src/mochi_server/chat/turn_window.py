@@ -81,7 +81,7 @@ class TurnWindow:
             self._windows.observe(self._model, prompt.characters, prompt_tokens, prompt.images)
         if last.get("done_reason") == "length" and limit is not None and self._is_full(prompt_tokens, tokens, limit):
             events.append(TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window."))
-            self._windows.grow(self._model, (prompt_tokens or 0) + (tokens or 0) + 1)
+            self._windows.grow(self._model, (prompt_tokens or 0) + (tokens or 0) + 1, self.size)
         return events
 
     def used_tokens(self, last: Line, prompt: PromptSize) -> int:
@@ -108,7 +108,7 @@ class TurnWindow:
         tokens = self.observe_refusal(refusal, prompt)
         if self.decision is None or self.size is None:
             raise ContextOverflow(None, tokens)
-        is_grown = self._windows.grow_after_refusal(self._model, tokens)
+        is_grown = self._windows.grow_after_refusal(self._model, tokens, self.size)
         self.decision = self._windows.current(self._model, "usage_threshold" if is_grown else self.decision.reason)
         return is_grown
 

@@ -185,18 +185,26 @@ class WindowRegistry:
             return loaded
         return (await self.decide(model, {}, "", previous_model=model.name, required_tokens=required_tokens)).window
 
-    def grow(self, model: ModelInfo, required_tokens: int) -> bool:
-        """Enlarge the model's window so that ``required_tokens`` fit. Return whether the window has grown."""
+    def grow(self, model: ModelInfo, required_tokens: int, too_small: int | None = None) -> bool:
+        """Enlarge the model's window so that ``required_tokens`` fit. Return whether the window is larger now.
+
+        ``too_small`` is the window that was not large enough, by default the current window. If another turn has
+        enlarged the window since then, it grows further only if necessary.
+        """
         entry = self._entry(model.name)
         if not self.dynamic or entry.override is not None:
             return False
         window = entry.window or self._initial_window(entry, model)
-        entry.window = max(window, self._window_step(entry, model, max(required_tokens, window + 1)))
-        return entry.window > window
+        exceeded = window if too_small is None else min(too_small, window)
+        entry.window = max(window, self._window_step(entry, model, max(required_tokens, exceeded + 1)))
+        return entry.window > exceeded
 
-    def grow_after_refusal(self, model: ModelInfo, tokens: int) -> bool:
-        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it has grown."""
-        return self.grow(model, int(tokens * _REFUSAL_MARGIN))
+    def grow_after_refusal(self, model: ModelInfo, tokens: int, too_small: int | None = None) -> bool:
+        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it is larger now.
+
+        ``too_small`` is the window with which Ollama refused the prompt.
+        """
+        return self.grow(model, int(tokens * _REFUSAL_MARGIN), too_small)
 
     def step_down(self, model: ModelInfo, failed: int | None = None) -> bool:
         """Halve the window after Ollama ran out of memory, and remove a manual window. Return False if not possible.
