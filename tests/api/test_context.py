@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from mochi_stub import StubServer
 from mochi_stub.journal import Exchange
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Reply, Text, Usage
+from mochi_stub.reply import Failure, Gate, Reply, Text, Usage
 from tests.support.api import Api, Event, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.raw_ollama import RawOllama, stream_head
@@ -327,6 +328,25 @@ def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stu
         assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] is None
 
 
+def test_newest_manual_window_applies_after_a_restart(tmp_path: Path) -> None:
+    with StubServer(speed=0) as stub:
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            older, newer = (api.create_session("mochi")["session_id"] for _ in range(2))
+            for session_id, window in ((older, 4096), (newer, 16384)):
+                body = {"context_window": {"current_window": window}}
+                api.ok(api.http.patch(f"/sessions/{session_id}", json=body))
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            windows = [
+                api.send_message(session_id, "Hello!")["context_window"]["current_window"]
+                for session_id in (older, newer, older)
+            ]
+            status = api.ok(api.http.get(f"/sessions/{older}/status"))["context_window"]
+    assert windows == [4096, 16384, 16384]
+    assert status["manual_override_session_id"] == newer
+
+
 @pytest.mark.one_process("each server has its own windows")
 def test_out_of_memory_reduces_window(tmp_path: Path) -> None:
     models = (Model("big", context_length=40960, out_of_memory_above=10_000),)
@@ -343,6 +363,54 @@ def test_out_of_memory_reduces_window(tmp_path: Path) -> None:
         }
 
 
+@pytest.mark.one_process("each server has its own windows")
+def test_simultaneous_turns_reduce_the_window_once(tmp_path: Path) -> None:
+    gate, number = Gate(), 4
+
+    def resolve(prompt: Prompt) -> Reply:
+        is_large = prompt.options["num_ctx"] > 8192
+        return Reply([gate, Failure("cudaMalloc failed: out of memory")]) if is_large else Reply.of("Fine.")
+
+    models = (Model("big", context_length=40960),)
+    with (
+        StubServer(speed=0, models=models, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        api = server.api()
+        sessions = [api.create_session("big")["session_id"] for _ in range(number)]
+        for session_id in sessions:
+            api.send_message(session_id, "x" * 2500)
+        stub.clear_exchanges()
+        answers = pool.map(lambda session_id: api.send_message(session_id, "x" * 2000), sessions)
+        stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number)
+        gate.open()
+        assert [answer["context_window"]["current_window"] for answer in answers] == [8192] * number
+
+
+@pytest.mark.one_process("each server has its own windows")
+def test_simultaneous_refusals_enlarge_the_window_once(tmp_path: Path) -> None:
+    gate, number = Gate(), 4
+
+    def resolve(prompt: Prompt) -> Reply:
+        is_small = prompt.options["num_ctx"] <= 8192
+        text = "request (9001 tokens) exceeds the available context size (8192 tokens), try increasing it"
+        return Reply([gate, Failure(text, 400)]) if is_small else Reply.of("Fine.")
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        api = server.api()
+        sessions = [api.create_session("mochi")["session_id"] for _ in range(number)]
+        answers = pool.map(lambda session_id: api.send_message(session_id, "x" * 2500), sessions)
+        stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number)
+        gate.open()
+        assert [answer["context_window"]["current_window"] for answer in answers] == [16384] * number
+        assert reloads(stub) == 1
+
+
 def test_lasting_out_of_memory_is_retried_once(tmp_path: Path) -> None:
     models = (Model("big", context_length=40960, out_of_memory_above=100),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
@@ -352,6 +420,20 @@ def test_lasting_out_of_memory_is_retried_once(tmp_path: Path) -> None:
         assert [event.type for event in events] == ["error", "done"]
         assert len(chats(stub)) == 2
         assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["current_window"] == 8192
+
+
+def test_repeated_out_of_memory_ends_at_a_window_that_fits(tmp_path: Path) -> None:
+    models = (Model("big", context_length=131072, out_of_memory_above=16_384),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        small, grown = (api.create_session("big")["session_id"] for _ in range(2))
+        api.send_message(small, "Hello!")
+        api.send_message(grown, instruct(words(10)) + "word " * 1500)
+        events = api.stream_message(grown, instruct(words(10)) + "word " * 2200)
+        assert [event.type for event in events] == ["error", "done"]
+        assert api.send_message(small, "Hello!")["context_window"]["current_window"] == 8192
+        assert api.send_message(grown)["context_window"]["reason"] == "load_failed_step_down"
+        assert api.send_message(grown, "Hello!")["context_window"]["current_window"] == 16384
 
 
 def test_many_long_results_in_one_turn_still_end_with_an_answer(tmp_path: Path) -> None:

@@ -162,3 +162,18 @@ def test_tools_of_agents_follow_the_calling_sessions_settings(api: Api) -> None:
         assert turn.tool_names == ["look", "note", "look"]
         turn.remaining_events()
     assert approved_tools(api, session_id) == ["helper/note"]
+
+
+def test_agent_disabled_during_a_turn_does_not_run(api: Api) -> None:
+    session_id = api.create_session(
+        "mochi", agent_settings={"enabled_agents": ["helper"]}, tool_settings={"tools": TOOL_NAMES}
+    )["session_id"]
+    with api.open_stream(session_id, nested(calls("first"), delegate(calls("look")))) as events:
+        turn = Turn(api, session_id, events)
+        waiting = turn.wait_for_approval_request()
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"agent_settings": {"enabled_agents": []}}))
+        turn.approve(waiting)
+        ended = [event.data for event in turn.remaining_events() if event.type == "agent_complete"]
+    assert [(data["success"], data["error_code"], data["agent_session_id"]) for data in ended] == [
+        (False, "AGENT_NOT_FOUND", None)
+    ]

@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Reply
+from mochi_stub.reply import Gate, Reply
 from tests.support.api import Api, error_of, text_of
 from tests.support.holding import GatedStub
 from tests.support.process import Command
@@ -101,6 +102,27 @@ def test_second_signal_ends_running_turns(tmp_path: Path, stub: StubServer) -> N
     assert remaining == ["error", "metadata", "start", "error", "complete"]
     assert not [line for line in command.output if " ERROR " in line]
     assert stored(tmp_path, session_id)[-1]["interrupted"] is True
+
+
+def test_shutdown_ends_a_requested_summary_with_an_error(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply:
+        return Reply([gate]) if prompt.format else Reply.of("Fine.")
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        Command("mochi_server", cwd=tmp_path, **environment(stub, 0)) as command,
+        ThreadPoolExecutor() as pool,
+    ):
+        api = command.api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
+        answer = pool.submit(api.http.post, f"/sessions/{session_id}/summarize")
+        stub.wait_for(lambda exchanges: exchanges[-1].outcome == "running")
+        assert command.end() == 0
+        gate.open()
+        assert error_of(answer.result()) == (503, "SHUTTING_DOWN")
 
 
 @pytest.mark.slow

@@ -133,12 +133,21 @@ async def test_window_has_a_lower_limit() -> None:
     assert not registry.step_down(info)
 
 
-async def test_undone_step_down_has_no_effect() -> None:
+async def test_undone_step_down_to_the_initial_window_has_no_effect() -> None:
     registry, info = WindowRegistry(), model(40960)
-    await decide(registry, info, need=12000)
+    await decide(registry, info, need=7000)
     registry.step_down(info)
     registry.undo_step_down(info)
     assert (await decide(registry, info, need=16000)).window == 32768
+
+
+async def test_undone_step_down_limits_the_growth_of_the_window() -> None:
+    registry, info = WindowRegistry(), model(131072)
+    await decide(registry, info, need=30000)
+    registry.step_down(info)
+    registry.undo_step_down(info)
+    assert (await decide(registry, info, need=10)).window == 8192
+    assert (await decide(registry, info, need=30000)).window == 32768
 
 
 async def test_undone_step_down_restores_the_manual_window() -> None:

@@ -104,8 +104,10 @@ class AgentToolbox:
         except InvalidArguments as error:
             raise _CallRejected(str(error)) from error
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
-        if name not in self.agents:
-            names = ", ".join(self.agents)
+        enabled = (await self.approver.load_session()).metadata.agent_settings.enabled_agents
+        available = [agent for agent in self.agents if agent in enabled]
+        if name not in available:
+            names = ", ".join(available) or "none"
             raise _CallRejected(f"There is no agent named {name!r}. Available agents: {names}.", AgentNotFound.code)
         if not instruction.strip():
             raise _CallRejected("The instruction is empty. Describe the task of the agent.")

@@ -20,6 +20,7 @@ from mochi_server.errors import (
     ValidationFailed,
 )
 from mochi_server.sessions.patching import approve_tool
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
@@ -207,8 +208,12 @@ class SessionApprover:
             self.broker.close(confirmation)
         return None if decision is None else (decision, confirmation.bound)
 
+    async def load_session(self) -> ChatSession:
+        """Load the session of the turn, whose settings may have changed."""
+        return await self.retry.run(lambda: self.store.load(self.session_id))
+
     async def requires_approval(self, tool: Tool) -> bool:
-        settings = (await self.retry.run(lambda: self.store.load(self.session_id))).metadata.tool_settings
+        settings = (await self.load_session()).metadata.tool_settings
         return self._key(tool) not in settings.approved and needs_approval(settings.execution_policy, tool)
 
     async def approve_for_session(self, tool: Tool) -> None:

@@ -82,7 +82,7 @@ class TurnWindow:
             self._windows.observe(self._model, prompt.characters, prompt_tokens, prompt.images)
         if last.get("done_reason") == "length" and limit is not None and self._is_full(prompt_tokens, tokens, limit):
             events.append(TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window."))
-            self._windows.grow(self._model, (prompt_tokens or 0) + (tokens or 0) + 1)
+            self._windows.grow(self._model, (prompt_tokens or 0) + (tokens or 0) + 1, self.size)
         return events
 
     def used_tokens(self, last: Line, prompt: PromptSize) -> int:
@@ -101,7 +101,7 @@ class TurnWindow:
         if is_out_of_memory(refusal):
             if self._stepped_down:
                 self._windows.undo_step_down(self._model)
-            if self._stepped_down or not self._windows.step_down(self._model):
+            if self._stepped_down or not self._windows.step_down(self._model, self.size):
                 raise refusal
             self._stepped_down = True
             self.decision = self._windows.current(self._model, "load_failed_step_down")
@@ -109,7 +109,7 @@ class TurnWindow:
         tokens = self.observe_refusal(refusal, prompt)
         if self.decision is None or self.size is None:
             raise ContextOverflow(None, tokens)
-        is_grown = self._windows.grow_after_refusal(self._model, tokens)
+        is_grown = self._windows.grow_after_refusal(self._model, tokens, self.size)
         self.decision = self._windows.current(self._model, "usage_threshold" if is_grown else self.decision.reason)
         return is_grown
 

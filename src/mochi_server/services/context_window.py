@@ -14,6 +14,7 @@ from mochi_server.ollama.errors import refused_tokens
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.types import default_window_config
+from mochi_server.util.clock import now
 
 _GROWTH_FACTOR = 2
 """Factor by which a window grows. A window grows when a prompt needs more than half of the window."""
@@ -57,10 +58,12 @@ class WindowDecision:
 
 @dataclass(frozen=True, slots=True)
 class ManualWindow:
-    """Window that a user has set for a model, and the session in which it was set."""
+    """Window that a user has set for a model, the session in which it was set, and the time."""
 
     window: int
     session_id: str
+    set_at: str = ""
+    """Time in ISO 8601, or "" if unknown."""
 
 
 @dataclass
@@ -184,24 +187,40 @@ class WindowRegistry:
             return loaded
         return (await self.decide(model, {}, "", previous_model=model.name, required_tokens=required_tokens)).window
 
-    def grow(self, model: ModelInfo, required_tokens: int) -> bool:
-        """Enlarge the model's window so that ``required_tokens`` fit. Return whether the window has grown."""
+    def grow(self, model: ModelInfo, required_tokens: int, too_small: int | None = None) -> bool:
+        """Enlarge the model's window so that ``required_tokens`` fit. Return whether the window is larger now.
+
+        ``too_small`` is the window that was not large enough, by default the current window. If another turn has
+        enlarged the window since then, it grows further only if necessary.
+        """
         entry = self._entry(model.name)
         if not self.dynamic or entry.override is not None:
             return False
         window = entry.window or self._initial_window(entry, model)
-        entry.window = max(window, self._window_step(entry, model, max(required_tokens, window + 1)))
-        return entry.window > window
+        exceeded = window if too_small is None else min(too_small, window)
+        entry.window = max(window, self._window_step(entry, model, max(required_tokens, exceeded + 1)))
+        return entry.window > exceeded
 
-    def grow_after_refusal(self, model: ModelInfo, tokens: int) -> bool:
-        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it has grown."""
-        return self.grow(model, int(tokens * _REFUSAL_MARGIN))
+    def grow_after_refusal(self, model: ModelInfo, tokens: int, too_small: int | None = None) -> bool:
+        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it is larger now.
 
-    def step_down(self, model: ModelInfo) -> bool:
-        """Halve the window after Ollama ran out of memory, and remove a manual window. Return False if not possible."""
+        ``too_small`` is the window with which Ollama refused the prompt.
+        """
+        return self.grow(model, int(tokens * _REFUSAL_MARGIN), too_small)
+
+    def step_down(self, model: ModelInfo, failed: int | None = None) -> bool:
+        """Halve the window after Ollama ran out of memory, and remove a manual window. Return False if not possible.
+
+        ``failed`` is the window that did not fit into memory. If another turn has made the window smaller since then,
+        keep that window.
+        """
         entry = self._entry(model.name)
         window = self.size(model.name)
-        if not self.dynamic or window is None or window // _GROWTH_FACTOR < _MIN_WINDOW:
+        if not self.dynamic or window is None:
+            return False
+        if failed is not None and window < failed:
+            return True
+        if window // _GROWTH_FACTOR < _MIN_WINDOW:
             return False
         entry.before_reduction = replace(entry)
         entry.ceiling = entry.window = window // _GROWTH_FACTOR
@@ -209,12 +228,19 @@ class WindowRegistry:
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Restore the window that ``step_down`` halved. Call this if the model did not load with the halved window."""
+        """Restore the window that ``step_down`` halved. Call this if the model did not load with the halved window.
+
+        If the halved window is larger than the initial window, keep it as the upper limit, so that later requests try
+        smaller windows. Sessions with less text keep their own windows.
+        """
         entry = self._entry(model.name)
-        if entry.before_reduction is not None:
-            self._entries[qualified_name(model.name)] = replace(
-                entry.before_reduction, tokens_per_char=entry.tokens_per_char
-            )
+        before = entry.before_reduction
+        if before is None:
+            return
+        restored = replace(before, tokens_per_char=entry.tokens_per_char, before_reduction=None)
+        if entry.window is not None and entry.window > self._initial_window(before, model):
+            restored = replace(restored, window=None, ceiling=entry.window)
+        self._entries[qualified_name(model.name)] = restored
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         """Return the model's current window as a decision with the given reason."""
@@ -262,11 +288,15 @@ class WindowRegistry:
             result["adjustment_history"] = [*config["adjustment_history"], entry][-_MAX_ADJUSTMENTS:]
         return result
 
-    def override(self, model: ModelInfo, window: int, session_id: str) -> int:
-        """Set a manual window for a model in all sessions. Return the window, capped at the model's maximum."""
+    def override(self, model: ModelInfo, window: int, session_id: str, set_at: str | None = None) -> int:
+        """Set a manual window for a model in all sessions. Return the window, capped at the model's maximum.
+
+        ``set_at`` is the time at which the user set the window, by default now.
+        """
         window = _cap(window, model.context_length)
         entry = self._entry(model.name)
-        entry.override, entry.released = ManualWindow(window, session_id), False
+        entry.override = ManualWindow(window, session_id, now() if set_at is None else set_at)
+        entry.released = False
         return window
 
     def manual(self, model: ModelInfo, window: int) -> WindowDecision:
@@ -300,10 +330,14 @@ class WindowRegistry:
         return _cap(window, entry.ceiling)
 
     def _restore_override(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> None:
-        """Apply the manual window of a stored session, unless the model has one or a user has removed it."""
+        """Apply the manual window of a stored session, unless the model has a newer one or a user has removed it."""
         entry, stored = self._entry(model.name), config.get("current_window")
-        if entry.override is None and not entry.released and config.get("manual_override") and stored is not None:
-            self.override(model, stored, session_id)
+        if entry.released or not config.get("manual_override") or stored is None:
+            return
+        set_at = _latest_change(config)
+        current = entry.override
+        if current is None or (current.window != _cap(stored, model.context_length) and set_at > current.set_at):
+            self.override(model, stored, session_id, set_at)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
         """Double the initial window until ``required_tokens`` fit, up to the largest window. Return the result."""
@@ -331,6 +365,13 @@ def _window_of_session(model: ModelInfo, config: Mapping[str, Any], previous_mod
     is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
     window = (config.get("current_window") or 0) if is_same_model and not config.get("manual_override") else 0
     return _cap(window, model.context_length)
+
+
+def _latest_change(config: Mapping[str, Any]) -> str:
+    """Return the time of the latest entry in a ``context_window_config``, or "" if there is none."""
+    history = config.get("adjustment_history")
+    latest = history[-1] if isinstance(history, list) and history else {}
+    return str(latest.get("timestamp") or "") if isinstance(latest, dict) else ""
 
 
 def _cap(window: int, ceiling: int | None) -> int:

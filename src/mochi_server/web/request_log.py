@@ -8,9 +8,10 @@ from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mochi_server.errors import ShuttingDown
 from mochi_server.telemetry.logging import FIELDS, REQUEST_ID
 from mochi_server.util.clock import new_id
-from mochi_server.web.asgi import ERROR, header
+from mochi_server.web.asgi import ERROR, header, send_error
 
 HEADER = "X-Request-ID"
 
@@ -55,7 +56,10 @@ class RequestLogMiddleware:
         try:
             await self._app(scope, receive, send_with_id)
         except BaseException as error:
-            ended = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
+            is_cancelled = isinstance(error, asyncio.CancelledError)
+            if is_cancelled and status is None:  # uvicorn cancels the last requests at a shutdown
+                await send_error(ShuttingDown(), scope, send_with_id)
+            ended = "cancelled" if is_cancelled else "failed"
             raise
         finally:
             client = scope.get("client")
