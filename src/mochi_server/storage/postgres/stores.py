@@ -84,6 +84,7 @@ class PostgresStores:
             try:
                 async with await self._database.connect() as connection:
                     await connection.execute(f"LISTEN {RELEASED_CHANNEL}")
+                    connection.response_seconds = None
                     async for notification in connection.notifies():
                         self.chats.session_released(notification.payload)
                         self.agents.session_released(notification.payload)
