@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from mochi_server.storage.postgres.pool import RESPONSE_SECONDS
+from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
 from mochi_stub import StubServer
 from tests.servers.conftest import Start
 from tests.support import postgres
@@ -188,3 +189,30 @@ def test_frozen_database_delays_requests_for_a_limited_time(
         until(lambda: api.http.get("/health/ready").status_code == 200)
         for session_id in (busy, idle):
             assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
+
+
+def test_read_only_database_makes_servers_not_ready_and_hides_no_turn(
+    start: Start, holding: GatedStub, cluster: Postgres
+) -> None:
+    with (
+        Api(start(store_url=cluster.url()).url) as a,
+        Api(start(store_url=cluster.url()).url) as b,
+        psycopg.connect(cluster.url(), autocommit=True) as connection,
+    ):
+        session_id = a.create_session("mochi")["session_id"]
+        with a.open_stream(session_id, "hold") as events:
+            next(events)
+            connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            connection.execute("SELECT pg_reload_conf()")
+            until(lambda: a.http.get("/health/ready").status_code == 503)
+            assert error_of(a.http.get("/health/ready")) == (503, "NOT_READY")
+            assert "the database is read-only" in a.http.get("/health/ready").text
+            age = f"SELECT max(seen) < clock_timestamp() - interval '{SILENT_SECONDS} s' FROM processes"
+            until(lambda: connection.execute(age).fetchone() == (True,))
+            assert b.ok(b.http.get(f"/chat/{session_id}/run"))["state"] == "running"
+            connection.execute("SET default_transaction_read_only = off")
+            connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            connection.execute("SELECT pg_reload_conf()")
+            holding.gate.open()
+            assert endings(list(events)) == [("message_complete", None), ("done", None)]
+        until(lambda: a.http.get("/health/ready").status_code == 200)

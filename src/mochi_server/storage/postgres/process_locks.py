@@ -20,8 +20,8 @@ NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Upper bits of the 64-bit numbers of advisory locks. The lower 40 bits are the id of the session or process."""
 _HEARTBEAT_SECONDS = 1.0
 SILENT_SECONDS = 5
-"""Maximum age of the last heartbeat, in seconds. A process with an older heartbeat counts as frozen."""
-IS_SILENT = f"seen < clock_timestamp() - interval '{SILENT_SECONDS} s'"
+"""Maximum age of a heartbeat, in seconds, when another process sends its own. An older process counts as frozen."""
+IS_SILENT = f"seen < (SELECT max(seen) FROM processes) - interval '{SILENT_SECONDS} s'"
 IS_RECENT = "greatest(seen, pg_postmaster_start_time()) > clock_timestamp() - interval '3 s'"
 """Condition for processes that may be reconnecting, because the database has just ended their connection."""
 _RESPONSE_SECONDS = 10.0
