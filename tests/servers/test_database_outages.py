@@ -207,8 +207,8 @@ def test_read_only_database_makes_servers_not_ready_and_hides_no_turn(
             until(lambda: a.http.get("/health/ready").status_code == 503)
             assert error_of(a.http.get("/health/ready")) == (503, "NOT_READY")
             assert "the database is read-only" in a.http.get("/health/ready").text
-            age = f"SELECT max(seen) < clock_timestamp() - interval '{SILENT_SECONDS} s' FROM processes"
-            until(lambda: connection.execute(age).fetchone() == (True,))
+            age = "SELECT max(seen) < clock_timestamp() - %s * interval '1 s' FROM processes"
+            until(lambda: connection.execute(age, [SILENT_SECONDS]).fetchone() == (True,))
             assert b.ok(b.http.get(f"/chat/{session_id}/run"))["state"] == "running"
             connection.execute("SET default_transaction_read_only = off")
             connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
