@@ -1,6 +1,7 @@
 """Turns while PostgreSQL is stopped, restarted or locked."""
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,10 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from mochi_server.storage.postgres.pool import RESPONSE_SECONDS
+from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
 from mochi_stub import StubServer
 from tests.servers.conftest import Start
 from tests.support import postgres
-from tests.support.api import Api, Event, text_of
+from tests.support.api import Api, Event, error_of, text_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct
 from tests.support.postgres import Postgres
@@ -159,3 +162,57 @@ def test_shutdown_without_the_database_reports_lost_answers(
             received += events
         stopping.result()
     assert endings(received) == [("error", "STORAGE_FAILED"), ("done", None)]
+
+
+def test_frozen_database_delays_requests_for_a_limited_time(
+    start: Start, holding: GatedStub, cluster: Postgres
+) -> None:
+    """A frozen database, for example in a paused container, still acknowledges what it receives."""
+    with (
+        Api(start(store_url=cluster.url(), store_retry_seconds=1).url, timeout=60) as api,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        busy, idle = (api.create_session("mochi")["session_id"] for _ in range(2))
+        with api.open_stream(busy, "hold") as events:
+            received = [next(events) for _ in range(3)]
+            began = time.monotonic()
+            with cluster.frozen():
+                holding.gate.open()
+                reading = pool.submit(api.http.get, f"/sessions/{idle}")
+                sending = pool.submit(api.http.post, f"/chat/{idle}", json={"message": "Hi"})
+                probing = pool.submit(api.http.get, "/health/ready")
+                assert error_of(reading.result()) == error_of(sending.result()) == (500, "STORAGE_FAILED")
+                assert error_of(probing.result()) == (503, "NOT_READY")
+                received += events
+                assert time.monotonic() - began < 3 * RESPONSE_SECONDS
+        assert endings(received) == [("error", "STORAGE_FAILED"), ("done", None)]
+        until(lambda: api.http.get("/health/ready").status_code == 200)
+        for session_id in (busy, idle):
+            assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
+
+
+def test_read_only_database_makes_servers_not_ready_and_hides_no_turn(
+    start: Start, holding: GatedStub, cluster: Postgres
+) -> None:
+    with (
+        Api(start(store_url=cluster.url()).url) as a,
+        Api(start(store_url=cluster.url()).url) as b,
+        psycopg.connect(cluster.url(), autocommit=True) as connection,
+    ):
+        session_id = a.create_session("mochi")["session_id"]
+        with a.open_stream(session_id, "hold") as events:
+            next(events)
+            connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            connection.execute("SELECT pg_reload_conf()")
+            until(lambda: a.http.get("/health/ready").status_code == 503)
+            assert error_of(a.http.get("/health/ready")) == (503, "NOT_READY")
+            assert "the database is read-only" in a.http.get("/health/ready").text
+            age = "SELECT max(seen) < clock_timestamp() - %s * interval '1 s' FROM processes"
+            until(lambda: connection.execute(age, [SILENT_SECONDS]).fetchone() == (True,))
+            assert b.ok(b.http.get(f"/chat/{session_id}/run"))["state"] == "running"
+            connection.execute("SET default_transaction_read_only = off")
+            connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            connection.execute("SELECT pg_reload_conf()")
+            holding.gate.open()
+            assert endings(list(events)) == [("message_complete", None), ("done", None)]
+        until(lambda: a.http.get("/health/ready").status_code == 200)

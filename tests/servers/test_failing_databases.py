@@ -10,9 +10,11 @@ import pytest
 
 from mochi_server.errors import StorageFailed
 from mochi_server.storage.postgres.pool import Database
+from mochi_server.storage.postgres.process_locks import lock_key
 from tests.servers.conftest import Start
 from tests.support import postgres
 from tests.support.api import Api, error_of, text_of
+from tests.support.cluster import Member
 from tests.support.holding import GatedStub
 from tests.support.process import run
 from tests.support.relay import CuttingRelay
@@ -201,3 +203,27 @@ def test_workers_need_a_database(tmp_path: Path) -> None:
     code, said = run("mochi_server", "--workers", "2", cwd=tmp_path)
     assert (code, said.count("\n")) == (2, 1)
     assert "MOCHI_STORE_URL=postgresql://" in said
+
+
+@pytest.mark.slow
+def test_reconnecting_server_answers_requests_about_its_turn(
+    a: Api, b: Api, servers: tuple[Member, Member], database: str
+) -> None:
+    session_id = a.create_session("mochi")["session_id"]
+    with a.open_stream(session_id, "hold") as events, psycopg.connect(database, autocommit=True) as connection:
+        received = [next(events)]
+        disconnect(connection, servers[0])
+        assert b.ok(b.http.get(f"/chat/{session_id}/run"))["state"] == "running"
+        assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+        received += events
+    assert [event.type for event in received[-2:]] == ["stopped", "done"]
+
+
+def disconnect(connection: psycopg.Connection[tuple[str]], member: Member) -> None:
+    """End the connection that holds the locks of a server."""
+    row = connection.execute("SELECT name FROM processes WHERE url = %s", [member.url]).fetchone()
+    assert row is not None
+    key = lock_key("processes", row[0])
+    holder = """SELECT pg_terminate_backend(pid) FROM pg_locks
+        WHERE locktype = 'advisory' AND (classid::bigint << 32) | objid::bigint = %s"""
+    connection.execute(holder, [key])

@@ -75,10 +75,11 @@ def receiver(holding: GatedStub, database: str, tmp_path: Path) -> Iterator[Api]
         yield api
 
 
+@pytest.mark.parametrize("url", [UNREACHABLE, "http://server..internal"])
 def test_unreachable_server_is_reported_with_its_address(
-    start: Start, receiver: Api, caplog: pytest.LogCaptureFixture
+    start: Start, receiver: Api, caplog: pytest.LogCaptureFixture, url: str
 ) -> None:
-    with Api(start(advertise_url=UNREACHABLE).url) as a:
+    with Api(start(advertise_url=url).url) as a:
         session_id = a.create_session("mochi")["session_id"]
         with a.open_stream(session_id, "hold") as events, caplog.at_level(logging.ERROR):
             next(events)
@@ -88,7 +89,7 @@ def test_unreachable_server_is_reported_with_its_address(
             assert a.ok(a.http.get(f"/chat/{session_id}/run"))["state"] == "running"
     assert error_of(response) == (504, "SERVER_LOST")
     assert "MOCHI_ADVERTISE_URL" in response.json()["error"]["message"]
-    assert f"url={UNREACHABLE}" in caplog.text
+    assert f"url={url}" in caplog.text
     assert "Set MOCHI_ADVERTISE_URL of that server" in caplog.text
 
 

@@ -7,6 +7,7 @@ run stops it.
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -49,6 +50,21 @@ class Postgres:
     def stop(self, mode: str = "immediate") -> None:
         """Stop the cluster; `immediate` is like a crash."""
         self._run("pg_ctl", "-D", str(self._data), "-w", "-m", mode, "stop")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Freeze all processes of the cluster while the context is open. The kernel still accepts connections."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        main = int((self._data / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+        for process_id in (main, *map(int, children)):
+            os.kill(process_id, number)
 
     @property
     def port(self) -> int:

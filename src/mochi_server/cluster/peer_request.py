@@ -75,7 +75,7 @@ class PeerRequest:
                 if peer.is_silent:
                     raise ServerLost(self.session_id)
                 await self._exchange(peer, content, idle_seconds)
-            except (aiohttp.ClientError, OSError) as error:
+            except (aiohttp.ClientError, OSError, UnicodeError) as error:  # UnicodeError: the host name is invalid
                 raise await self._failure(peer, error) from error
         except PeerGone:
             return False
@@ -150,7 +150,7 @@ class PeerRequest:
         """
         if self._has_begun or isinstance(error, aiohttp.SocketTimeoutError):
             return ServerLost(self.session_id)
-        is_final = isinstance(error, (asyncio.TimeoutError, aiohttp.InvalidURL))
+        is_final = isinstance(error, (asyncio.TimeoutError, aiohttp.InvalidURL, UnicodeError))
         deadline = asyncio.get_running_loop().time() + (0 if is_final else CONNECT_SECONDS)
         while (current := await self.peers.find(peer.name)) is not None and not current.is_silent:
             if asyncio.get_running_loop().time() >= deadline:

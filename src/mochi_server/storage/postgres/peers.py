@@ -5,7 +5,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from mochi_server.storage.postgres.pool import Database, Row, fetch_all
-from mochi_server.storage.postgres.process_locks import IS_SILENT, ServerProcess, locked_names
+from mochi_server.storage.postgres.process_locks import IS_RECENT, IS_SILENT, ServerProcess, locked_names
 
 _SELECT_OWNER = """
 SELECT process FROM runs WHERE session_id = %(session_id)s ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
@@ -16,7 +16,7 @@ _TAKE_OVER = """
 UPDATE idempotency_keys SET process = %(own)s
 WHERE session_id = %(session_id)s AND key = %(key)s AND process = %(dead)s RETURNING process"""
 _PEERS = f"""
-SELECT name, url, {IS_SILENT} FROM processes WHERE name <> %(own)s AND """
+SELECT name, url, {IS_SILENT}, {IS_RECENT} FROM processes WHERE name <> %(own)s AND """
 
 
 class PeerGone(Exception):
@@ -100,7 +100,7 @@ class PeerDirectory:
         async with self._database.connection("find other servers") as connection:
             rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
             live = await locked_names(connection, "processes", [row[0] for row in rows])
-        return [Peer(*row) for row in rows if row[0] in live]
+        return [Peer(*row) for *row, is_recent in rows if row[0] in live or is_recent]
 
     async def _fetch(self, statement: str, **values: str) -> list[Row]:
         async with self._database.connection("find other servers") as connection:

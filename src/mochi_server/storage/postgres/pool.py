@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, AsyncPipeline
+from psycopg.abc import PQGen
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from mochi_server.config import without_credentials
@@ -16,10 +18,13 @@ from mochi_server.storage.postgres.errors import failure
 
 Row = tuple[Any, ...]
 Parameters = Mapping[str, Any] | Sequence[Any] | None
+_Result = TypeVar("_Result")
 
 CONNECTIONS = 10
 """Maximum number of connections in the pool. Each process also has two dedicated connections."""
 STATEMENT_SECONDS = 15
+RESPONSE_SECONDS = STATEMENT_SECONDS + 5
+"""Timeout for a response of the database. A frozen database does not enforce its own timeout for statements."""
 _CONNECT_SECONDS = 5
 _START_SECONDS = 5
 _WAIT_SECONDS = 10  # timeout for getting a connection from the pool
@@ -52,6 +57,25 @@ class Connection(AsyncConnection[Row]):
 
     pipeline_block: AsyncPipeline | None = None
     """Batch of statements of the current transaction, or None outside of transactions."""
+    response_seconds: float | None = RESPONSE_SECONDS
+    """Time after which a connection without a response counts as lost, or None for no limit."""
+
+    async def wait(self, gen: PQGen[_Result], *args: Any, **kwargs: Any) -> _Result:
+        """Wait for a response. After ``response_seconds``, raise ``OperationalError``, as for a lost connection."""
+        if self.response_seconds is None:
+            return await super().wait(gen, *args, **kwargs)
+        timer = asyncio.get_running_loop().call_later(self.response_seconds, self._disconnect)
+        try:
+            return await super().wait(gen, *args, **kwargs)
+        finally:
+            timer.cancel()
+
+    def _disconnect(self) -> None:
+        """Shut down the socket, so that the pending read ends. A cancellation would need a response of the database."""
+        connected = socket.socket(fileno=self.pgconn.socket)
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+        connected.detach()
 
 
 class Database:

@@ -20,14 +20,18 @@ NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Upper bits of the 64-bit numbers of advisory locks. The lower 40 bits are the id of the session or process."""
 _HEARTBEAT_SECONDS = 1.0
 SILENT_SECONDS = 5
-"""Maximum age of the last heartbeat, in seconds. A process with an older heartbeat counts as frozen."""
-IS_SILENT = f"seen < clock_timestamp() - interval '{SILENT_SECONDS} s'"
+"""Maximum age of a heartbeat, in seconds, when another process sends its own. An older process counts as frozen."""
+IS_SILENT = f"seen < (SELECT max(seen) FROM processes) - interval '{SILENT_SECONDS} s'"
+IS_RECENT = "greatest(seen, pg_postmaster_start_time()) > clock_timestamp() - interval '3 s'"
+"""Condition for processes that may be reconnecting, because the database has just ended their connection."""
 _RESPONSE_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _RECONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
 _HEARTBEAT = """
 INSERT INTO processes (name, url) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()"""
+_UNREGISTER = """
+WITH ended AS (UPDATE processes SET seen = '-infinity' WHERE name = %s) SELECT pg_advisory_unlock_all()"""
 _LOCKED = """
 SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
@@ -114,7 +118,7 @@ class ServerProcess:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):  # the database notices the close later
-                await asyncio.wait_for(connection.execute("SELECT pg_advisory_unlock_all()"), _CLOSE_SECONDS)
+                await asyncio.wait_for(connection.execute(_UNREGISTER, [self.name]), _CLOSE_SECONDS)
             await connection.close()
 
     async def _connect(self) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 import psycopg
+from psycopg.errors import ReadOnlySqlTransaction
 
 from mochi_server.errors import MochiError, StorageUnavailable
 from mochi_server.storage.postgres.errors import UNREACHABLE
 from mochi_server.storage.postgres.migrations import migrate
 from mochi_server.storage.postgres.peers import PeerDirectory
-from mochi_server.storage.postgres.pool import Connection, Database
+from mochi_server.storage.postgres.pool import Connection, Database, fetch_one
 from mochi_server.storage.postgres.process_locks import ServerProcess
 from mochi_server.storage.postgres.store import RELEASED_CHANNEL, PostgresSessionStore
 from mochi_server.util.shielding import cancel_and_wait
@@ -53,7 +54,8 @@ class PostgresStores:
         if not self.connected:
             raise StorageUnavailable("lock sessions", OSError(5, UNREACHABLE))
         async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
-            await connection.execute("SELECT 1")
+            if await fetch_one(connection, "SHOW transaction_read_only") == ("on",):
+                raise ReadOnlySqlTransaction
 
     def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
         async def reconnected(connection: Connection) -> None:
@@ -84,6 +86,7 @@ class PostgresStores:
             try:
                 async with await self._database.connect() as connection:
                     await connection.execute(f"LISTEN {RELEASED_CHANNEL}")
+                    connection.response_seconds = None
                     async for notification in connection.notifies():
                         self.chats.session_released(notification.payload)
                         self.agents.session_released(notification.payload)
