@@ -328,6 +328,7 @@ def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stu
         assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] is None
 
 
+@pytest.mark.one_process("each server has its own windows")
 def test_newest_manual_window_applies_after_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub:
         with RunningServer(tmp_path, stub.url) as server:
@@ -422,6 +423,7 @@ def test_lasting_out_of_memory_is_retried_once(tmp_path: Path) -> None:
         assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["current_window"] == 8192
 
 
+@pytest.mark.one_process("each server has its own windows")
 def test_repeated_out_of_memory_ends_at_a_window_that_fits(tmp_path: Path) -> None:
     models = (Model("big", context_length=131072, out_of_memory_above=16_384),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
