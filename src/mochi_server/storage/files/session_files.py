@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,13 +83,20 @@ class SessionFiles:
             sync_directory(self.path.parent)
 
     @contextmanager
-    def locked(self, session_id: str) -> Iterator[None]:
+    def locked(self, session_id: str, *, is_known: bool = False) -> Iterator[None]:
         """Lock a session against other threads and processes. Raises SessionNotFound if the session does not exist.
 
-        While this method waits for the lock, another process can delete the session.
+        If ``is_known`` is true, the session existed recently, and it may be missing when it is locked. Another process
+        can also delete it while this method waits for the lock.
         """
-        self._require(session_id)  # because locking creates missing directories
-        with self._locks.exclusive(session_id):
+        if not is_known:
+            self._require(session_id)  # because locking creates missing directories
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._locks.exclusive(session_id))
+            except (OSError, StorageBusy):
+                self._require(session_id)
+                raise
             yield
 
     def read(self, session_id: str) -> FileSnapshot:
