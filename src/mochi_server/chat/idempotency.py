@@ -17,12 +17,13 @@ def key_digest(session_id: str, key: str) -> str:
     return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
-def is_last_key(session: ChatSession, key: str | None) -> bool:
-    """Return whether the session's last user message was stored with the idempotency key ``key``."""
+def keyed_index(session: ChatSession, key: str | None) -> int | None:
+    """Return the index of the session's last user message if it was stored with the key ``key``, else None."""
     position = None if key is None else last_user_index(session.history)
     if key is None or position is None:
-        return False
-    return session.history[position].get("key_digest") == key_digest(session.session_id, key)
+        return None
+    is_same_key = session.history[position].get("key_digest") == key_digest(session.session_id, key)
+    return position if is_same_key else None
 
 
 def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnRequest:
@@ -34,12 +35,10 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
     Raises:
         IdempotencyKeyReused: The stored message with this key has a different text or different images.
     """
-    position = None if request.key is None or request.message is None else last_user_index(session.history)
+    position = None if request.message is None else keyed_index(session, request.key)
     if request.key is None or position is None:
         return request
     stored, answers = session.history[position], session.history[position + 1 :]
-    if stored.get("key_digest") != key_digest(session.session_id, request.key):
-        return request
     image_names = [image.reference for image in request.images]
     if stored["content"] != request.message or stored.get("images", []) != image_names:
         raise IdempotencyKeyReused(request.key)

@@ -80,7 +80,8 @@ class ModelCall:
         options = {**(defaults.options or {}), **(generation.options or {})}
         # Imported sessions may have options that would reload the model.
         self._options = {name: value for name, value in options.items() if name not in RELOADING_OPTIONS}
-        self._format = defaults.format if generation.format is None else generation.format
+        answer_format = defaults.format if generation.format is None else generation.format
+        self._format = None if answer_format == "" else answer_format
         self._keep_alive = generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
         self._compactor = Compactor(
             client, self.window, self.name, can_think=model.can("thinking"), keep_alive=self._keep_alive
@@ -181,7 +182,7 @@ class ModelCall:
             think=self._think_value(),
             context_window=self.window.size,
             options=self._options | ({} if limit is None else {"num_predict": limit}),
-            format=format if format is not None or self._format == "" else self._format,
+            format=self._format if format is None else format,
             keep_alive=self._keep_alive,
             logprobs=self._logprobs,
         )

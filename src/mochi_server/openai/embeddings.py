@@ -46,8 +46,8 @@ class Embeddings:
                 raise OllamaError(f"Ollama did not send one embedding for each of the {len(batch)} texts.")
             # Encoded at once, because encoded vectors need less memory.
             for index, vector in enumerate(vectors, start):
-                encoded = _to_base64(vector)  # also checks the vector
-                embedding = encoded if encoding_format == "base64" else vector
+                packed = _packed(vector)  # also checks the vector
+                embedding = b64encode(packed).decode() if encoding_format == "base64" else vector
                 item = {"object": "embedding", "index": index, "embedding": embedding}
                 data.append(orjson.Fragment(orjson.dumps(item)))
             count = body.get("prompt_eval_count")
@@ -78,12 +78,12 @@ class Embeddings:
             raise
 
 
-def _to_base64(vector: Any) -> str:
-    """Return a vector as base64 of 32-bit floats, in the byte order of OpenAI's API (little-endian).
+def _packed(vector: Any) -> bytes:
+    """Return a vector as 32-bit floats, in the byte order of OpenAI's API (little-endian).
 
     Raises ``OllamaError`` if ``vector`` is not a list of numbers.
     """
     try:
-        return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+        return struct.pack(f"<{len(vector)}f", *vector)
     except (TypeError, OverflowError, struct.error):
         raise OllamaError("Ollama sent an embedding that is not a list of 32-bit floats.") from None

@@ -97,11 +97,12 @@ class ImportExportService:
         for name in names:
             try:
                 data = await self.store.load_image(name)
-                encoded: object = (await asyncio.to_thread(b64encode, data)).decode()
+                encoded = b"".join([b'"', await asyncio.to_thread(b64encode, data), b'"'])
             except BlobNotFound:
-                if (encoded := embedded.get(name)) is None:
+                if embedded.get(name) is None:
                     continue
-            yield b"".join([separator, b'"', name.encode(), b'": ', encode(encoded)])
+                encoded = encode(embedded[name])
+            yield b"".join([separator, b'"', name.encode(), b'": ', encoded])
             separator = b",\n    "
         yield b"\n  }" + _FILE_END
 
