@@ -1,8 +1,10 @@
 """Index of the session list: correct even if it is outdated, damaged or deleted."""
 
+import asyncio
 import os
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -260,3 +262,15 @@ def test_edit_in_place_is_listed_within_the_trusted_time(
 
 def _fail(*_: object) -> bytes:
     raise OSError(5, "Input/output error")
+
+
+async def test_waiting_lists_do_not_delay_a_turn(sessions_dir: Path, ids: list[str], index: Path) -> None:
+    store = FileSessionStore(sessions_dir)
+    with closing(sqlite3.connect(index)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        lists = [asyncio.create_task(store.list(SessionQuery(limit=count))) for count in range(1, 9)]
+        async with store.hold(ids[0], run_id="run"):
+            await store.append(ids[0], [user("Hello")])
+        assert not any(task.done() for task in lists)
+    await asyncio.gather(*lists)
+    await store.aclose()

@@ -128,7 +128,8 @@ class ModelCall:
         tools = tools if self._model.can("tools") else []
         prompt = Prompt(history, turn_start, self._checkpoint, shows_images=self._model.can("vision"))
         await self.window.decide(prompt.size_with(tools))
-        prompt = replace(prompt, trim_end=self.window.trim_end(history))
+        if trim_end := self.window.trim_end(history):
+            prompt = replace(prompt, trim_end=trim_end)
         must_shorten = False
         for _ in range(_MAX_ATTEMPTS):
             prompt = await self._fit(prompt, tools, forced=must_shorten)

@@ -31,6 +31,11 @@ from mochi_server.web.http_protocol import StrictHttpProtocol
 _CONNECTION_GRACE_SECONDS = 1
 _GRACEFUL_SIGNALS = 2
 _BACKLOG = 2048
+_ACCEPTS_PER_ITERATION = 8
+"""Maximum number of new connections per listening socket in one iteration of the event loop.
+
+With one, as is uvloop's rule, the last connections of a burst would wait for many long iterations.
+"""
 
 
 def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
@@ -69,8 +74,15 @@ def _serve_on(
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGINT, lambda *_: None)
     server = _Server(uvicorn_config(app, settings), services, banner if prints_banner else None)
-    server.run(sockets=listeners)
+    server.run(sockets=[duplicate for listener in listeners for duplicate in duplicates(listener)])
     return 0 if server.started else 1
+
+
+def duplicates(listener: socket.socket) -> list[socket.socket]:
+    """Return the socket and duplicates of it, because uvloop accepts one connection per socket and iteration."""
+    if sys.platform == "win32":  # asyncio accepts all waiting connections, and cannot use duplicates
+        return [listener]
+    return [listener, *(listener.dup() for _ in range(_ACCEPTS_PER_ITERATION - 1))]
 
 
 def local_url(host: str, port: int) -> str:

@@ -1,6 +1,7 @@
 """Tracker of running requests to models. The tracker determines which requests are queued in Ollama."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -17,6 +18,7 @@ class TrackedRequest:
 
     model: str
     _running: "dict[TrackedRequest, None]"
+    _answering: Counter[str]
     answering: bool = False
     started: float = field(default_factory=time.monotonic)
 
@@ -26,6 +28,7 @@ class TrackedRequest:
 
     def __exit__(self, *_: object) -> None:
         del self._running[self]
+        self._answering[self.model] -= self.answering
 
 
 class RequestTracker:
@@ -35,23 +38,25 @@ class RequestTracker:
         self._on_first_token = on_first_token
         """Callback that receives the model and the seconds until the first token."""
         self._running: dict[TrackedRequest, None] = {}
+        self._answering: Counter[str] = Counter()
         self._max_parallel: dict[str, int] = {}
         """Estimated slots by model: the most parallel answers so far. Ollama does not report its number of slots."""
 
     def request(self, model: str) -> TrackedRequest:
         """Return a context manager that tracks a request to ``model``."""
-        return TrackedRequest(qualified_name(model), self._running)
+        return TrackedRequest(qualified_name(model), self._running, self._answering)
 
     def first_token(self, request: TrackedRequest) -> None:
         """Record the first token of a request."""
         request.answering = True
+        self._answering[request.model] += 1
         self._on_first_token(request.model, time.monotonic() - request.started)
         parallel = self.parallel_answers(request.model)
         self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), parallel)
 
     def parallel_answers(self, model: str) -> int:
         """Return how many requests to ``model``, a name with tag, have received their first token and still run."""
-        return sum(request.answering and request.model == model for request in self._running)
+        return self._answering[model]
 
     def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
         """Return whether a request waits in Ollama because earlier requests use all slots of the model.

@@ -25,8 +25,10 @@ from mochi_server.util.shielding import run_shielded
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-_THREADS = 4
-"""Number of worker threads. With three, memory grew while a thousand streams ran. With more, bursts were not faster."""
+_TURN_THREADS = 2
+"""Number of threads for the writes of turns. Python runs one thread at a time, so more threads delay the event loop."""
+_OTHER_THREADS = 3
+"""Number of threads for all other work, so that long lists, searches and imports do not delay turns."""
 _THREAD_WAIT_SECONDS = 0.05
 """Time for which a thread waits for locked files. Then the work goes to the end of the queue, behind other writes."""
 _FIRST_PAUSE_SECONDS = 0.002
@@ -40,11 +42,11 @@ logger = logging.getLogger(__name__)
 
 
 def _in_thread(
-    method: Callable[Concatenate[SessionDirectory, _Arguments], _Result],
+    method: Callable[Concatenate[SessionDirectory, _Arguments], _Result], *, of_turn: bool = False
 ) -> Callable[Concatenate["FileSessionStore", _Arguments], Coroutine[Any, Any, _Result]]:
     @wraps(method)
     async def run(self: "FileSessionStore", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        return await self.run(method, self.directory, *args, **kwargs)
+        return await self.run(partial(method, self.directory, *args, **kwargs), of_turn=of_turn)
 
     return run
 
@@ -68,7 +70,8 @@ class FileSessionStore(SessionStore):
         """Process ids of the other servers that were using the directory when this store was opened."""
         self._search_lock = asyncio.Lock()  # limits searches to one thread, because the first may read every file
         self._sweep_task: asyncio.Task[None] | None = None  # sweep that is repeated until the images are not locked
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sessions")
+        self._turn_threads = ThreadPoolExecutor(_TURN_THREADS, thread_name_prefix="turns")
+        self._threads = ThreadPoolExecutor(_OTHER_THREADS, thread_name_prefix="sessions")
 
     async def open(self) -> None:
         """Open the directory and warn about other servers that use it. I/O errors are logged, not raised.
@@ -88,18 +91,18 @@ class FileSessionStore(SessionStore):
     create_all = _in_thread(SessionDirectory.create_all)
     put = _in_thread(SessionDirectory.put)
     load_image = _in_thread(SessionDirectory.load_image)
-    append = _in_thread(SessionDirectory.append)
-    patch = _in_thread(SessionDirectory.patch)
-    flush = _in_thread(SessionDirectory.flush)
+    append = _in_thread(SessionDirectory.append, of_turn=True)
+    patch = _in_thread(SessionDirectory.patch, of_turn=True)
+    flush = _in_thread(SessionDirectory.flush, of_turn=True)
     delete = _in_thread(SessionDirectory.delete)
 
     async def load(self, session_id: str) -> ChatSession:
         session = self.directory.load_cached(session_id)  # saves half a millisecond, because it needs no thread
-        return session if session is not None else await self.run(self.directory.load, session_id)
+        return session if session is not None else await self.run(partial(self.directory.load, session_id))
 
     async def list(self, query: SessionQuery) -> SessionPage:
         async with self._search_lock if query.text else nullcontext():
-            return await self.run(self.directory.list, query)
+            return await self.run(partial(self.directory.list, query))
 
     def hold(
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
@@ -111,14 +114,16 @@ class FileSessionStore(SessionStore):
         if self._sweep_task is not None:
             self._sweep_task.cancel()
             await asyncio.wait([self._sweep_task])
-        await anyio.to_thread.run_sync(self._threads.shutdown)
+        for threads in (self._turn_threads, self._threads):
+            await anyio.to_thread.run_sync(threads.shutdown)
         self.directory.close()
 
-    async def run(
-        self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
-    ) -> _Result:
-        """Run ``work`` in a worker thread and return its result. On cancellation, first wait until ``work`` ends."""
-        result = await run_shielded(self._retry_while_locked(partial(work, *args, **kwargs)))
+    async def run(self, work: Callable[[], _Result], *, of_turn: bool = False) -> _Result:
+        """Run ``work`` in a worker thread and return its result. On cancellation, first wait until ``work`` ends.
+
+        ``of_turn`` states whether a turn can wait for ``work``.
+        """
+        result = await run_shielded(self._retry_while_locked(work, self._turn_threads if of_turn else self._threads))
         if self.directory.sweep_is_due and (self._sweep_task is None or self._sweep_task.done()):
             self._sweep_task = asyncio.create_task(self._sweep())
         return result
@@ -126,17 +131,17 @@ class FileSessionStore(SessionStore):
     async def _sweep(self) -> None:
         self.directory.sweep_is_due = False
         try:
-            await self._retry_while_locked(self.directory.blobs.sweep)
+            await self._retry_while_locked(self.directory.blobs.sweep, self._threads)
         except StorageBusy:
             self.directory.sweep_is_due = True
 
-    async def _retry_while_locked(self, work: Callable[[], _Result]) -> _Result:
+    async def _retry_while_locked(self, work: Callable[[], _Result], threads: ThreadPoolExecutor) -> _Result:
         """Run ``work``, and repeat it while its files are locked. Raises ``StorageBusy`` after ``wait_seconds``."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self._wait_seconds, _FIRST_PAUSE_SECONDS
         while True:
             try:
-                return await loop.run_in_executor(self._threads, copy_context().run, work)
+                return await loop.run_in_executor(threads, copy_context().run, work)
             except StorageBusy:
                 if loop.time() >= deadline:
                     raise
@@ -161,7 +166,7 @@ class _Hold(AbstractAsyncContextManager[None]):
         try:
             # This takes microseconds for a cached session; a thread takes half a millisecond.
             if not store.directory.try_begin_fast(session_id, is_turn=is_turn):
-                await store.run(store.directory.begin, session_id, is_turn=is_turn)
+                await store.run(partial(store.directory.begin, session_id, is_turn=is_turn), of_turn=True)
         except BaseException:
             await self.__aexit__()
             raise
@@ -171,7 +176,7 @@ class _Hold(AbstractAsyncContextManager[None]):
         store, session_id = self._store, self._session_id
         try:
             if (turn := store.directory.turns.get(session_id)) and turn.stored.log:
-                await store.run(store.directory.save_logged, session_id)
+                await store.run(partial(store.directory.save_logged, session_id), of_turn=True)
         except SessionNotFound:
             logger.debug("session deleted during its turn session_id=%s", session_id)
         except (StorageBusy, StorageFailed) as error:  # the log is durable
