@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +180,35 @@ def test_out_of_memory_reduces_the_window_once(tmp_path: Path, limit: int, reque
         events = compare(server.url, {"modelIds": ["big"], "message": "Hello!"})
     assert of_model(events, "big")[-1][0] == outcome
     assert [sent.body and sent.body["options"]["num_ctx"] for sent in chats(stub)] == [8192, 4096][:requests]
+
+
+@pytest.mark.one_process("each server has its own windows")
+@pytest.mark.parametrize(
+    ("failure", "windows"),
+    [
+        (Failure("cudaMalloc failed: out of memory"), {8192: 4, 4096: 4}),
+        (Failure("request (9001 tokens) exceeds the available context size (8192 tokens)", 400), {8192: 4, 16384: 4}),
+    ],
+)
+def test_simultaneous_refusals_change_the_window_once(
+    tmp_path: Path, failure: Failure, windows: dict[int, int]
+) -> None:
+    gate, number = Gate(), 4
+
+    def resolve(prompt: Prompt) -> Reply:
+        return Reply([gate, failure]) if prompt.options["num_ctx"] == 8192 else Reply.of("Fine.")
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        RunningServer(tmp_path, stub.url) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        body = {"modelIds": ["mochi"], "message": "x" * 2500}
+        comparisons = [pool.submit(compare, server.url, body) for _ in range(number)]
+        stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number)
+        gate.open()
+        assert [comparison.result()[-2][0] for comparison in comparisons] == ["done"] * number
+    assert Counter(sent.body["options"]["num_ctx"] for sent in chats(stub) if sent.body) == windows
 
 
 def test_remote_models_name_their_host(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ async def test_window_belongs_to_the_model_not_the_session() -> None:
 async def test_out_of_memory_lowers_the_window_once() -> None:
     registry, info = WindowRegistry(), model(40960)
     await decide(registry, info, need=12000)
-    assert registry.step_down(info)
+    assert registry.step_down(info, registry.size("m"))
     assert registry.current(info, "load_failed_step_down") == WindowDecision(16384, "load_failed_step_down")
     assert (await decide(registry, info, need=30000)).window == 16384
 
@@ -130,13 +130,13 @@ async def test_out_of_memory_lowers_the_window_once() -> None:
 async def test_window_has_a_lower_limit() -> None:
     registry, info = WindowRegistry(), model(1024)
     await decide(registry, info)
-    assert not registry.step_down(info)
+    assert not registry.step_down(info, registry.size("m"))
 
 
 async def test_undone_step_down_to_the_initial_window_has_no_effect() -> None:
     registry, info = WindowRegistry(), model(40960)
     await decide(registry, info, need=7000)
-    registry.step_down(info)
+    registry.step_down(info, registry.size("m"))
     registry.undo_step_down(info)
     assert (await decide(registry, info, need=16000)).window == 32768
 
@@ -144,7 +144,7 @@ async def test_undone_step_down_to_the_initial_window_has_no_effect() -> None:
 async def test_undone_step_down_limits_the_growth_of_the_window() -> None:
     registry, info = WindowRegistry(), model(131072)
     await decide(registry, info, need=30000)
-    registry.step_down(info)
+    registry.step_down(info, registry.size("m"))
     registry.undo_step_down(info)
     assert (await decide(registry, info, need=10)).window == 8192
     assert (await decide(registry, info, need=30000)).window == 32768
@@ -153,7 +153,7 @@ async def test_undone_step_down_limits_the_growth_of_the_window() -> None:
 async def test_undone_step_down_restores_the_manual_window() -> None:
     registry, info = WindowRegistry(), model(40960)
     registry.override(info, 20000, "a1b2c3d4e5")
-    registry.step_down(info)
+    registry.step_down(info, registry.size("m"))
     assert registry.override_of(info.name) is None
     registry.undo_step_down(info)
     assert (await decide(registry, info)).window == 20000
@@ -184,13 +184,13 @@ async def test_reasons_depend_on_the_model_of_the_last_answer() -> None:
 async def test_without_dynamic_windows_only_manual_windows_apply() -> None:
     registry = WindowRegistry(dynamic=False)
     assert (await decide(registry, model(40960))).window is None
-    assert not registry.grow(model(40960), 99999)
+    assert not registry.grow(model(40960), 99999, registry.size("m"))
     config = registry.initial_config(model(40960))
     assert (config["dynamic_enabled"], config["current_window"]) == (False, None)
     registry.override(model(40960), 4096, "a")
     decision = await decide(registry, model(40960))
     assert (decision.window, decision.reason) == (4096, "manual_override")
-    assert not registry.grow(model(40960), 99999)
+    assert not registry.grow(model(40960), 99999, registry.size("m"))
     assert registry.adjusted(config, decision, "now")["current_window"] == 4096
 
 

@@ -225,7 +225,7 @@ class CompareService:
                 await self._client.post_chat(payload, receive)
                 break
             except OllamaError as refusal:
-                if first or not self._adapt(model, refusal, characters, is_reduced=is_reduced):
+                if first or not self._adapt(model, refusal, window, characters, is_reduced=is_reduced):
                     raise
                 is_reduced = is_reduced or is_out_of_memory(refusal)
                 window = self._windows.size(model.name)
@@ -246,18 +246,23 @@ class CompareService:
             )
         )
 
-    def _adapt(self, model: ModelInfo, refusal: OllamaError, characters: int, *, is_reduced: bool) -> bool:
-        """Change the model's window after Ollama refused a request. Return whether the request should be sent again."""
+    def _adapt(
+        self, model: ModelInfo, refusal: OllamaError, failed: int | None, characters: int, *, is_reduced: bool
+    ) -> bool:
+        """Change the model's window after Ollama refused a request. Return whether the request should be sent again.
+
+        ``failed`` is the window of the refused request.
+        """
         if is_out_of_memory(refusal):
             if is_reduced:
                 self._windows.undo_step_down(model)
-            return not is_reduced and self._windows.step_down(model)
+            return not is_reduced and self._windows.step_down(model, failed)
         if not is_context_refusal(refusal):
             return False
         tokens = self._windows.observe_refusal(model, refusal, characters)
         if model.context_length is not None and tokens >= model.context_length:
             return False  # no window is large enough, so do not reload the model
-        return self._windows.grow_after_refusal(model, tokens)
+        return self._windows.grow_after_refusal(model, tokens, failed)
 
 
 def _display_name(model_id: object) -> str:

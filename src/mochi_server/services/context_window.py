@@ -62,7 +62,7 @@ class ManualWindow:
 
     window: int
     session_id: str
-    set_at: str = ""
+    set_at: str
     """Time in ISO 8601, or "" if unknown."""
 
 
@@ -187,10 +187,10 @@ class WindowRegistry:
             return loaded
         return (await self.decide(model, {}, "", previous_model=model.name, required_tokens=required_tokens)).window
 
-    def grow(self, model: ModelInfo, required_tokens: int, too_small: int | None = None) -> bool:
+    def grow(self, model: ModelInfo, required_tokens: int, too_small: int | None) -> bool:
         """Enlarge the model's window so that ``required_tokens`` fit. Return whether the window is larger now.
 
-        ``too_small`` is the window that was not large enough, by default the current window. If another turn has
+        ``too_small`` is the window that was not large enough, or None without a window. If another turn has
         enlarged the window since then, it grows further only if necessary.
         """
         entry = self._entry(model.name)
@@ -201,14 +201,14 @@ class WindowRegistry:
         entry.window = max(window, self._window_step(entry, model, max(required_tokens, exceeded + 1)))
         return entry.window > exceeded
 
-    def grow_after_refusal(self, model: ModelInfo, tokens: int, too_small: int | None = None) -> bool:
+    def grow_after_refusal(self, model: ModelInfo, tokens: int, too_small: int | None) -> bool:
         """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it is larger now.
 
         ``too_small`` is the window with which Ollama refused the prompt.
         """
         return self.grow(model, int(tokens * _REFUSAL_MARGIN), too_small)
 
-    def step_down(self, model: ModelInfo, failed: int | None = None) -> bool:
+    def step_down(self, model: ModelInfo, failed: int | None) -> bool:
         """Halve the window after Ollama ran out of memory, and remove a manual window. Return False if not possible.
 
         ``failed`` is the window that did not fit into memory. If another turn has made the window smaller since then,
