@@ -963,12 +963,12 @@ export interface components {
         AgUiRequest: {
             /**
              * Threadid
-             * @description Conversation of the client. The events repeat it.
+             * @description ID of the client's conversation. The events repeat it.
              */
             threadId: string;
             /**
              * Runid
-             * @description Run of the client. The events repeat it.
+             * @description ID of the client's run. The events repeat it.
              */
             runId: string;
             /**
@@ -1367,7 +1367,7 @@ export interface components {
             })[] | null;
             /**
              * Resume
-             * @description Decisions about tool calls.
+             * @description Decisions for tool calls.
              */
             resume?: ({
                 interruptId: string;
@@ -4066,7 +4066,7 @@ export interface components {
             model?: string;
             /**
              * Summary Model
-             * @description Model that summarizes the session.
+             * @description Model for summaries if the session's `model` cannot write them.
              */
             summary_model?: string | null;
             /** @description Manual context window. Null restores the automatic window. */
@@ -4375,7 +4375,7 @@ export interface components {
         SummarizeRequest: {
             /**
              * Model
-             * @description Default: the session's `model`, unless it cannot summarize.
+             * @description Default: the session's `model`, or its `summary_model` if `model` cannot write summaries.
              */
             model?: string | null;
         };
@@ -4917,7 +4917,7 @@ export interface components {
         };
         /**
          * ToolProblem
-         * @description A tool, a file or an MCP server that cannot be used. ``message`` is the reason.
+         * @description A problem with a tool, a tool group, a file or an MCP server. ``name`` is its name.
          */
         ToolProblem: {
             /** Name */

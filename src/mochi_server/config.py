@@ -182,7 +182,7 @@ class MochiServerSettings(BaseSettings):
         value = value.rstrip("/")
         if value and (not is_http_url(value) or re.search(r"[?#@]", value)):
             raise ValueError("not a URL such as http://10.0.0.5:8000, without credentials and query")
-        if info.data.get("workers", 1) > 1 and not re.fullmatch(r"(http://[^/]+)?", value):
+        if info.data.get("workers", 1) > 1 and not re.fullmatch(r"(http://([^/:]+|\[[^/\]]+\]))?", value):
             raise ValueError("with several workers, use http://host without a port: each worker has its own port")
         return value
 

@@ -112,7 +112,7 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     tool = Tool("note", note, make_schema(note, "note"))
     call = ToolInvocation(0, "call", "note", {})
     confirmation = broker.open("a1b2c3d4e5", BoundCall(call, tool, call.bind(tool.schema)))
-    waiting = asyncio.ensure_future(confirmation.decision())
+    waiting = asyncio.ensure_future(confirmation.wait_for_decision())
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()

@@ -267,7 +267,7 @@ def open_webui_chat(**changes: Any) -> dict[str, Any]:
     """Return a chat as Open WebUI exports it, with a regenerated first answer and thinking."""
     thought = (
         '<details type="reasoning" done="true" duration="2">\n<summary>Thought for 2 seconds</summary>\n'
-        "&gt; Is 1 &lt; 2?\n&gt; Yes.\n</details>\n"
+        "&gt; Is 1 &lt; 2?\n&gt; Yes: &amp;lt;\n</details>\n"
     )
     messages: dict[str, Any] = {
         "q": {"parentId": None, "childrenIds": ["a1", "a2"], "role": "user", "content": "Hi?", "timestamp": 1700000000},
@@ -350,7 +350,7 @@ def test_open_webui_import_keeps_shown_branch(api: Api) -> None:
     assert [(m["role"], m["content"], m.get("thinking")) for m in session["messages"]] == [
         ("system", "Be kind.", None),
         ("user", "Hi?", None),
-        ("assistant", "Hi.", "Is 1 < 2?\nYes."),
+        ("assistant", "Hi.", "Is 1 < 2?\nYes: &lt;"),
         ("user", "And?", None),
     ]
     assert (second["model"], second["message_count"]) == ("unknown", 0)
@@ -371,7 +371,7 @@ def with_background_messages(chat: dict[str, Any]) -> None:
 
 def with_output_items(chat: dict[str, Any]) -> None:
     """Newer versions leave the content of an answer empty, or store it twice."""
-    part = {"type": "output_text", "text": "Is 1 < 2?\nYes."}
+    part = {"type": "output_text", "text": "Is 1 < 2?\nYes: &lt;"}
     chat["chat"]["history"]["messages"]["a2"] |= {
         "content": "",
         "output": [
@@ -402,26 +402,27 @@ def test_open_webui_import_reads_older_formats(api: Api, change: Callable[[dict[
     assert (session["title"], session["model"]) == ("Greetings", "llama3:8b")
     assert session["created_at"] == "2023-11-14T22:13:20.000000+00:00"
     assert [message["content"] for message in session["messages"]] == ["Be kind.", "Hi?", "Hi.", "And?"]
-    assert session["messages"][2]["thinking"] == "Is 1 < 2?\nYes."
+    assert session["messages"][2]["thinking"] == "Is 1 < 2?\nYes: &lt;"
 
 
 @pytest.mark.parametrize(
-    ("current", "parents", "texts"),
+    ("current", "changes", "texts"),
     [
         ("none", {}, ["Hi?", "No."]),
         (None, {}, ["Hi?", "No."]),
-        ("q2", {"q": "q2"}, ["Hi?", "Hi.", "And?"]),
-        ("q2", {"a2": "gone"}, ["Hi.", "And?"]),
+        ("q2", {"q": {"parentId": "q2"}}, ["Hi?", "Hi.", "And?"]),
+        ("q2", {"a2": {"parentId": "gone"}}, ["Hi.", "And?"]),
+        ("q2", {"a2": {"role": None}}, ["Hi?", "And?"]),
     ],
-    ids=["lost", "unsaid", "loop", "torn"],
+    ids=["lost", "unsaid", "loop", "torn", "without role"],
 )
 def test_open_webui_import_reads_broken_trees(
-    api: Api, current: str | None, parents: dict[str, str], texts: list[str]
+    api: Api, current: str | None, changes: dict[str, dict[str, Any]], texts: list[str]
 ) -> None:
     chat = open_webui_chat(params=None)
     chat["chat"]["history"]["currentId"] = current
-    for name, parent in parents.items():
-        chat["chat"]["history"]["messages"][name]["parentId"] = parent
+    for name, change in changes.items():
+        chat["chat"]["history"]["messages"][name] |= change
     (imported,) = api.ok(_import(api, orjson.dumps(chat)), 201)["sessions"]
     assert [message["content"] for message in api.messages(imported["session_id"])] == texts
 

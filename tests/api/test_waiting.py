@@ -8,7 +8,7 @@ import pytest
 
 from mochi_stub import Machine, Model, StubServer
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Gate, Reply, Text
+from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, Event
 from tests.support.server import RunningServer
 
@@ -32,6 +32,20 @@ def test_slow_model_load_emits_loading_status(tmp_path: Path) -> None:
     assert first[0].type == "status"
     assert 1 <= first[0].data["elapsed"] < 2.5
     assert status_states(second) == []
+
+
+def test_reload_with_a_larger_window_emits_loading_status(tmp_path: Path) -> None:
+    refusal = Failure("request (9001 tokens) exceeds the available context size (8192 tokens)", 400)
+
+    def resolve(prompt: Prompt) -> Reply:
+        return Reply([refusal]) if prompt.user_text == "dense" and prompt.options["num_ctx"] == 8192 else Reply.of("Ok")
+
+    models = [Model("large", context_length=40960, load_time=2.5)]
+    with StubServer(models=models, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("large")["session_id"]
+        api.send_message(session_id, "Hi")
+        assert set(status_states(api.stream_message(session_id, "dense"))) == {"loading_model"}
 
 
 def test_slow_loaded_model_emits_processing_status(tmp_path: Path) -> None:

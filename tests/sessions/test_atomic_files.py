@@ -1,5 +1,6 @@
 """Atomic file writes: a file has its old or its new content."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,16 @@ def test_append_ends_a_torn_line(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"tor")
     assert atomic_files.append(path, b"three\n") == atomic_files.signature(path)
     assert path.read_bytes() == b"one\ntwo\ntor#\nthree\n"
+
+
+def test_failed_append_leaves_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(atomic_files, "sync_directory", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        atomic_files.append(tmp_path / "log", b"one\n")
+    assert (tmp_path / "log").read_bytes() == b""
 
 
 def test_other_than_regular_file_reads_as_absent(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_unreadable_directory_is_logged(tmp_path: Path, caplog: pytest.LogCaptur
     assert AgentDiscoveryService(file).discover() == {}
     assert AgentDiscoveryService(tmp_path / "missing").discover() == {}
     unreadable = [message for message in caplog.messages if message.startswith("Agents directory")]
-    assert unreadable == [f"Agents directory {file} cannot be read: Not a directory"]
+    assert unreadable == [f"Agents directory unreadable path={file}: Not a directory"]
 
 
 def test_folder_whose_name_is_not_utf8_is_ignored_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

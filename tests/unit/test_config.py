@@ -100,10 +100,13 @@ def test_invalid_values_are_refused(name: str, value: object) -> None:
         MochiServerSettings(**{name: value})
 
 
-@pytest.mark.parametrize("url", ["https://10.0.0.5", "http://10.0.0.5/path"])
+@pytest.mark.parametrize(
+    "url", ["https://10.0.0.5", "http://10.0.0.5/path", "http://10.0.0.5:8000", "http://[::1]:8000"]
+)
 def test_advertised_url_of_workers_names_a_host(url: str) -> None:
     several: dict[str, Any] = {"store_url": "postgresql://h/db", "workers": 2}
-    assert MochiServerSettings(**several, advertise_url="http://10.0.0.5").advertise_url
+    for valid in ("http://10.0.0.5", "http://[::1]"):
+        assert MochiServerSettings(**several, advertise_url=valid).advertise_url
     with pytest.raises(ValidationError, match="each worker has its own port"):
         MochiServerSettings(**several, advertise_url=url)
 

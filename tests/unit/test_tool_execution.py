@@ -11,7 +11,13 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.execution import THREADS, ToolExecutionResult, ToolExecutionService, shorten
+from mochi_server.tools.execution import (
+    MAX_PARALLEL_CALLS,
+    MAX_THREADS,
+    ToolExecutionResult,
+    ToolExecutionService,
+    shorten,
+)
 from mochi_server.tools.schema import make_schema
 
 
@@ -164,6 +170,24 @@ async def test_long_results_keep_head_and_tail(limit: int) -> None:
         assert result.result.endswith("b")
 
 
+@pytest.mark.parametrize(("length", "limit"), [(20_001, 20_000), (1000, 10)])
+def test_note_has_the_number_of_characters_left_out(length: int, limit: int) -> None:
+    shortened = shorten("x" * length, limit, "LIMIT")
+    kept = shortened.count("x") - "left out because of LIMIT".count("x")
+    assert f"[... {length - kept} characters left out because of LIMIT ...]" in shortened
+
+
+async def test_call_fails_if_the_system_starts_no_thread() -> None:
+    service = ToolExecutionService()
+    before = threading.stack_size(1 << 46)
+    try:
+        failed = [await service.execute(tool(leave), {}) for _ in range(MAX_THREADS + 1)]
+    finally:
+        threading.stack_size(before)
+    assert {result.error_message for result in failed} == {"leave failed: it did not start: can't start new thread"}
+    assert "SystemExit" in str((await service.execute(tool(leave), {})).error_message)
+
+
 def test_text_at_the_limit_is_not_truncated() -> None:
     assert shorten("x" * 10, 10) == "x" * 10
 
@@ -191,10 +215,10 @@ async def test_hung_tools_use_at_most_their_threads() -> None:
         return ""
 
     service = ToolExecutionService(timeout=0.1)
-    hanging = [asyncio.ensure_future(service.execute(tool(hang), {})) for _ in range(3 * THREADS)]
+    hanging = [asyncio.ensure_future(service.execute(tool(hang), {})) for _ in range(3 * MAX_PARALLEL_CALLS)]
     await asyncio.wait(hanging)
     assert not any(task.result().success for task in hanging)
-    assert len(begun) == 3 * THREADS
+    assert len(begun) == 3 * MAX_PARALLEL_CALLS
     release.set()
 
 

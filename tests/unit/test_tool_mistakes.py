@@ -119,6 +119,8 @@ def test_file_with_null_bytes_is_one_problem(tmp_path: Path) -> None:
 
 
 def test_name_that_is_listed_twice_is_a_problem(tmp_path: Path) -> None:
+    directory = write_tools(tmp_path, "from .dice import roll as throw\n__all__ = ['throw']", dice=ROLL)
+    assert problems(directory) == []
     directory = write_tools(tmp_path, EXPORTED + "__all__ += ['roll']", dice=ROLL)
     assert problems(directory) == [Problem("roll", "__all__ lists it more than once; remove one")]
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 
 import orjson
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchemaService, make_schema
 
@@ -155,6 +155,16 @@ def test_default_makes_a_parameter_optional() -> None:
 def test_missing_and_misspelled_arguments_are_named(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments):
         make_schema(returns(int), "tool").bind(arguments)
+
+
+def fail(value: int) -> int:
+    raise ZeroDivisionError
+
+
+def test_exception_of_a_validator_is_an_invalid_argument() -> None:
+    tool = make_schema(returns(Annotated[int, AfterValidator(fail)]), "tool")
+    with pytest.raises(InvalidArguments, match="ZeroDivisionError"):
+        tool.bind({"value": 0})
 
 
 def google(a: int, b: str = "x") -> str:

@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.telemetry.metrics import Metrics
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.execution import MAX_THREADS, THREADS, ToolExecutionResult, ToolExecutionService
+from mochi_server.tools.execution import MAX_PARALLEL_CALLS, MAX_THREADS, ToolExecutionResult, ToolExecutionService
 from mochi_server.tools.schema import make_schema
 
 TIMEOUT = 0.1
@@ -72,22 +72,22 @@ async def tools(tool_timeout: float = TIMEOUT) -> AsyncIterator[Tools]:
 
 async def test_calls_run_after_all_threads_have_hung() -> None:
     async with tools() as service:
-        hung = await service.hang_all(THREADS)
+        hung = await service.hang_all(MAX_PARALLEL_CALLS)
         assert not any(result.success for result in hung)
         result = await service.execute("add", a=1)
     assert (result.success, result.result) == (True, "1")
-    assert service.counter("tool_threads_lost") == THREADS
+    assert service.counter("tool_threads_lost") == MAX_PARALLEL_CALLS
     assert service.counter("tool_calls_refused") == 0
 
 
 async def test_concurrent_calls_are_limited() -> None:
     async with tools(tool_timeout=20) as service:
-        hanging = asyncio.ensure_future(service.hang_all(2 * THREADS))
-        await service.wait_until_hanging(THREADS)
-        assert len(service.started) == THREADS
+        hanging = asyncio.ensure_future(service.hang_all(2 * MAX_PARALLEL_CALLS))
+        await service.wait_until_hanging(MAX_PARALLEL_CALLS)
+        assert len(service.started) == MAX_PARALLEL_CALLS
         service.released.set()
         await hanging
-        assert len(service.started) == 2 * THREADS
+        assert len(service.started) == 2 * MAX_PARALLEL_CALLS
 
 
 async def test_call_is_refused_if_every_thread_is_lost() -> None:
@@ -117,10 +117,10 @@ async def test_thread_that_returns_late_is_reused() -> None:
 
 async def test_cancelled_call_frees_its_slot() -> None:
     async with tools() as service:
-        running = [asyncio.ensure_future(service.execute("hang")) for _ in range(THREADS)]
-        await service.wait_until_hanging(THREADS)
+        running = [asyncio.ensure_future(service.execute("hang")) for _ in range(MAX_PARALLEL_CALLS)]
+        await service.wait_until_hanging(MAX_PARALLEL_CALLS)
         for task in running:
             task.cancel()
         await asyncio.wait(running)
         assert (await service.execute("add", a=3)).result == "3"
-        assert service.counter("tool_threads_lost") == THREADS
+        assert service.counter("tool_threads_lost") == MAX_PARALLEL_CALLS

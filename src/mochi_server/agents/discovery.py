@@ -27,7 +27,7 @@ class AgentDiscoveryService:
         ``agent_chats_dir`` contains the sessions of agents. By default, it is a folder of ``agents_dir``.
         """
         self._is_empty = agents_dir is None
-        self._directory = Path(agents_dir or CHATS_FOLDER)
+        self._directory = Path(agents_dir or "")  # not read if there are no agents
         self._chats = Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS_FOLDER
         self._agents: dict[str, AgentDefinition] | None = None
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class AgentDiscoveryService:
         except FileNotFoundError:
             return []
         except OSError as error:
-            logger.warning("Agents directory %s cannot be read: %s", self._directory, error.strerror)
+            logger.warning("Agents directory unreadable path=%s: %s", self._directory, error.strerror)
             return []
         chats = self._chats.resolve()
         names = sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)

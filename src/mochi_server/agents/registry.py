@@ -12,7 +12,7 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentDiscoveryService, require_valid
 from mochi_server.agents.skill import SKILL_FILE
 from mochi_server.tools.discovery import Tool, ToolCatalogue
-from mochi_server.tools.execution import THREADS, ToolRaised
+from mochi_server.tools.execution import MAX_PARALLEL_CALLS, ToolRaised
 from mochi_server.tools.loader import Problem
 from mochi_server.tools.registry import IMPORT_SECONDS, ToolRegistry, import_in_thread
 
@@ -62,7 +62,7 @@ class AgentRegistry:
 
     async def _discover(self) -> dict[str, AgentDefinition]:
         names = await anyio.to_thread.run_sync(self.discovery.names)
-        slots = asyncio.Semaphore(THREADS)
+        slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
         agents = await asyncio.gather(*(self._find(name, slots) for name in names))
         self._agents = {agent.name: agent for agent in agents}
         return self._agents

@@ -51,7 +51,7 @@ class Confirmation:
     def call(self) -> ToolInvocation:
         return self.bound.call
 
-    async def decision(self) -> Decision | None:
+    async def wait_for_decision(self) -> Decision | None:
         """Wait for the client's decision. Return the decision, or None if the timeout passes first."""
         with anyio.move_on_after(self.timeout):
             return await asyncio.shield(self._decision)
@@ -105,7 +105,7 @@ class ConfirmationBroker:
         self._waiting[confirmation.confirmation_id] = confirmation
         return confirmation
 
-    def knows(self, confirmation_id: str) -> bool:
+    def has(self, confirmation_id: str) -> bool:
         """Return whether this process has a waiting or recently ended confirmation with this ID."""
         return confirmation_id in self._waiting or confirmation_id in self._ended
 
@@ -179,7 +179,7 @@ class ApprovalService:
 
     async def _interrupted(self, session_id: str) -> dict[str, Any] | None:
         stored = (await self.store.load(session_id)).metadata.pending_approval
-        return None if stored is None or self.broker.knows(stored["confirmation_id"]) else stored
+        return None if stored is None or self.broker.has(stored["confirmation_id"]) else stored
 
 
 @dataclass
@@ -197,12 +197,16 @@ class SessionApprover:
     agent_name: str | None = None
 
     async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
-        """Request the user's decision and wait for it. The session stores the request, for the list after a restart."""
+        """Request the user's decision and wait for it. Return None if the timeout passes first.
+
+        Otherwise, return the decision and the call to run, whose arguments the user may have edited. The session stores
+        the request, so that clients can list it after a restart.
+        """
         confirmation = self.broker.open(self.session_id, bound, self.agent_name)
         try:
             await self._record(confirmation.to_dict())
             announce(confirmation.confirmation_id)
-            decision = await confirmation.decision()  # if this is cancelled, the record remains
+            decision = await confirmation.wait_for_decision()  # if this is cancelled, the record remains
             await self._record(None)
         finally:
             self.broker.close(confirmation)

@@ -109,7 +109,7 @@ class ChatEngine:
         result, failure, cancelled = TurnResult(), None, False
         try:
             with scope:
-                writer.begin(turn.request.images, gate.open)
+                writer.begin(turn.request.images, gate.on_write_end)
                 if turn.session.metadata.pending_approval is not None:  # an earlier turn was interrupted
                     await self._discard_approval(turn.session.session_id)
                 turn = replace(turn, request=turn.request.without_data())  # free the images: a turn may take minutes
@@ -175,13 +175,14 @@ class _EventGate:
         else:
             self._buffered += events
 
-    def open(self, is_stored: bool) -> None:
+    def on_write_end(self, is_stored: bool) -> None:
         if not is_stored:
             self._scope.cancel()
             return
         self._is_open = True
         if self._buffered:
             self._publish(self._buffered)
+            self._buffered = []
 
 
 def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = TurnResult()) -> TurnResult:  # noqa: B008 - frozen

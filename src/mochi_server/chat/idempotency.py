@@ -19,8 +19,7 @@ def key_digest(session_id: str, key: str) -> str:
 
 def keyed_index(session: ChatSession, key: str | None) -> int | None:
     """Return the index of the session's last user message if it was stored with the key ``key``, else None."""
-    position = None if key is None else last_user_index(session.history)
-    if key is None or position is None:
+    if key is None or (position := last_user_index(session.history)) is None:
         return None
     is_same_key = session.history[position].get("key_digest") == key_digest(session.session_id, key)
     return position if is_same_key else None
@@ -39,8 +38,8 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
     if request.key is None or position is None:
         return request
     stored, answers = session.history[position], session.history[position + 1 :]
-    image_names = [image.reference for image in request.images]
-    if stored["content"] != request.message or stored.get("images", []) != image_names:
+    references = [image.reference for image in request.images]
+    if stored["content"] != request.message or stored.get("images", []) != references:
         raise IdempotencyKeyReused(request.key)
     repetition = replace(request, message=None, images=())
     last = answers[-1] if answers else stored

@@ -9,6 +9,7 @@ from mochi_server.sessions.session import system_message
 from mochi_server.sessions.types import Message
 
 _SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
+_NO_RESULT = "The call was interrupted and has no result."
 
 
 def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
@@ -84,6 +85,3 @@ def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
         {"role": "tool", "content": _NO_RESULT, "tool_name": name, "tool_call_id": call_id}
         for call_id, name in names.items()
     ]
-
-
-_NO_RESULT = "The call was interrupted and has no result."

@@ -105,12 +105,14 @@ class TurnWindow:
                 raise refusal
             self._stepped_down = True
             self.decision = self._windows.current(self._model, "load_failed_step_down")
+            self.is_loaded = False
             return True
         tokens = self.observe_refusal(refusal, prompt)
         if self.decision is None or self.size is None:
             raise ContextOverflow(None, tokens)
         is_grown = self._windows.grow_after_refusal(self._model, tokens, self.size)
         self.decision = self._windows.current(self._model, "usage_threshold" if is_grown else self.decision.reason)
+        self.is_loaded = self.is_loaded and not is_grown
         return is_grown
 
     def observe_refusal(self, refusal: OllamaError, prompt: PromptSize) -> int:

@@ -71,11 +71,13 @@ class TurnWriter:
         self.history: History = session.history.extended(self._new_messages)
         """History of the session including the new messages of this request."""
         history, user_index = self.history, last_user_index(self.history)
-        self._end = answer_index(history, continues=request.continues)
-        self._is_regeneration = self._end < len(history)
+        self._answer_index = answer_index(history, continues=request.continues)
+        self._is_regeneration = self._answer_index < len(history)
         self._revision = session.revision if self._is_regeneration else None
         turn_start = user_index if user_index is not None else len(history)
-        self.messages, self.turn_start = with_instructions(history.prefix(self._end), turn_start, request.instructions)
+        self.messages, self.turn_start = with_instructions(
+            history.prefix(self._answer_index), turn_start, request.instructions
+        )
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
 
     def begin(self, images: Sequence[Image] = (), on_end: Callable[[bool], None] = lambda _: None) -> None:
@@ -173,7 +175,7 @@ class TurnWriter:
                 messages.append(tool_message(call, outcome))
                 continue
             self.outcomes.append(interrupted_outcome(call))
-            messages.append(interrupted(tool_message(call, self.outcomes[-1])))
+            messages.append(mark_interrupted(tool_message(call, self.outcomes[-1])))
         return messages
 
     async def _add(self, message: Message, *, last: bool = False, result_of: ToolInvocation | None = None) -> None:
@@ -196,7 +198,7 @@ class TurnWriter:
     async def _replace(self, messages: Sequence[Message]) -> None:
         # The revision check protects messages that another process has added.
         images = list(self.unstored_images.values())
-        await self._append(messages, from_index=self._end, revision=self._revision, images=images)
+        await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images)
 
     def _flush(self) -> None:
         self._timer = None
@@ -216,7 +218,7 @@ class TurnWriter:
         if not open_calls:
             return None
         first, *others = open_calls
-        message = interrupted(tool_message(first, failed(first, INTERRUPTED)))
+        message = mark_interrupted(tool_message(first, failed(first, INTERRUPTED)))
         message["tool_calls"] = [
             {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others
         ]
@@ -249,7 +251,8 @@ def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
     return failed(call.progress.running or call, text, decided_by=call.progress.decided_by)
 
 
-def interrupted(message: Message) -> Message:
+def mark_interrupted(message: Message) -> Message:
+    """Mark a message as interrupted, and return it."""
     message["interrupted"] = True
     return message
 

@@ -34,7 +34,8 @@ _BACKLOG = 2048
 _ACCEPTS_PER_ITERATION = 8
 """Maximum number of new connections per listening socket in one iteration of the event loop.
 
-With one, as is uvloop's rule, the last connections of a burst would wait for many long iterations.
+By default, uvloop accepts one connection per iteration. The last connections of a burst would then wait for many
+iterations.
 """
 
 
@@ -109,10 +110,10 @@ def _configure_log(settings: MochiServerSettings) -> None:
     logs.configure(settings.log_level, settings.log_format, SecretMasker(_secrets(settings)))
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
     # The banner replaces uvicorn's startup lines.
-    server = logging.getLogger("uvicorn.error")
-    server.setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
+    uvicorn_log = logging.getLogger("uvicorn.error")
+    uvicorn_log.setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
     # One line counts the requests that a shutdown cancels, so their tracebacks are omitted.
-    server.addFilter(lambda log: not (log.exc_info and isinstance(log.exc_info[1], asyncio.CancelledError)))
+    uvicorn_log.addFilter(lambda log: not (log.exc_info and isinstance(log.exc_info[1], asyncio.CancelledError)))
 
 
 def _secrets(settings: MochiServerSettings) -> Iterator[str]:
@@ -145,7 +146,7 @@ class _Server(uvicorn.Server):
                 print_text(await self._banner())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """On the first signal, refuse new turns and wait for running turns. On the second signal, end running turns."""
+        """On the first signal, refuse new turns and wait for others. On the second, end them. On the third, stop."""
         self._signals += 1
         if self._loop is None or self._signals > _GRACEFUL_SIGNALS:
             super().handle_exit(sig, frame)
@@ -176,7 +177,8 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform != "win32":  # on Windows, this option lets a second process use the same address
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(_BACKLOG)  # until then, a second process could bind the same address
     except OSError:

@@ -28,7 +28,7 @@ from mochi_server.util.net import is_loopback
 from mochi_server.util.shielding import cancel_and_wait
 
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaitable[bool | types.Decision]"]
-"""Callback that decides about a tool call."""
+"""Callback that approves or denies a tool call."""
 
 _POLL_SECONDS = 0.25
 _COMPARED_FIELDS = {
@@ -49,7 +49,7 @@ _TOO_LATE = {
     errors.ConfirmationTimeout.code,
     errors.SessionNotFound.code,
 }
-"""Error codes of decisions about calls that no longer wait for a decision."""
+"""Error codes of decisions for calls that no longer wait for a decision."""
 _DECISION_FIELDS = types.Decision.__annotations__.keys()
 _CONFIRMATION_FIELDS = [field.name for field in fields(ToolConfirmationRequired)]
 P = ParamSpec("P")
@@ -204,8 +204,8 @@ class AsyncMochiClient:
         The message is sent when the iteration begins. After a lost connection, the client resumes the stream without
         losing or repeating events.
 
-        ``on_confirm`` is a function or coroutine function that decides about tool calls. It receives each event that
-        requires approval, and returns True, False or a ``types.Decision``. A plain function runs in a thread. A
+        ``on_confirm`` is a function or coroutine function that approves or denies tool calls. It receives each event
+        that requires approval, and returns True, False or a ``types.Decision``. A plain function runs in a thread. A
         decision after the approval timeout or the end of the turn has no effect.
         """
         request = {"method": "POST", "json": _turn_body(message, options), "headers": _key_header(idempotency_key)}

@@ -194,7 +194,7 @@ class Confirmation(TypedDict):
 
 
 class Decided(TypedDict):
-    """A decision about a tool call, with the arguments of the call."""
+    """A decision for a tool call, with the arguments of the call."""
 
     confirmation_id: str
     approved: bool

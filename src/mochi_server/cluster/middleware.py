@@ -132,7 +132,7 @@ class ClusterMiddleware:
             await send(message)
 
     async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a decision about a tool call to the server on which the tool call waits for the decision."""
+        """Send a decision for a tool call to the server on which the tool call waits for the decision."""
         content = await read_body(Request(scope, receive))
         own: list[Message] = []
         found: list[list[Message]] = []

@@ -61,6 +61,7 @@ class PeerRequest:
     _has_begun: bool = field(default=False, init=False)
     _last_id: bytes = field(default=b"", init=False)
     _missed: int = field(default=0, init=False)
+    """Number of checks in a row in which the database did not list the peer."""
     _stopping: asyncio.Future[Any] = field(init=False)
 
     async def run(self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS) -> bool:
@@ -121,7 +122,10 @@ class PeerRequest:
         await self.send(body_message(content, more=False))
 
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of ``work``. Raises ``ServerLost`` if ``peer`` is silent, and ``ShuttingDown``."""
+        """Return the result of ``work``.
+
+        Raise ``ServerLost`` if ``peer`` is silent, and ``ShuttingDown`` if this server shuts down.
+        """
         task = asyncio.ensure_future(work)
         tasks: set[asyncio.Future[Any]] = {task, self._stopping}
         try:

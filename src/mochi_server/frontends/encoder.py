@@ -76,7 +76,7 @@ class FrontendEncoder(ABC):
             events.AgentToolResult.type: self._on_result,
             events.AgentComplete.type: self._on_agent_complete,
             events.MessageComplete.type: self._on_message_complete,
-            # The end of the stream contains these.
+            # `closing` returns the messages for these events.
             **dict.fromkeys((events.TurnError.type, events.Stopped.type, events.Done.type), lambda _, __: ()),
         }
 
@@ -89,23 +89,28 @@ class FrontendEncoder(ABC):
         """Return the messages that end the stream. Call this after the run has ended or the stream is suspended."""
 
     @abstractmethod
-    def start(self, kind: Kind, part_id: str) -> Messages: ...
+    def start(self, kind: Kind, part_id: str) -> Messages:
+        """Return the messages that begin a part, which is text or reasoning."""
 
     @abstractmethod
-    def delta(self, kind: Kind, part_id: str, text: str) -> Messages: ...
+    def delta(self, kind: Kind, part_id: str, text: str) -> Messages:
+        """Return the messages that append ``text`` to a part."""
 
     @abstractmethod
-    def end(self, kind: Kind, part_id: str) -> Messages: ...
+    def end(self, kind: Kind, part_id: str) -> Messages:
+        """Return the messages that end a part."""
 
     @abstractmethod
-    def call(self, call_id: str, name: str, arguments: Payload) -> Messages: ...
+    def call(self, call_id: str, name: str, arguments: Payload) -> Messages:
+        """Return the messages that announce a tool call."""
 
     @abstractmethod
     def approval(self, call_id: str, confirmation: Payload) -> Messages:
         """Return the messages that request approval of a tool call."""
 
     @abstractmethod
-    def result(self, call_id: str, result: CallResult) -> Messages: ...
+    def result(self, call_id: str, result: CallResult) -> Messages:
+        """Return the messages that contain the result of a tool call."""
 
     @abstractmethod
     def next_step(self) -> Messages:

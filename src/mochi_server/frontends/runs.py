@@ -26,7 +26,7 @@ class TurnPlan:
 
 @dataclass(frozen=True, slots=True)
 class FrontendRequest:
-    """Request of a frontend: decisions about tool calls, or a turn to start."""
+    """Request of a frontend: decisions for tool calls, or a turn to start."""
 
     plan: Callable[[ChatSession], TurnPlan] | None = None
     """Function that returns the turn for a session, or raises ``ValidationFailed``. None if there are decisions."""
@@ -80,7 +80,7 @@ class FrontendRuns:
         return any(call.confirmation_id == confirmation_id for call in pending)
 
     async def _decide(self, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
-        """Apply decisions about tool calls. The stream begins after the event that requested the last of them.
+        """Apply decisions for tool calls. The stream begins after the event that requested the last of them.
 
         Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
         """

@@ -136,7 +136,7 @@ def _validator(schema: dict[str, Any]) -> Validator:
         draft.check_schema(schema, format_checker=FormatChecker(()))
     except (SchemaError, RecursionError) as error:
         raise InvalidTool("its input schema is not a valid JSON schema") from error
-    # Do not evaluate patterns, which could take forever, or fetch external references. The server validates again.
+    # Do not evaluate patterns, which could take forever, or fetch external references. The MCP server validates too.
     disabled = {keyword: lambda *_: () for keyword in ("pattern", "patternProperties")}
     validator: Validator = extend(draft, disabled)(schema, registry=referencing.Registry())
     return validator

@@ -53,14 +53,14 @@ class AgUiRequest(Body):
         },
     )
 
-    thread_id: str = Field(alias="threadId", description="Conversation of the client. The events repeat it.")
-    run_id: str = Field(alias="runId", description="Run of the client. The events repeat it.")
+    thread_id: str = Field(alias="threadId", description="ID of the client's conversation. The events repeat it.")
+    run_id: str = Field(alias="runId", description="ID of the client's run. The events repeat it.")
     messages: Items[Annotated[dict[str, Any], AfterValidator(_limit_lists)]] = Field(
         description="Messages of the conversation, oldest first."
     )
     tools: Items[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
     context: Items[dict[str, Any]] | None = Field(None, description="Texts that are added to the instructions.")
-    resume: Items[dict[str, Any]] | None = Field(None, description="Decisions about tool calls.")
+    resume: Items[dict[str, Any]] | None = Field(None, description="Decisions for tool calls.")
     forwarded_props: Any = Field(None, alias="forwardedProps", description="Options of the turn.")
 
     @classmethod
@@ -87,7 +87,7 @@ class _DecisionPayload(Body):
 
 
 async def to_request(run: "RunAgentInput") -> FrontendRequest:
-    """Convert a request to decisions about tool calls, or to a turn. Raise ``ValidationFailed`` if it is invalid."""
+    """Convert a request to decisions for tool calls, or to a turn. Raise ``ValidationFailed`` if it is invalid."""
     if run.resume:
         return FrontendRequest(decisions=dict(_decision(number, entry) for number, entry in enumerate(run.resume)))
     conversation = _Conversation(run)

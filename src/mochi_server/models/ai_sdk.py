@@ -85,7 +85,7 @@ class AiSdkRequest(FrontendOptions):
     )
 
     async def to_request(self) -> FrontendRequest:
-        """Convert the request to decisions about tool calls, or to a turn. Raises ``ValidationFailed``."""
+        """Convert the request to decisions for tool calls, or to a turn. Raises ``ValidationFailed``."""
         position, last = len(self.messages) - 1, self.messages[-1]
         decisions = last.decisions(position) if last.role == "assistant" else {}
         if last.role != "user" and not (decisions and self.trigger == "submit-message"):

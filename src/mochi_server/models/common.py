@@ -28,7 +28,7 @@ _DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
 _MAX_REPORTED = 20
 _MAX_NAME_CHARS = 100
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
-"""Pattern for text that is not blank, for the OpenAPI document. It also excludes white space that only Python has."""
+"""Pattern for text that is not blank, for the OpenAPI document. JavaScript's ``\\s`` lacks some of Python's blanks."""
 _OPTIONS_SCHEMA: JsonDict = {
     "additionalProperties": False,
     "properties": {

@@ -36,7 +36,7 @@ def _token_limit(value: int) -> int:
     return value
 
 
-OllamaOption = Annotated[
+RejectedOption = Annotated[
     Any, allow(reason="this server sets the context window; other options have fields of their own")
 ]
 TokenLimit = Annotated[int, AfterValidator(_token_limit)]
@@ -153,8 +153,8 @@ class SamplingFields(Body):
     reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
     think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")
     keep_alive: KeepAlive = None
-    options: OllamaOption = Field(None, description="Not supported. Use the fields of this request.")
-    num_ctx: OllamaOption = Field(None, description="Not supported. The server sets the context window.")
+    options: RejectedOption = Field(None, description="Not supported. Use the fields of this request.")
+    num_ctx: RejectedOption = Field(None, description="Not supported. The server sets the context window.")
 
     def shared_fields(self) -> dict[str, Any]:
         """Return the fields that ``SamplingFields`` defines, without fields that are null."""
@@ -239,8 +239,9 @@ class CompletionRequest(SamplingFields):
     async def _images(self) -> dict[int, tuple[Image, ...]]:
         images = {}
         for index, message in enumerate(self.messages):
-            parts = message.content if isinstance(message, UserMessage | ToolMessage) else ()
-            if urls := [part.url for part in parts if isinstance(part, ImagePart)]:
+            if not isinstance(message, UserMessage | ToolMessage) or isinstance(message.content, str):
+                continue
+            if urls := [part.url for part in message.content if isinstance(part, ImagePart)]:
                 images[index] = await decode_images(urls, f"messages[{index}].content")
         return images
 

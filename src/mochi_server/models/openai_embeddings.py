@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, Tag
 
 from mochi_server.models.common import Body, Text
-from mochi_server.models.openai import OllamaOption
-from mochi_server.models.openai_messages import TEXT_OR_LIST
+from mochi_server.models.openai_messages import TEXT_OR_LIST, allow
 from mochi_server.openai.embeddings import EncodingFormat
 from mochi_server.util.first_error import Items
 
@@ -31,6 +30,9 @@ _Input = Annotated[
 ]
 
 
+RejectedOption = Annotated[Any, allow(reason="this server sets the context window and the other options")]
+
+
 class EmbeddingRequest(Body, json_schema_extra={"examples": [{"model": "nomic-embed-text", "input": "Hello!"}]}):
     """Texts to embed. Unknown fields are ignored."""
 
@@ -39,8 +41,8 @@ class EmbeddingRequest(Body, json_schema_extra={"examples": [{"model": "nomic-em
     dimensions: int | None = Field(None, ge=1, description="Length of the vectors, for models that support it.")
     encoding_format: EncodingFormat | None = Field(None, description="`float` (default) or `base64`.")
 
-    options: OllamaOption = Field(None, description="Not supported.")
-    num_ctx: OllamaOption = Field(None, description="Not supported. The server sets the context window.")
+    options: RejectedOption = Field(None, description="Not supported.")
+    num_ctx: RejectedOption = Field(None, description="Not supported. The server sets the context window.")
 
     @property
     def texts(self) -> list[str]:

@@ -18,13 +18,14 @@ from mochi_server.util.first_error import Items
 _Item = TypeVar("_Item")
 TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) else "text")
 TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")], TEXT_OR_LIST]
-"""A text or a list. The tags prevent that the error for an invalid item also contains the error for a text."""
+"""A text or a list. Because of the tags, the error for an invalid item does not contain the error for a text."""
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
 
 
-def allow(*values: Any, reason: str = "this server supports no other value") -> AfterValidator:
+def allow(*values: Any, reason: str = "") -> AfterValidator:
     """Return a validator that accepts only ``values`` and null. ``reason`` is part of its error message."""
     allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
+    reason = reason or ("this server supports no other value" if values else "this server does not support it")
 
     def check(value: Any) -> Any:
         if value is not None and value not in values:

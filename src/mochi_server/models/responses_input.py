@@ -132,8 +132,8 @@ _ADAPTER: TypeAdapter[Any] = TypeAdapter(InputItem)
 def to_chat_messages(items: list[InputItem], resolve: Callable[[int, str], dict[str, Any] | None]) -> ChatMessages:
     """Convert input items to chat messages. Consecutive items from the model become one assistant message.
 
-    ``resolve`` receives the index and the ID of an item reference, and returns the item, or None for an unknown
-    message from the model.
+    ``resolve`` receives the index and the ID of an item reference. It returns the item, or None if only the session
+    contains the item.
     """
     messages: ChatMessages = []
     for index, item in enumerate(items):

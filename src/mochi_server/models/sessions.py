@@ -102,7 +102,9 @@ class SessionPatch(SessionDefaults, json_schema_extra={"examples": [{"title": "P
     """Changes of a session. Absent fields are kept, null clears a field, and nested objects are replaced completely."""
 
     model: ModelName | SkipJsonSchema[None] = Field(None, description="Chat model of Ollama. The tag is optional.")
-    summary_model: ModelName | None = Field(None, description="Model that summarizes the session.")
+    summary_model: ModelName | None = Field(
+        None, description="Model for summaries if the session's `model` cannot write them."
+    )
     context_window: WindowOverride | None = Field(
         None, description="Manual context window. Null restores the automatic window."
     )
@@ -208,7 +210,9 @@ class MessageList(BaseModel):
 class SummarizeRequest(StrictBody, json_schema_extra={"examples": [{"model": "qwen3:4b"}]}):
     """The model for the summary. The server stores the model as the session's ``summary_model``."""
 
-    model: ModelName | None = Field(None, description="Default: the session's `model`, unless it cannot summarize.")
+    model: ModelName | None = Field(
+        None, description="Default: the session's `model`, or its `summary_model` if `model` cannot write summaries."
+    )
 
 
 class SummaryOut(BaseModel):

@@ -31,7 +31,7 @@ class ToolDetails(ToolSummary):
 
 
 class ToolProblem(BaseModel, from_attributes=True):
-    """A tool, a file or an MCP server that cannot be used. ``message`` is the reason."""
+    """A problem with a tool, a tool group, a file or an MCP server. ``name`` is its name."""
 
     name: str
     message: str

@@ -44,7 +44,7 @@ class Embeddings:
             vectors = body.get("embeddings")
             if not isinstance(vectors, list) or len(vectors) != len(batch):
                 raise OllamaError(f"Ollama did not send one embedding for each of the {len(batch)} texts.")
-            # Encoded at once, because encoded vectors need less memory.
+            # Encode each batch immediately, because encoded vectors need less memory than lists of numbers.
             for index, vector in enumerate(vectors, start):
                 packed = _packed(vector)  # also checks the vector
                 embedding = b64encode(packed).decode() if encoding_format == "base64" else vector
@@ -64,7 +64,7 @@ class Embeddings:
             info = await self.client.find_model(model)
         except ModelNotFound:  # the model is not a chat model
             return None
-        window = await self.windows.borrow(info, self.windows.estimate(info, max(map(len, texts))))
+        window = await self.windows.window_without_session(info, self.windows.estimate(info, max(map(len, texts))))
         return {"num_ctx": window} if window else None
 
     async def _embed(self, payload: dict[str, Any]) -> Any:

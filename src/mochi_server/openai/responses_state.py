@@ -30,16 +30,14 @@ def check_previous_response(session: ChatSession, previous: str | None) -> None:
     """
     if previous is None:
         return
-    problem = f"{previous!r} is not the latest response of the session {session.session_id!r}"
     match = re.fullmatch(rf"resp_{session.session_id}_([0-9]{{1,9}})(_.*)?", previous)
-    if match is None or int(match[1]) > len(session.history):
+    if match is None or int(match[1]) > len(session.history) or not _is_one_turn(session, int(match[1])):
+        problem = f"{previous!r} is not the latest response of the session {session.session_id!r}; send the ID of that"
         raise ValidationFailed.at("previous_response_id", problem)
-    if not _is_one_turn(session, int(match[1])):
-        raise ValidationFailed.at("previous_response_id", f"{problem}; a session continues only at its end")
 
 
 def _is_one_turn(session: ChatSession, start: int) -> bool:
-    """Return whether the messages from index ``start`` on belong to one turn, not counting an unanswered turn."""
+    """Return whether the messages from index ``start`` to the last complete answer belong to one turn."""
     is_answered, handed_back = False, set[str]()
     for message in session.history[start : _answered_end(session)]:
         if message["role"] == "assistant":

@@ -211,7 +211,7 @@ class CompareService:
                     send(Chunk(model_id, content))
 
         characters = sum(len(message["content"]) for message in comparison.messages)
-        window = await self._windows.borrow(model, self._windows.estimate(model, characters))
+        window = await self._windows.window_without_session(model, self._windows.estimate(model, characters))
         is_reduced = False
         while True:
             payload = chat_payload(

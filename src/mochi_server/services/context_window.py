@@ -31,7 +31,7 @@ _TOKENS_PER_CHAR = 1 / 3.5
 _MIN_CALIBRATION_CHARS = 400
 """Minimum prompt length for calibration. In shorter prompts, the chat template distorts the ratio."""
 _MAX_TOKENS_PER_CHAR = 2
-"""Upper limit of the calibrated tokens per character, because no text has more tokens per character than this."""
+"""Upper limit of the calibrated tokens per character. Ordinary text has fewer."""
 
 IMAGE_TOKENS = 768
 """Estimated tokens per image, as in Ollama. Models use from 256 to several thousand tokens for an image."""
@@ -155,7 +155,7 @@ class WindowRegistry:
         if previous_model is None and windows is not None and loaded is None:
             entry.window = None  # Ollama must load the model anyway, so a new session need not keep a larger window
         window = entry.window or self._initial_window(entry, model)
-        # The model's window may be smaller than the session's after a restart or a new session.
+        # After a restart, or after a new session has reset it, the model's window may be smaller than this session's.
         window = max(window, _cap(_window_of_session(model, config, previous_model), entry.ceiling))
         reason = "no_adjustment"
         if loaded is not None and loaded > window:
@@ -171,11 +171,11 @@ class WindowRegistry:
             elif qualified_name(previous_model) != name:
                 reason = "model_change"
             elif config.get("current_window") not in (None, window):
-                # The window changed outside this session: it grew if a smaller one is loaded, else it was adopted.
+                # Another session or program changed the window. If a smaller window is loaded, the new one has grown.
                 reason = "usage_threshold" if loaded and loaded < window else "adopted_loaded"
         return WindowDecision(window, reason, loaded)
 
-    async def borrow(self, model: ModelInfo, required_tokens: int) -> int | None:
+    async def window_without_session(self, model: ModelInfo, required_tokens: int) -> int | None:
         """Return the window for a request without a session: the loaded one if it is large enough, else as ``decide``.
 
         Return None if ``dynamic`` is false and the model has no manual window.
@@ -278,7 +278,10 @@ class WindowRegistry:
         }
 
     def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
-        """Return a copy of ``config`` with the window of ``decision``. A change adds an entry with the time ``at``."""
+        """Return a copy of ``config`` with the window of ``decision``.
+
+        If the window has changed, add an entry with the time ``at`` to ``adjustment_history`` and call ``on_adjusted``.
+        """
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
@@ -309,10 +312,10 @@ class WindowRegistry:
         entry.override, entry.released = None, True
 
     def clear_session(self, session_id: str) -> None:
-        """Remove the manual windows that a deleted session has set, because clients can no longer remove them."""
-        for entry in self._entries.values():
+        """Remove the manual windows that a deleted session has set."""
+        for model, entry in self._entries.items():
             if entry.override is not None and entry.override.session_id == session_id:
-                entry.override, entry.released = None, True
+                self.release(model)
 
     def override_of(self, model: str) -> ManualWindow | None:
         """Return the manual window of a model, or None."""
@@ -324,7 +327,7 @@ class WindowRegistry:
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
         """Return a model's first window: the default window or the Modelfile's ``num_ctx``, whichever is larger.
 
-        Ollama also limits a ``num_ctx`` that is larger than the maximum of the model.
+        The Modelfile's value is capped at the maximum of the model, as in Ollama.
         """
         window = max(min(_max_window(model), DEFAULT_WINDOW), _cap(model.num_ctx or 0, model.context_length))
         return _cap(window, entry.ceiling)
@@ -353,7 +356,7 @@ DynamicContextWindowService = WindowRegistry
 
 
 def _max_window(model: ModelInfo) -> int:
-    """Return the largest window that the server chooses: 90 % of the model's maximum."""
+    """Return the largest window to which the server grows: 90 % of the model's maximum, or a default if unknown."""
     return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 

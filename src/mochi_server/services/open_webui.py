@@ -91,7 +91,7 @@ class OpenWebUIChat(OpenModel):
 def to_session(exported: OpenWebUIChat) -> ChatSession:
     """Convert the current branch of a chat to a new session."""
     chat = exported.chat
-    branch = _branch(chat.history) if chat.history else [*filter(_has_content, chat.messages or ())]
+    branch = _branch(chat.history) if chat.history else [*filter(_has_role, chat.messages or ())]
     start_times = exported.created_at, branch[0].timestamp if branch else None, chat.timestamp
     created = next((time for time in map(_to_iso, start_times) if time), None) or now()
     updated = _to_iso(exported.updated_at) or (_to_iso(branch[-1].timestamp) if branch else None) or created
@@ -112,17 +112,17 @@ def to_session(exported: OpenWebUIChat) -> ChatSession:
 
 def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
     """Return the messages from the first to the current message. If there is no current message, end at the latest."""
-    messages = {name: message for name, message in history.messages.items() if _has_content(message)}
-    latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
-    name = history.currentId if history.currentId in messages else latest
+    shown = {name: message for name, message in history.messages.items() if _has_role(message)}
+    latest = max(shown, key=lambda name: shown[name].timestamp or 0, default=None)
+    name = history.currentId if history.currentId in shown else latest
     branch: dict[str, OpenWebUIMessage] = {}
-    while name is not None and name in messages and name not in branch:
-        branch[name] = messages[name]
-        name = messages[name].parentId
-    return list(branch.values())[::-1]
+    while name is not None and name not in branch and (message := history.messages.get(name)) is not None:
+        branch[name] = message
+        name = message.parentId
+    return [message for message in reversed(branch.values()) if _has_role(message)]
 
 
-def _has_content(message: OpenWebUIMessage | None) -> TypeGuard[OpenWebUIMessage]:
+def _has_role(message: OpenWebUIMessage | None) -> TypeGuard[OpenWebUIMessage]:
     return message is not None and message.role is not None
 
 
@@ -131,7 +131,7 @@ def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
     assert message.role is not None  # noqa: S101 - branches have only messages with a role
     stored = _new_message(message.role, content, _to_iso(message.timestamp) or created)
     if message.role == "assistant":
-        # Apart, because the pattern would read this part once for each block in it that has no end.
+        # The text after the last end tag is handled separately: for each start tag, the pattern would read all of it.
         rest = content.rpartition("</details>")[2].lstrip()
         reasoned = content.removesuffix(rest)
         blocks = [_thinking(block) for block in _REASONING.findall(reasoned)]
@@ -163,7 +163,7 @@ def _text(content: Any) -> str:
 
 def _thinking(block: str) -> str:
     """Extract the thinking from the HTML block that Open WebUI puts into an answer."""
-    return html.unescape(_QUOTED.sub("", html.unescape(_SUMMARY.sub("", block)))).strip()
+    return _QUOTED.sub("", html.unescape(_SUMMARY.sub("", block))).strip()
 
 
 def _model(branch: list[OpenWebUIMessage], chat: OpenWebUIContent) -> str:
@@ -177,11 +177,11 @@ def _title(exported: OpenWebUIChat) -> str | None:
     return title if title and title != _UNTITLED else None
 
 
-def _to_iso(seconds: float | None) -> str | None:
-    if not seconds:
+def _to_iso(time: float | None) -> str | None:
+    if not time:
         return None
     try:
-        moment = seconds / 1000 if seconds > _MIN_MILLISECONDS else seconds
-        return datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="microseconds")
+        seconds = time / 1000 if time > _MIN_MILLISECONDS else time
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
     except (OverflowError, OSError, ValueError):
         return None

@@ -14,7 +14,7 @@ from mochi_server.util.nearest import listed, nearest
 
 _RESERVED = f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the agents. Rename it."
 _MAX_SUGGESTIONS = 10
-"""Number of unknown names for which the nearest name is searched, because a search takes milliseconds on the loop."""
+"""Number of unknown names for which the nearest name is searched, because a search takes milliseconds."""
 
 
 class Agent(Protocol):
@@ -38,7 +38,7 @@ class Selection:
 
     active_tools: list[str] = field(default_factory=list)
     missing_tools: list[str] = field(default_factory=list)
-    """Names of enabled tools that do not exist, and the name of the enabled tool group if the group does not exist."""
+    """Names of enabled tools that do not exist or are reserved, and the name of a tool group that does not exist."""
     active_agents: list[str] = field(default_factory=list)
     missing_agents: list[str] = field(default_factory=list)
     """Names of enabled agents that do not exist or are invalid."""

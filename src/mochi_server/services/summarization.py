@@ -39,7 +39,10 @@ _ANSWER_TOKENS = 1200
 _UNKNOWN_WINDOW = 4096
 _TRIES = 2
 _MAX_POSTPONEMENTS = 5
-"""How often turns of other sessions postpone a summary. Without a limit, a busy server would write no summaries."""
+"""Maximum number of times that turns of other sessions postpone a summary, each time by ``interval`` seconds.
+
+Without a limit, a busy server would write no summaries.
+"""
 _MAX_SESSIONS = 10_000
 """Maximum number of states in memory. A session without a state is summarized from its first message."""
 
@@ -70,7 +73,7 @@ class _SummaryState:
     failed: set[str] = field(default_factory=set)
     """Names of models that failed to summarize. Background summaries do not use these models again."""
     postponements: int = 0
-    """How often turns of other sessions have postponed the summary since the latest turn of this session."""
+    """Number of times that turns of other sessions have postponed the summary since the latest turn of this one."""
 
 
 @dataclass(eq=False)
@@ -190,14 +193,18 @@ class SummarizationService:
     async def _update_summary(
         self, session: ChatSession, name: str, state: _SummaryState, *, in_background: bool
     ) -> ConversationSummary:
-        """Store and return a new summary. In the background, raise ``_ModelNotLoaded`` or ``SessionConflict``."""
+        """Store and return a new summary.
+
+        In the background, raise ``_ModelNotLoaded`` instead of loading a model, and ``SessionConflict`` if the history
+        has changed.
+        """
         loaded = (await self.client.loaded_windows() or {}).get(qualified_name(name))
         if in_background and (not loaded or self.windows.size(name) not in (None, loaded)):
             raise _ModelNotLoaded(name)
         model = await self.client.find_model(name)
         summary = await self._continue_prompt(session, name, model, loaded, state)
         if summary is None:
-            window = loaded if in_background else await self.windows.borrow(model, _ANSWER_TOKENS)
+            window = loaded if in_background else await self.windows.window_without_session(model, _ANSWER_TOKENS)
             summary = await self._request_separately(session, name, model, window, state.covered)
         selected = session.metadata.summary_model or name
         changes = {"summary": summary.model_dump(), "summary_model": selected, "summarized_by": name}
@@ -210,9 +217,9 @@ class SummarizationService:
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's latest prompt, which Ollama still has in its cache.
 
-        Return None if the prompt is no longer cached, if the answer does not fit into the window, or if it is invalid.
-        After an invalid summary, later background summaries do not use the model. Otherwise, a separate summary would
-        remove the prompt from the cache after each turn.
+        Return None if the prompt is no longer cached, if the answer would not fit into the window, or if the request
+        fails. After such a failure, unless Ollama was only busy, later background summaries do not use the model.
+        Otherwise, a separate summary would remove the prompt from the cache after each turn.
         """
         exchange = self.client.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
@@ -292,8 +299,9 @@ class SummarizationService:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
                 messages += [{"role": "assistant", "content": content}, {"role": "user", "content": correction}]
+        name = payload["model"]
         raise OllamaError(
-            f"Model {payload['model']!r} returned no valid summary ({error}). Choose another summary_model."
+            f"Model {name!r} returned no valid summary ({error}). Send another model in the field `model`."
         )
 
 

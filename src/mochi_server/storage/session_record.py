@@ -36,7 +36,7 @@ class SessionRecord:
 
     @property
     def lines(self) -> list[bytes]:
-        """Encoded messages for a session file. Messages of one block form one item, later messages one item each."""
+        """Encoded messages for a session file: an item for each block, then one for each message after the blocks."""
         return [*(block.cached(_encode_block) for block in self.messages.blocks), *self._tail]
 
     @cached_property

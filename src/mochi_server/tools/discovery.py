@@ -18,7 +18,7 @@ RESERVED_NAMES = frozenset({"executions", "reload"})
 """Names that no tool can have, because ``/tools/{tool_name}`` would conflict with other routes."""
 
 _DESTRUCTIVE, _READ_ONLY = "__destructive__", "__read_only__"
-_NOT_GROUPS = frozenset({"__all__", "__path__", "__builtins__", _DESTRUCTIVE, _READ_ONLY})
+_NOT_GROUPS = frozenset({"__all__", "__path__", _DESTRUCTIVE, _READ_ONLY})
 
 logger = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ T = TypeVar("T")
 HISTORY_LENGTH = 100
 _LIMIT_NAME = "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"
 
-THREADS = 32
-"""Maximum number of calls that run in threads at the same time."""
+MAX_PARALLEL_CALLS = 32
+"""Maximum number of calls, or imports of tools, that run in threads at the same time. Further ones wait."""
 MAX_THREADS = 128
 """Maximum number of threads, including the threads of timed-out calls whose tools have not returned."""
 
@@ -70,7 +70,7 @@ class ToolExecutionService:
     """Callback for a call that times out or is cancelled while its thread still runs."""
     on_refused: Callable[[], object] = lambda: None
     """Callback for a call that cannot run because all threads are in use."""
-    _call_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(THREADS), init=False)
+    _call_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_CALLS), init=False)
     _thread_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_THREADS), init=False)
     _history: deque[ToolExecutionResult] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH), init=False)
 
@@ -144,7 +144,7 @@ class ToolExecutionService:
 
 
 class ToolRaised(Exception):
-    """Failure of a tool. Raised instead of any exception from the code of the tool. The message is for the model."""
+    """Failure of a tool: an exception of its code, a timeout or no free thread. The message is for the model."""
 
 
 async def run_in_thread(
@@ -167,7 +167,12 @@ async def run_in_thread(
         with suppress(RuntimeError):  # the event loop is closed: the server ended before the tool
             loop.call_soon_threadsafe(slots.release)
 
-    threading.Thread(target=contextvars.copy_context().run, args=(work,), name="tool", daemon=True).start()
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="tool", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:  # the system limits the number of threads
+        slots.release()
+        raise ToolRaised(f"it did not start: {error}") from error
     try:
         return await asyncio.wrap_future(outcome)
     except asyncio.CancelledError:
@@ -204,10 +209,12 @@ def shorten(text: str, limit: int, limit_name: str = "") -> str:
     if len(text) <= limit:
         return text
     reason = f" because of {limit_name}" if limit_name else ""
-    note = f"\n[... {len(text) - limit} characters left out{reason} ...]\n"
-    room = max(limit - len(note), 0)
-    head = room - room // 2
-    return text[:head] + note + (text[-(room // 2) :] if room // 2 else "")
+    note, room = "", limit + 1
+    while room > (shorter := max(limit - len(note), 0)):  # the number in the note can have one more digit
+        room = shorter
+        note = f"\n[... {len(text) - room} characters left out{reason} ...]\n"
+    tail = room // 2
+    return text[: room - tail] + note + text[len(text) - tail :]
 
 
 async def _run_isolated(work: Awaitable[T]) -> T:

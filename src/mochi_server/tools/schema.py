@@ -1,6 +1,7 @@
 """Tool schemas, generated from signatures and docstrings (Google, NumPy or reST style) of Python functions."""
 
 import inspect
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -80,7 +81,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     )
     adapter, schema = _adapter(signature, hints)
     descriptions = {name: node["description"] for name, node in schema["properties"].items() if "description" in node}
-    descriptions |= {each.arg_name.lstrip("*"): each.description for each in docstring.params if each.description}
+    descriptions |= {each.arg_name: each.description for each in docstring.params if each.description}
     parts = (docstring.short_description, docstring.long_description)
     tool = ToolSchema(
         name=name,
@@ -107,6 +108,8 @@ def _bind(
         values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
     except ValidationError as error:
         raise InvalidArguments(explain(error)) from error
+    except Exception as error:  # validators of types are user code
+        raise InvalidArguments(type(error).__name__) from error
     bound = signature.bind_partial()
     bound.arguments = {name: values[name] for name in signature.parameters}
     return bound
@@ -121,7 +124,7 @@ def type_name(annotation: object) -> str:
         return type_name(typing.get_args(annotation)[0])
     if origin is typing.Literal:
         return f"Literal[{', '.join(map(repr, typing.get_args(annotation)))}]"
-    if origin is typing.Union or (origin is not None and getattr(origin, "__name__", "") == "UnionType"):
+    if origin in (typing.Union, types.UnionType):
         return " | ".join(map(type_name, typing.get_args(annotation)))
     if origin is not None:
         arguments = ", ".join("..." if a is ... else type_name(a) for a in typing.get_args(annotation))

@@ -94,14 +94,14 @@ def _not_exported(trees: dict[str, ast.Module], exported: Collection[str]) -> It
 
 
 def _used_names(file: str, tree: ast.Module) -> Iterator[str]:
-    """Yield the names that the code of a file uses. Outside of ``__init__.py``, imported names count as used too."""
+    """Yield the names that the code of a file uses. In ``__init__.py``, only imports with a new name count as uses."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id
         elif isinstance(node, ast.Attribute):
             yield node.attr
-        elif isinstance(node, ast.ImportFrom) and file != _INIT:
-            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names if file != _INIT or alias.asname)
 
 
 def _typed_functions(tree: ast.Module) -> Iterator[_Function]:

@@ -10,7 +10,7 @@ _NUMBERS = count()
 
 
 def new_id(digits: int = 10) -> str:
-    """Return an unpredictable ID of at most 64 hex digits.
+    """Return an unpredictable ID of ``digits`` hex digits, at most 64.
 
     Unlike ``secrets``, this makes no system call that releases the interpreter lock, which would cost more time than
     the ID. A forked process has the same key and numbers, but another process ID.

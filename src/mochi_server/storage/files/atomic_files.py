@@ -40,7 +40,7 @@ class Signature(NamedTuple):
 
 
 def signature(path: str | Path) -> Signature | None:
-    """Return the signature of a regular file, or None for a missing file or a symlink. Raises OSError."""
+    """Return the signature of a regular file, or None if ``path`` is missing or no regular file. Raises OSError."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def signature(path: str | Path) -> Signature | None:
 
 
 def read(path: str | Path) -> tuple[bytes, Signature] | None:
-    """Return the content and signature of a regular file, or None for a missing file or a symlink. Raises OSError."""
+    """Return the content and signature of a file, or None if ``path`` is missing or no regular file. Raises OSError."""
     if not _OPEN_REJECTS_LINKS and signature(path) is None:
         return None
     try:
@@ -66,7 +66,10 @@ def read(path: str | Path) -> tuple[bytes, Signature] | None:
 
 
 def write(path: Path, data: bytes) -> Signature:
-    """Create or replace a file atomically and durably, with mode 0600. After an OSError, the old file is unchanged."""
+    """Create or replace a file atomically and durably, with mode 0600.
+
+    After an OSError, the file has its old content, or its new content if only the sync of its directory failed.
+    """
     temporary = path.with_name(f".{path.stem}.{new_id(32)}{TEMPORARY}")
     try:
         written = write_new(temporary, data)
@@ -89,18 +92,19 @@ def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
     try:
         size = os.lseek(descriptor, 0, os.SEEK_END)
-        if size and os.lseek(descriptor, -1, os.SEEK_END) >= 0 and os.read(descriptor, 1) != b"\n":
+        os.lseek(descriptor, max(size - 1, 0), os.SEEK_SET)
+        if os.read(descriptor, 1) not in (b"", b"\n"):
             line = b"#\n" + line
         try:
             _write_all(descriptor, line)
             if durably:
                 os.fsync(descriptor)
+                if is_new:
+                    sync_directory(path.parent)
         except BaseException:
             with suppress(OSError):
                 os.ftruncate(descriptor, size)
             raise
-        if is_new and durably:
-            sync_directory(path.parent)
         return Signature.of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
@@ -127,7 +131,7 @@ def write_new(path: Path, data: bytes, *, durably: bool = True) -> Signature:
     """Create a file with mode 0600 and return its signature. Raises OSError.
 
     If ``durably`` is true, the content is synced to disk, but the directory entry is not. If the file system stores
-    times in coarse steps, a later write may have the same signature, so the returned signature is of no file.
+    times in coarse steps, a later write may have the same signature. The returned signature then matches no file.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
     try:

@@ -84,10 +84,10 @@ class SessionFiles:
 
     @contextmanager
     def locked(self, session_id: str, *, is_known: bool = False) -> Iterator[None]:
-        """Lock a session against other threads and processes. Raises SessionNotFound if the session does not exist.
+        """Lock a session against other threads and processes.
 
-        If ``is_known`` is true, the session existed recently, and it may be missing when it is locked. Another process
-        can also delete it while this method waits for the lock.
+        Unless ``is_known`` is true, first raise SessionNotFound if the session does not exist. In both cases, another
+        process can delete the session before this method has the lock.
         """
         if not is_known:
             self._require(session_id)  # because locking creates missing directories

@@ -66,7 +66,7 @@ class FileSessionStore(SessionStore):
         self.directory = SessionDirectory(self._path, recent, timeout=_THREAD_WAIT_SECONDS)
         self._wait_seconds = wait_seconds
         self.locks = SessionLocks()
-        self.others: tuple[int, ...] = ()
+        self.other_processes: tuple[int, ...] = ()
         """Process ids of the other servers that were using the directory when this store was opened."""
         self._search_lock = asyncio.Lock()  # limits searches to one thread, because the first may read every file
         self._sweep_task: asyncio.Task[None] | None = None  # sweep that is repeated until the images are not locked
@@ -79,8 +79,8 @@ class FileSessionStore(SessionStore):
         Unreferenced images are removed in the background.
         """
         try:
-            self.others = await self.run(self.directory.open)
-            for process_id in self.others:
+            self.other_processes = await self.run(self.directory.open)
+            for process_id in self.other_processes:
                 logger.warning(_SHARED_DIRECTORY, process_id, self._path.absolute())
         except StorageFailed as error:
             logger.warning("%s", error.message)
@@ -121,7 +121,7 @@ class FileSessionStore(SessionStore):
     async def run(self, work: Callable[[], _Result], *, of_turn: bool = False) -> _Result:
         """Run ``work`` in a worker thread and return its result. On cancellation, first wait until ``work`` ends.
 
-        ``of_turn`` states whether a turn can wait for ``work``.
+        Set ``of_turn`` for work on which a turn may wait. Such work has its own threads.
         """
         result = await run_shielded(self._retry_while_locked(work, self._turn_threads if of_turn else self._threads))
         if self.directory.sweep_is_due and (self._sweep_task is None or self._sweep_task.done()):
@@ -198,7 +198,9 @@ class FileStores:
 
     @property
     def problems(self) -> Sequence[str]:
-        return [f"process {other} serves the same sessions; stop one of the servers" for other in self.chats.others]
+        return [
+            f"process {other} serves the same sessions; stop one of the servers" for other in self.chats.other_processes
+        ]
 
     async def open(self) -> None:
         await self.chats.open()

@@ -60,7 +60,7 @@ class PeerDirectory:
         return bool(self._secret) and hmac.compare_digest(token.encode(), self.token(self.name).encode())
 
     async def owner_of(self, session_id: str, run_id: str | None = None) -> Peer | None:
-        """Return the process that executes the given run of a session (default: its latest run).
+        """Return the process that executes the run ``run_id`` of a session, or its latest run if that run is unknown.
 
         Return None if that is this process, or if the session has no runs. Raises ``PeerGone`` if the process is dead.
         """

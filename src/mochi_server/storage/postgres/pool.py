@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, AsyncPipeline
 from psycopg.abc import PQGen
-from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from mochi_server.config import without_credentials
 from mochi_server.storage.postgres.errors import failure
@@ -125,7 +125,7 @@ class Database:
                 except asyncio.CancelledError:
                     await connection.close()  # a late cancel request could cancel the next statement
                     raise
-        except (psycopg.Error, PoolTimeout, PoolClosed, TimeoutError) as error:
+        except (psycopg.Error, TimeoutError) as error:
             raise failure(operation, error) from error
 
     @asynccontextmanager

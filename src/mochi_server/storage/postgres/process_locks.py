@@ -11,7 +11,7 @@ from contextlib import suppress
 import psycopg
 
 from mochi_server.errors import StorageFailed, StorageUnavailable
-from mochi_server.storage.postgres.errors import UNREACHABLE, failure
+from mochi_server.storage.postgres.errors import failure, unreachable
 from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, fetch_one
 from mochi_server.util.clock import new_id
 from mochi_server.util.shielding import cancel_and_wait
@@ -20,11 +20,14 @@ NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Upper bits of the 64-bit numbers of advisory locks. The lower 40 bits are the id of the session or process."""
 _HEARTBEAT_SECONDS = 1.0
 SILENT_SECONDS = 5
-"""Maximum age of a heartbeat, in seconds, when another process sends its own. An older process counts as frozen."""
+"""Maximum time in seconds between the heartbeat of a process and the newest heartbeat of any process.
+
+A process with an older heartbeat counts as frozen.
+"""
 IS_SILENT = f"seen < (SELECT max(seen) FROM processes) - interval '{SILENT_SECONDS} s'"
 IS_RECENT = "greatest(seen, pg_postmaster_start_time()) > clock_timestamp() - interval '3 s'"
-"""Condition for processes that may be reconnecting, because the database has just ended their connection."""
-_RESPONSE_SECONDS = 10.0
+"""Condition for processes that were connected in the last 3 s, or may reconnect because the database has restarted."""
+_HEARTBEAT_TIMEOUT_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _RECONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
@@ -64,7 +67,7 @@ class ServerProcess:
         """``url`` is the address at which other servers reach this process, or "" if it serves no requests."""
         self.name = new_id()
         self.reconnected: Callable[[Connection], Awaitable[None]] | None = None
-        """Function that is called after reconnecting, when this process has its locks again that are still free."""
+        """Function that is called after each connect. By then, this process has its locks again, except taken ones."""
         self._url = url
         self._database = database
         self._connection: Connection | None = None
@@ -139,7 +142,7 @@ class ServerProcess:
     async def _lock(self, function: str, key: int) -> bool:
         async with self._connection_lock:
             if self._connection is None:
-                raise StorageUnavailable("lock a session", OSError(5, UNREACHABLE))
+                raise unreachable("lock a session")
             try:
                 row = await fetch_one(self._connection, f"SELECT {function}(%(key)s)", {"key": key})
             except psycopg.Error as error:
@@ -148,18 +151,18 @@ class ServerProcess:
         return bool(row and row[0])
 
     async def _run_heartbeat(self) -> None:
-        """Send heartbeats, and reconnect after an outage. Keep a connection whose writes the database rejects."""
+        """Send heartbeats, and reconnect after an outage. If the database rejects a heartbeat, keep the connection."""
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS if self.connected else _RETRY_SECONDS)
             async with self._connection_lock:
                 if (connection := self._connection) is None:
                     with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
-                        await asyncio.wait_for(self._connect(), _RESPONSE_SECONDS)
+                        await asyncio.wait_for(self._connect(), _HEARTBEAT_TIMEOUT_SECONDS)
                         logger.warning("database connection restored")
                     continue
                 try:
                     heartbeat = connection.execute(_HEARTBEAT, [self.name, self._url])
-                    await asyncio.wait_for(heartbeat, _RESPONSE_SECONDS)
+                    await asyncio.wait_for(heartbeat, _HEARTBEAT_TIMEOUT_SECONDS)
                 except psycopg.Error:
                     if connection.closed:
                         self._connection_lost(connection)

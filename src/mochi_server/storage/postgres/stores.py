@@ -8,8 +8,8 @@ from contextlib import suppress
 import psycopg
 from psycopg.errors import ReadOnlySqlTransaction
 
-from mochi_server.errors import MochiError, StorageUnavailable
-from mochi_server.storage.postgres.errors import UNREACHABLE
+from mochi_server.errors import MochiError
+from mochi_server.storage.postgres.errors import unreachable
 from mochi_server.storage.postgres.migrations import migrate
 from mochi_server.storage.postgres.peers import PeerDirectory
 from mochi_server.storage.postgres.pool import Connection, Database, fetch_one
@@ -52,7 +52,7 @@ class PostgresStores:
 
     async def check(self) -> None:
         if not self.connected:
-            raise StorageUnavailable("lock sessions", OSError(5, UNREACHABLE))
+            raise unreachable("lock sessions")
         async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
             if await fetch_one(connection, "SHOW transaction_read_only") == ("on",):
                 raise ReadOnlySqlTransaction
