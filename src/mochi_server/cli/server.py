@@ -166,7 +166,7 @@ def _tune_interpreter() -> None:
     """Make garbage collections rare and short, because each stops all tasks. Make threads switch often."""
     gc.freeze()  # excludes imported modules from collections
     # With a thousand streams, a full collection visits nearly all objects. Reference counting frees them anyway.
-    gc.set_threshold(20_000, 5, 25)
+    gc.set_threshold(50_000, 5, 25)
     gc.enable()
     # While the event loop is busy, a storage thread waits up to this interval at each system call.
     sys.setswitchinterval(0.0005)

@@ -2,7 +2,7 @@
 
 import re
 import socket
-from functools import cache
+from functools import cache, lru_cache
 from ipaddress import ip_address
 
 OLLAMA_PORT = 11434
@@ -17,6 +17,7 @@ def full_url(host: str) -> str:
     return f"http://{address}{port}{slash}{path}"
 
 
+@lru_cache(maxsize=16)
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address is a loopback address."""
     try:

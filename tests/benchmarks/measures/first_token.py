@@ -45,7 +45,7 @@ class Workload:
     length: float = adjustable(2.5, "seconds that each concurrent stream lasts")
     seconds: float = adjustable(3.5, "seconds in which the streams start")
     alone: int = adjustable(20, "streams, one at a time")
-    bursts: int = adjustable(3, "times in each round that streams start at once")
+    bursts: int = adjustable(5, "times in each round that streams start at once")
 
     def loads(self) -> dict[str, Load]:
         short = f"paced:{_SHORT_RATE}x{_SHORT_TOKENS}+{self.delay}"
