@@ -1,10 +1,14 @@
 """The connection pool of the PostgreSQL store gets every connection back."""
 
 import asyncio
+import gc
+import sys
+import time
 from contextlib import AsyncExitStack
 
 import anyio
 import pytest
+from psycopg.waiting import MAX_BUSY_TIME
 
 from mochi_server.storage.postgres.pool import CONNECTIONS, Database
 
@@ -21,6 +25,35 @@ async def test_cancelled_work_returns_every_connection(database: str) -> None:
             await all_at_once(opened)
     finally:
         await opened.aclose()
+
+
+async def test_work_cancelled_on_a_busy_event_loop_ends_without_a_message(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", messages.append)
+    opened = Database(database)
+    await opened.open()
+
+    async def work() -> None:
+        async with opened.connection("work") as connection, connection.pipeline():
+            keep_event_loop_busy()
+            current = asyncio.current_task()
+            assert current is not None
+            current.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.ensure_future(work())
+    gc.collect()
+    await opened.aclose()
+    assert messages == []
+
+
+def keep_event_loop_busy() -> None:
+    """Run so long that psycopg's next statement yields to the event loop before it is sent."""
+    end = time.monotonic() + 2 * MAX_BUSY_TIME
+    while time.monotonic() < end:
+        pass
 
 
 async def cancelled_after(count: int, database: Database) -> None:

@@ -67,6 +67,10 @@ class Connection(AsyncConnection[Row]):
         timer = asyncio.get_running_loop().call_later(self.response_seconds, self._disconnect)
         try:
             return await super().wait(gen, *args, **kwargs)
+        except asyncio.CancelledError:
+            with suppress(psycopg.Error, RuntimeError):
+                gen.close()  # after the connection is closed, psycopg's cleanup would fail and print a traceback
+            raise
         finally:
             timer.cancel()
 
