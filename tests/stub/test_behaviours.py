@@ -276,9 +276,9 @@ def test_summary_of_a_conversation_in_one_message() -> None:
 
 
 def test_summary_of_many_blank_lines_takes_no_long_time() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     reply = resolve(prompt_of("Summarize this conversation:\nuser: hello" + "\n" * 20_000))
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert reply.text == "User: hello\n\nTopics: hello"
 
 
