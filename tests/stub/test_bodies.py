@@ -95,6 +95,9 @@ def test_wrong_type_names_its_field(stub: StubServer, fields: dict[str, Any], wr
     [
         ({"keep_alive": "5x"}, 400, 'time: unknown unit "x" in duration "5x"'),
         ({"keep_alive": ""}, 400, 'time: invalid duration ""'),
+        ({"keep_alive": "2562048h"}, 400, 'time: invalid duration "2562048h"'),
+        ({"keep_alive": "2562047h48m"}, 400, 'time: invalid duration "2562047h48m"'),
+        ({"keep_alive": "99999999999999999999"}, 400, 'time: invalid duration "99999999999999999999"'),
         ({"keep_alive": {}}, 400, "Unsupported type: 'map[string]interface {}'"),
         ({"keep_alive": []}, 400, "Unsupported type: '[]interface {}'"),
         ({"messages": [{"role": "user", "images": ["aGk=", "aGk=!"]}]}, 400, "illegal base64 data at input byte 4"),

@@ -254,7 +254,9 @@ def _error_offset(data: bytes) -> int:
     return len(data) - len(after) - 1
 
 
-_DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)")
+_DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)", re.ASCII)
+_LONGEST = 2**63 / 1e9
+"""Longest duration in seconds: Go counts nanoseconds as a signed 64-bit integer."""
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -274,13 +276,13 @@ def _parse_duration(text: str) -> float:
     seconds = 0.0
     while True:
         found = _DURATION.match(rest)
-        if found is None:
+        seconds += float(found["number"]) * _UNITS.get(found["unit"], _UNITS["ns"]) if found else inf
+        if found is None or seconds > _LONGEST:
             raise HttpError(400, f"time: invalid duration {quoted(text)}")
         if not found["unit"]:
             raise HttpError(400, f"time: missing unit in duration {quoted(text)}")
         if found["unit"] not in _UNITS:
             raise HttpError(400, f"time: unknown unit {quoted(found['unit'])} in duration {quoted(text)}")
-        seconds += float(found["number"]) * _UNITS[found["unit"]]
         rest = rest[found.end() :]
         if not rest:
             return -seconds if text.startswith("-") else seconds
