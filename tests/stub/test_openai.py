@@ -347,6 +347,12 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
             "missing_required_parameter",
         ),
         (
+            {"temperature": 200},
+            "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 200 instead.",
+            "temperature",
+            "decimal_above_max_value",
+        ),
+        (
             {"temperature": 2.5},
             "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 2.5 instead.",
             "temperature",

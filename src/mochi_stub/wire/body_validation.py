@@ -29,11 +29,15 @@ class ValidationError(Exception):
     """First error in a request body. `location` is the path of keys and indices to the invalid value.
 
     Depending on `kind`, `expected` is a type name, the permitted values or a limit. `found` is the invalid value.
+    `type_name` is the type of a field whose value is too low or too high.
     """
 
-    def __init__(self, kind: Kind, location: Location, expected: Any = None, found: Any = None) -> None:
-        super().__init__(kind, location, expected, found)
+    def __init__(
+        self, kind: Kind, location: Location, expected: Any = None, found: Any = None, type_name: str = ""
+    ) -> None:
+        super().__init__(kind, location, expected, found, type_name)
         self.kind, self.location, self.expected, self.found = kind, location, expected, found
+        self.type_name = type_name
 
 
 def read(data: bytes, check: Check, format_error: Callable[[ValidationError], Exception]) -> Any:
@@ -106,9 +110,9 @@ def number(low: float = -inf, high: float = inf, *, kind: str = "decimal") -> Ch
         if kind_of(value) not in ("integer", kind):
             raise ValidationError("type", location, kind, value)
         if value < low:
-            raise ValidationError("low", location, low, value)
+            raise ValidationError("low", location, low, value, kind)
         if value > high:
-            raise ValidationError("high", location, high, value)
+            raise ValidationError("high", location, high, value, kind)
         return value
 
     return check

@@ -71,8 +71,8 @@ def format_error(error: ValidationError) -> HttpError:
         case "low" | "high":
             side, sign, suffix = _LIMITS[error.kind]
             explanation = f"Expected a value {sign} {expected:g}, but got {found} instead."
-            message = f"Invalid '{path}': {kind_of(found)} {side} value. {explanation}"
-            code = f"{kind_of(found)}_{suffix}_value"
+            message = f"Invalid '{path}': {error.type_name} {side} value. {explanation}"
+            code = f"{error.type_name}_{suffix}_value"
     return HttpError(400, message, param=path or None, code=code)
 
 
