@@ -366,6 +366,12 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
             "invalid_value",
         ),
         (
+            {"tools": [{"type": "search"}]},
+            "Invalid value: 'search'. Supported values are: 'function' and 'custom'.",
+            "tools[0].type",
+            "invalid_value",
+        ),
+        (
             {"n": 0},
             "Invalid 'n': integer below minimum value. Expected a value >= 1, but got 0 instead.",
             "n",

@@ -63,7 +63,8 @@ def format_error(error: ValidationError) -> HttpError:
             message = f"{place}: expected {_with_article(expected)}, but got {_with_article(kind_of(found))} instead."
             code = "invalid_type"
         case "value" | "tag":
-            message = f"Invalid value: '{found}'. Supported values are: {quoted_list(expected, ', and ')}."
+            supported = quoted_list(expected, " and " if len(expected) == 2 else ", and ")
+            message = f"Invalid value: '{found}'. Supported values are: {supported}."
             code = "invalid_value"
         case "empty":
             explanation = f"Expected an array with minimum length {expected}, but got an empty array instead."
