@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,37 @@ def test_disabled_thinking_removes_the_configured_count(tmp_path: Path) -> None:
     with StubServer(config=config, speed=0) as stub:
         assert ask(stub, "chat", "hello", {}, "any") == ("hm", "yes", 4)
         assert ask(stub, "chat", "hello", {"reasoning_effort": "none"}, "any") == ("", "yes", 0)
+
+
+REPLIES = """
+models:
+  quiet: [{_default: ""}]
+  pensive: [{_default: {type: message, reasoning: hm}}]
+  broken: [{_default: {type: message, reasoning: hm, content: [a, b, c], fail: {after: 2, message: full}}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def configured_stub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StubServer]:
+    config = tmp_path_factory.mktemp("thinking") / "config.yaml"
+    config.write_text(REPLIES)
+    with StubServer(config=config, speed=0) as stub:
+        yield stub
+
+
+def test_reply_without_text_follows_the_request(configured_stub: StubServer) -> None:
+    enabled, disabled = ({"think": think, "stream": False} for think in (True, False))
+    assert ask(configured_stub, "ollama", "hello", enabled, "quiet")[0].startswith("lorem")
+    assert ask(configured_stub, "ollama", "hello", disabled, "pensive")[0] == ""
+    tool = {"type": "function", "function": {"name": "now"}}
+    request = {**body("chat"), "model": "quiet", "tools": [tool], "tool_choice": "required"}
+    choice = send_request(configured_stub, "POST", "/v1/chat/completions", request).json["choices"][0]
+    assert choice["message"]["tool_calls"][0]["function"]["name"] == "now"
+
+
+def test_error_follows_the_configured_number_of_chunks(stub: StubServer, configured_stub: StubServer) -> None:
+    for model, think in (("broken", False), ("broken", True), ("rate-limited-midway", True)):
+        request = {**body("ollama"), "model": model, "think": think, "stream": True}
+        answer = send_request(configured_stub if model == "broken" else stub, "POST", "/api/chat", request)
+        assert answer.status == 200
+        assert len(answer.body.splitlines()) == len(["chunk", "chunk", "error"])

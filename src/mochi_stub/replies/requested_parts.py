@@ -12,30 +12,30 @@ from mochi_stub.reply import Cut, Failure, Reasoning, Reply, Text, ToolCalls
 MIN_THINKING_WORDS, MAX_THINKING_WORDS = 5, 20
 
 
-def as_requested(prompt: Prompt, reply: Reply) -> Reply:
-    """Return the reply with the thinking and the tool call that the request demands.
+def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
+    """Return the reply with the thinking that the request demands.
 
-    - If the request disables thinking, the reasoning is removed.
-    - If the request enables thinking and the reply has no reasoning, generated reasoning is added.
-    - If the request requires a tool call and the reply has none, a generated call replaces the text of the reply.
-      This does not apply to replies that end early.
-
-    Recorded replies, and replies without text and tool calls (such as errors), stay unchanged.
+    If the request disables thinking, the reasoning is removed. If the request enables thinking and the reply has no
+    reasoning, generated reasoning is added. Recorded replies and errors stay unchanged.
     """
-    if reply.frames is not None or not any(isinstance(part, (Text, ToolCalls)) for part in reply.parts):
+    if reply.frames is not None or any(isinstance(part, Failure) for part in reply.parts):
         return reply
     if prompt.think is False:
         parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
-        reply = replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
-    elif prompt.thinks and prompt.think and not reply.reasoning and not reply.text.startswith("<think>"):
+        return replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
+    if prompt.thinks and prompt.think and not reply.reasoning and not reply.text.startswith("<think>"):
         words = MIN_THINKING_WORDS + stable_hash(prompt.user_text) % (MAX_THINKING_WORDS - MIN_THINKING_WORDS + 1)
-        reply = replace(reply, parts=[Reasoning(lorem(words)), *reply.parts])
-    return _with_required_call(prompt, reply) if prompt.required_tools else reply
+        return replace(reply, parts=[Reasoning(lorem(words)), *reply.parts])
+    return reply
 
 
-def _with_required_call(prompt: Prompt, reply: Reply) -> Reply:
+def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
+    """Return the reply with a generated tool call instead of its text if the request requires a tool call.
+
+    Recorded replies, replies with tool calls and replies that end early stay unchanged.
+    """
     ends_early = reply.finish != "stop" or any(isinstance(part, (Failure, Cut)) for part in reply.parts)
-    if reply.tool_calls or ends_early:
+    if not prompt.required_tools or reply.frames is not None or reply.tool_calls or ends_early:
         return reply
     call = call_of(_next_tool(prompt), prompt.user_text, complete=True)
     parts = [part for part in reply.parts if not isinstance(part, Text)]

@@ -19,7 +19,7 @@ from mochi_stub.config.response_types import Response, with_pace, with_settings
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies.default_reply import default_reply, requests_summary
 from mochi_stub.replies.lorem import lorem
-from mochi_stub.replies.requested_parts import as_requested
+from mochi_stub.replies.requested_parts import with_requested_thinking, with_required_call
 from mochi_stub.replies.tool_choice import functions
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Scripted, Text, ToolCalls, as_reply
 
@@ -38,7 +38,7 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     model = config.find(prompt.model) if config else None
     block = _block_reply(prompt, passed_over)
     configured = None if block else _configured_reply(prompt, model, passed_over)
-    reply = block or as_requested(prompt, configured or default_reply(prompt))
+    reply = block or with_required_call(prompt, configured or with_requested_thinking(prompt, default_reply(prompt)))
     if model is not None and configured is None:
         reply = with_pace(reply, model.settings, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
@@ -179,7 +179,7 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         if prompt.operation != "embed" and response.kind == "embedding":
             passed_over.append(f"{rule}: only for embedding requests")
             continue
-        reply = response.reply(prompt, model.model)
+        reply = with_requested_thinking(prompt, response.reply(prompt, model.model))
         reply = with_settings(reply, response.settings.merged_over(model.settings), model.model, prompt)
         reply = replace(reply, unasked=True, rule=rule)
         if not _is_answered(reply, prompt):
@@ -192,7 +192,8 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
     if not answered:
         return None
     results = "\n\n".join(filter(None, (message.content for message in prompt.results))) or NO_RESULT
-    reply = with_pace(Reply.of(results), model.settings, model.model, prompt)
+    reply = with_requested_thinking(prompt, Reply.of(results))
+    reply = with_pace(reply, model.settings, model.model, prompt)
     return replace(reply, rule=f"{answered}, with the results of its tool calls")
 
 
