@@ -118,6 +118,18 @@ def test_thinking_in_generate_depends_on_the_habit(
     assert {key: body[key] for key in ("response", "thinking") if key in body} == whole
 
 
+@pytest.mark.parametrize("options", [{"num_predict": 3}, {"stop": ["der"]}])
+def test_limited_thinking_is_not_closed(options: dict[str, Any]) -> None:
+    model = Model("thinker", ("completion", "thinking"), habit="native")
+    reply = Reply([Reasoning(("pon", "der")), Text("Answer")])
+    request = {"model": "thinker", "prompt": "x", "options": options}
+    with StubServer(models=[model], resolve=lambda _: reply, speed=0) as stub:
+        streamed = send_request(stub, "POST", "/api/generate", request).lines
+        whole = send_request(stub, "POST", "/api/generate", {**request, "stream": False}).json
+    assert [line["response"] for line in streamed] == ["<think>", "pon", ""]
+    assert whole["response"] == "<think>pon"
+
+
 def test_native_capabilities_are_in_show_but_not_in_the_list(stub: StubServer) -> None:
     listed = {model["name"]: model for model in send_request(stub, "GET", "/api/tags").json["models"]}
     assert listed["mochi-native:4b"]["capabilities"] == listed["mochi-embed:latest"]["capabilities"] == ["completion"]

@@ -44,6 +44,7 @@ class ChatLines:
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.head = f'{{"model":{text(self.prompt.model)},"created_at":"'
         self.native = self.model.habit == "native"
+        self.limited = self.reply.finish == "length" or self.reply.stop_sequence is not None  # perhaps in its thinking
         self.thinking = False
         self.calls = 0
         self.characters = 0  # characters with log probabilities so far
@@ -53,7 +54,8 @@ class ChatLines:
         return "".join([self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]).encode()
 
     def end(self) -> bytes:
-        return (self._transition(False, self.planned_end) + self._final("", "", self.pending_calls, [])).encode()
+        transition = "" if self.limited else self._transition(False, self.planned_end)
+        return (transition + self._final("", "", self.pending_calls, [])).encode()
 
     def error(self, failure: Failure) -> bytes:
         return f'{{"error":{text(failure.message)}}}\n'.encode()
@@ -194,7 +196,8 @@ class GenerateLines(ChatLines):
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
         if thinking and self.native:
-            content, thinking = f"<think>{thinking}</think>\n\n{content}", ""
+            closing = "</think>\n\n" if content or not self.limited else ""
+            content, thinking = f"<think>{thinking}{closing}{content}", ""
         thinking_field = f',"thinking":{text(thinking)}' if thinking else ""
         done = f',"done":true,"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
         response = f'","response":{text(content)}{thinking_field}'
