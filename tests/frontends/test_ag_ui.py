@@ -171,6 +171,12 @@ def test_invalid_messages_have_their_position(
     assert frontend.stored() == []
 
 
+def test_error_names_the_invalid_part_of_a_message(frontend: Frontend) -> None:
+    response = frontend.post_ag_ui(message([{"type": "text", "text": "Hi"}, {"type": "hologram"}]))
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["message"].startswith("messages.0.content.1: Input tag 'hologram' found")
+
+
 def test_result_without_a_pending_call_has_its_position(frontend: Frontend) -> None:
     frontend.ag_ui(message("Hello"))
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}

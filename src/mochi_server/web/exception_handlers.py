@@ -112,7 +112,9 @@ def _validation_error(error: RequestValidationError) -> ValidationFailed:
     first, problems = problems[0], problems[:_MAX_REPORTED]
     if first["type"] == "json_invalid":
         return ValidationFailed("The body is not valid JSON.", errors=problems)
-    # A field with a union type has one problem per member of the union.
+    # A field with a union type has one problem per member of the union. The deepest one is about the sent type.
+    inside = [problem for problem in problems if problem["loc"][: len(first["loc"])] == first["loc"]]
+    first = max(inside, key=lambda problem: len(problem["loc"]))
     text = "; ".join(dict.fromkeys(problem["msg"] for problem in problems if problem["loc"] == first["loc"]))
     field = ".".join(str(part) for part in first["loc"] if part != "body")
     return ValidationFailed(f"{field}: {text}" if field else text, errors=problems)
