@@ -82,6 +82,7 @@ def test_files_and_hidden_folders_are_not_agents(tmp_path: Path) -> None:
         ({"__init__": "x = 1"}, "__all__: it must be a list of names"),
         ({"__init__": "from .helper import nothing"}, "ImportError"),
         ({"helper": "def broken(:"}, "helper.py: SyntaxError"),
+        ({"helper": "def broken(:", "__init__": None}, "__init__.py is missing; helper.py: SyntaxError"),
         ({"helper": "import sys; sys.exit(3)"}, "SystemExit"),
     ],
 )

@@ -275,6 +275,10 @@ def without_result(a: int):  # type: ignore[no-untyped-def]  # under test
     """Do."""
 
 
+def with_several_faults(a, b):  # type: ignore[no-untyped-def]  # under test
+    return a + b
+
+
 def with_many(*numbers: int) -> str:
     """Do."""
     return str(numbers)
@@ -301,6 +305,7 @@ def with_a_socket(a: "socket.socket") -> str:  # type: ignore[name-defined]  # n
         (without_docstring, "docstring"),
         (without_hint, "'a' has no type"),
         (without_result, "return type"),
+        (with_several_faults, "docstring.*'a' has no type.*'b' has no type.*return type"),
         (with_many, "numbers"),
         (with_anything, "things"),
         (with_a_socket, "annotations"),

@@ -2,6 +2,8 @@
 
 import logging
 import threading
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,8 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.skill import SKILL_FILE, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from mochi_server.tools.discovery import ToolCatalogue, find_tools
-from mochi_server.tools.loader import leads_out
+from mochi_server.tools.loader import Problem, leads_out
+from mochi_server.tools.source_checks import find_mistakes
 
 CHATS_FOLDER = "agent_chats"
 RESERVED_NAMES = frozenset({"chats", "reload", CHATS_FOLDER})
@@ -118,13 +121,20 @@ def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinit
 def _tools(directory: Path, *, is_optional: bool) -> tuple[ToolCatalogue, list[str]]:
     """Import the Python tools of an agent, which may be absent if ``is_optional``. Return them and the faults."""
     missing = _missing(directory, f"{directory.name}.py", "__init__.py")
+    if is_optional and len(missing) == 2:
+        return ToolCatalogue(), []
     if missing:
-        return ToolCatalogue(), [] if is_optional and len(missing) == 2 else missing
+        with suppress(OSError):
+            missing += _texts(find_mistakes(directory, exported=None))
+        return ToolCatalogue(), missing
     catalogue = find_tools(directory)
     if catalogue.tools or (is_optional and not catalogue.problems):
         return catalogue, []
-    reasons = [f"{problem.name}: {problem.message}" for problem in catalogue.problems]
-    return catalogue, ["__init__.py: no usable tool in __all__", *reasons]
+    return catalogue, ["__init__.py: no usable tool in __all__", *_texts(catalogue.problems)]
+
+
+def _texts(problems: Iterable[Problem]) -> list[str]:
+    return [f"{problem.name}: {problem.message}" for problem in problems]
 
 
 def _missing(directory: Path, *files: str) -> list[str]:

@@ -70,9 +70,9 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     if inspect.isasyncgenfunction(function):
         raise InvalidTool("it yields its result in parts; return the whole result")
     documentation = inspect.getdoc(function) or ""
-    if not documentation.strip():
-        raise InvalidTool("it has no docstring; add one, because models choose tools by their descriptions")
-    signature, hints = _typed_signature(function)
+    signature, hints = _signature(function)
+    if faults := [*_faults(documentation, signature, hints)]:
+        raise InvalidTool("; ".join(faults))
     # Use the docstring style that finds the most parameters.
     docstring = max(
         _parsed(documentation),
@@ -132,7 +132,7 @@ def type_name(annotation: object) -> str:
     return getattr(annotation, "__name__", None) or str(annotation).replace("typing.", "")
 
 
-def _typed_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
+def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
     try:
         signature = inspect.signature(function)
         annotated = (
@@ -141,14 +141,20 @@ def _typed_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, d
         hints = typing.get_type_hints(annotated, include_extras=True)
     except Exception as error:  # annotations are user code
         raise InvalidTool(f"its annotations cannot be read: {error}") from error
+    return signature, hints
+
+
+def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a reason for each part of a function because of which it cannot be a tool."""
+    if not documentation.strip():
+        yield "it has no docstring; add one, because models choose tools by their descriptions"
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise InvalidTool(f"it takes {parameter}; declare each parameter by name, because models need a fixed list")
-        if parameter.name not in hints:
-            raise InvalidTool(f"its parameter {parameter.name!r} has no type; annotate it")
+            yield f"it takes {parameter}; declare each parameter by name, because models need a fixed list"
+        elif parameter.name not in hints:
+            yield f"its parameter {parameter.name!r} has no type; annotate it"
     if "return" not in hints:
-        raise InvalidTool("its return type is missing; annotate it")
-    return signature, hints
+        yield "its return type is missing; annotate it"
 
 
 def _parsed(documentation: str) -> Iterator[Docstring]:
