@@ -1,6 +1,6 @@
 """Chat in the terminal.
 
-    uv run --no-dev python docs/examples/terminal.py http://127.0.0.1:5099 mochi
+    uv run --no-dev python docs/examples/terminal.py http://127.0.0.1:5099 mochi-demo
 
 Without a model, the program uses the first model of the server. Set MOCHI_API_KEY if the server requires an API key.
 Ctrl+C stops an answer. An empty line ends the program.
@@ -56,5 +56,5 @@ def main(address: str = "http://127.0.0.1:8000", model: str | None = None) -> No
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
-    except (ApiError, ConnectionFailed) as error:
+    except (ApiError, ConnectionFailed, ValueError) as error:
         sys.exit(str(error))

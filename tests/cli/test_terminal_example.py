@@ -40,9 +40,14 @@ def test_terminal_answers_and_asks_for_approval(tmp_path: Path) -> None:
     assert [session["message_count"] for session in sessions] == [8]
 
 
-def test_terminal_reports_an_unreachable_server_and_an_unknown_model(server: RunningServer) -> None:
-    done = run("http://127.0.0.1:9")
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "127.0.0.1:8000"])
+def test_terminal_reports_a_wrong_address(address: str) -> None:
+    done = run(address)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert address in done.stderr
+
+
+def test_terminal_reports_an_unknown_model(server: RunningServer) -> None:
     done = run(server.url, "no-such-model")
     assert done.returncode == 1
     assert "no-such-model" in done.stderr
