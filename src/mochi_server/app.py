@@ -85,7 +85,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.settings = settings
+    app.state.settings, app.state.ollama_client = settings, ollama_client
     app.state.services = build_services(settings, ollama_client)
     add_handlers(app)
     # Routers are included directly, because FastAPI matches nested routers once per level.

@@ -34,9 +34,16 @@ def get_settings(request: Request = None) -> MochiServerSettings:  # type: ignor
     return settings or MochiServerSettings(**defaults)
 
 
-def get_ollama_client(settings: Annotated[MochiServerSettings, Depends(get_settings)]) -> OllamaClient:
-    """Return a synchronous client of the app's Ollama server. It is closed when it is no longer referenced."""
-    return OllamaClient(settings.ollama_host)
+def get_ollama_client(
+    settings: Annotated[MochiServerSettings, Depends(get_settings)],
+    request: Request = None,  # type: ignore[assignment]  # FastAPI passes it
+) -> OllamaClient:
+    """Return a synchronous client of the app's Ollama server. It is closed when it is no longer referenced.
+
+    If `create_app` received an ``ollama_client``, return that client.
+    """
+    injected: OllamaClient | None = getattr(request.app.state, "ollama_client", None) if request else None
+    return OllamaClient(settings.ollama_host) if injected is None else injected
 
 
 def get_session_manager(settings: Annotated[MochiServerSettings, Depends(get_settings)]) -> SessionManager:

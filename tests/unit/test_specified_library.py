@@ -206,6 +206,17 @@ def test_own_client_answers_in_place_of_ollama(tmp_path: Path, is_asynchronous: 
             assert http.post("/api/v1/sessions", json={"model": "other"}).status_code == 404
 
 
+def test_own_client_serves_own_routes(tmp_path: Path) -> None:
+    app = create_app(data_dir=str(tmp_path), ollama_client=OwnClient(is_asynchronous=False))
+
+    def own(client: Annotated[OllamaClient, Depends(get_ollama_client)]) -> str:
+        return client.list_models()[0].name
+
+    app.add_api_route("/own", own)
+    with TestClient(app) as http:
+        assert http.get("/own").json() == "test-model"
+
+
 def _ollama_responses() -> list[Any]:
     call = ollama.Message.ToolCall(function=ollama.Message.ToolCall.Function(name="add", arguments={"a": 1}))
     return [
