@@ -64,8 +64,10 @@ def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None
         (["init", "file"], 1, "cannot create file: a file with this name exists"),
         (["init", "file/below"], 1, "cannot create file/below: Not a directory"),
         (["init", "occupied"], 1, "cannot create occupied/tools: a file with this name exists"),
-        (["init", "a", "b"], 2, "unrecognized arguments: b"),
-        (["--port", "1", "init"], 2, "--port cannot be combined with init"),
+        (["init", "a", "b"], 2, "init does not accept b; `mochi-server init --help` lists its arguments"),
+        (["--port", "1", "init"], 2, "init does not accept --port; `mochi-server init --help` lists its arguments"),
+        (["init", "--data-dir", "a"], 2, "init does not accept --data-dir; `mochi-server init --help` lists"),
+        (["openapi", "--port", "1"], 2, "openapi does not accept --port; `mochi-server openapi --help` lists"),
         (["initialise"], 2, "invalid choice: 'initialise'"),
     ],
 )

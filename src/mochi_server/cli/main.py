@@ -76,10 +76,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
     parser = _parser()
     parser.check_options(sys.argv[1:] if argv is None else argv)
-    arguments = parser.parse_args(argv)
+    arguments, excess = parser.parse_known_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
-    if arguments.command == "init":
-        return _init(arguments.directory, options)
+    command = arguments.command
+    if command == "init":
+        excess += map(_flag, options)
+    if command is not None and excess:
+        parser.error(f"{command} does not accept {excess[0]}; `{parser.prog} {command} --help` lists its arguments")
+    if command == "init":
+        return _init(arguments.directory)
     from pydantic import ValidationError
 
     from mochi_server.errors import MochiError
@@ -155,9 +160,7 @@ def _speed(value: str) -> float:
     raise argparse.ArgumentTypeError(f"{value!r} is not a number of 0 or more")
 
 
-def _init(directory: str, options: dict[str, Any]) -> int:
-    if options:
-        return _print_error(f"{_flag(next(iter(options)))} cannot be combined with init")
+def _init(directory: str) -> int:
     from pathlib import Path
 
     from mochi_server.cli.init import scaffold
