@@ -98,13 +98,20 @@ def test_only_missing_details_are_requested() -> None:
     unsure = tag("unsure", capabilities=["completion"], details=length)
     tags = {"models": [tag("old"), complete, unsure]}
     assert ModelCatalogue(tags, {}).without_details() == [("old", "digest of old"), ("unsure", "digest of unsure")]
-    known = dict.fromkeys(("digest of old", "digest of unsure"), ModelDetails((), None, None))
+    known = dict.fromkeys(ModelCatalogue(tags, {}).without_details(), ModelDetails((), None, None))
     assert ModelCatalogue(tags, known).without_details() == []
 
 
 def test_model_details_override_the_list() -> None:
     tags = {"models": [tag("m", capabilities=["completion"])]}
-    catalogue = ModelCatalogue(tags, {"digest of m": ModelDetails(("tools", "completion"), 4096, None)})
+    catalogue = ModelCatalogue(tags, {("m", "digest of m"): ModelDetails(("tools", "completion"), 4096, None)})
     (model,) = catalogue.models()
     assert model.can("tools")
     assert model.context_length == 4096
+
+
+def test_models_with_equal_digests_have_their_own_details() -> None:
+    tags = {"models": [tag("chat", digest="d"), tag("vectors", digest="d")]}
+    chat, vectors = ModelCatalogue(tags, {}).without_details()
+    known = {chat: ModelDetails(("completion",), 4096, None), vectors: ModelDetails(("embedding",), 512, None)}
+    assert [model.capabilities for model in ModelCatalogue(tags, known).models()] == [("completion",), ("embedding",)]

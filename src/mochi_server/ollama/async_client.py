@@ -10,7 +10,7 @@ import anyio
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
 from mochi_server.ollama.errors import translating_errors
-from mochi_server.ollama.model_catalogue import ModelCatalogue, read_loaded, read_show
+from mochi_server.ollama.model_catalogue import ModelCatalogue, ModelKey, read_loaded, read_show
 from mochi_server.ollama.payloads import chat_payload, merge_chunks, parse_endpoint, qualified_name, read_response
 from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.ollama.slot_prompts import SlotPrompts
@@ -55,7 +55,7 @@ class AsyncOllamaClient:
         self.tracker = tracker or RequestTracker()
         self.slots = SlotPrompts()
         self._can_install = can_install
-        self._details: dict[str, ModelDetails] = {}
+        self._details: dict[ModelKey, ModelDetails] = {}
         self._catalogue = ModelCatalogue({"models": []}, self._details)
         self._catalogue_fetched = 0.0
         self._refresh: asyncio.Task[ModelCatalogue] | None = None
@@ -92,14 +92,15 @@ class AsyncOllamaClient:
         catalogue = await self._fetch_catalogue()
         limit = asyncio.Semaphore(_MAX_PARALLEL_SHOWS)
 
-        async def fetch_details(name: str, digest: str) -> None:
+        async def fetch_details(key: ModelKey) -> None:
+            name, _ = key
             async with limit:
                 try:
-                    self._details[digest] = await self.show_model_details(name)
+                    self._details[key] = await self.show_model_details(name)
                 except (ModelNotFound, OllamaError) as error:
                     logger.warning("Model details not available model=%s: %s", name, error.message)
 
-        await asyncio.gather(*(fetch_details(name, digest) for name, digest in catalogue.without_details()))
+        await asyncio.gather(*map(fetch_details, catalogue.without_details()))
         return catalogue.models()
 
     async def find_model(self, name: str) -> ModelInfo:
@@ -115,9 +116,9 @@ class AsyncOllamaClient:
         found = self._catalogue.find(name) or (await self._fetch_catalogue()).find(name)
         if found is None:
             raise await self._not_found(name)
-        model, digest = found
-        if digest not in self._details and not model.remote_host:
-            self._details[digest] = await self.show_model_details(model.name)
+        model, key = found
+        if key not in self._details and not model.remote_host:
+            self._details[key] = await self.show_model_details(model.name)
             model, _ = self._catalogue.find(name) or found
         return model
 

@@ -14,48 +14,49 @@ from mochi_server.ollama.types import ModelDetails, ModelInfo
 _MEBIBYTE = 1024 * 1024
 _TIME = TypeAdapter(AwareDatetime)
 
+ModelKey = tuple[str, str]
+"""Name and digest of a model. Some servers send the same digest for all models, or none."""
+
 
 class ModelCatalogue:
-    """Models of one ``/api/tags`` response, in the same order. ``known`` contains model details by digest."""
+    """Models of one ``/api/tags`` response, in the same order. ``known`` contains model details by name and digest."""
 
-    def __init__(self, tags: object, known: Mapping[str, ModelDetails]) -> None:
+    def __init__(self, tags: object, known: Mapping[ModelKey, ModelDetails]) -> None:
         entries = _mapping(tags).get("models")
         if not isinstance(entries, list):
             raise OllamaError("Ollama returned a model list that is not a JSON array.")
-        self._models = [
-            # Some servers send no digest.
-            (_read_tag(entry), str(entry.get("digest") or entry.get("name")))
+        self._models = {
+            (_name(entry), str(entry.get("digest"))): _read_tag(entry)
             for entry in entries
             if isinstance(entry, Mapping)
-        ]
-        """The models with their digests."""
-        self._by_name = {qualified_name(info.name): (info, digest) for info, digest in reversed(self._models)}
+        }
+        self._by_name = {qualified_name(key[0]): key for key in reversed(self._models)}
         self._known = known
 
-    def without_details(self) -> list[tuple[str, str]]:
-        """Return the name and the digest of each model whose details must be requested from ``/api/show``.
+    def without_details(self) -> list[ModelKey]:
+        """Return the key of each model whose details must be requested from ``/api/show``.
 
         ``/api/tags`` lists incomplete capabilities for some models, and no capabilities in older versions of Ollama.
         """
         return [
-            (info.name, digest)
-            for info, digest in self._models
-            if digest not in self._known and not (set(info.capabilities) > {"completion"} and info.context_length)
+            key
+            for key, info in self._models.items()
+            if key not in self._known and not (set(info.capabilities) > {"completion"} and info.context_length)
         ]
 
     def models(self) -> list[ModelInfo]:
         """Return all models."""
-        return [self._with_details(info, digest) for info, digest in self._models]
+        return [self._with_details(key) for key in self._models]
 
-    def find(self, name: str) -> tuple[ModelInfo, str] | None:
-        """Return a model and its digest, or None if it is not installed. The default tag is ``latest``."""
-        if (listed := self._by_name.get(qualified_name(name))) is None:
+    def find(self, name: str) -> tuple[ModelInfo, ModelKey] | None:
+        """Return a model and its key, or None if it is not installed. The default tag is ``latest``."""
+        if (key := self._by_name.get(qualified_name(name))) is None:
             return None
-        info, digest = listed
-        return self._with_details(info, digest), digest
+        return self._with_details(key), key
 
-    def _with_details(self, info: ModelInfo, digest: str) -> ModelInfo:
-        if (details := self._known.get(digest)) is None:
+    def _with_details(self, key: ModelKey) -> ModelInfo:
+        info = self._models[key]
+        if (details := self._known.get(key)) is None:
             return info
         return replace(
             info,
