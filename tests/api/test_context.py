@@ -277,6 +277,22 @@ def test_message_larger_than_any_window_is_refused(api: Api, stream: bool) -> No
     assert error_of(api.http.post(f"/chat/{session_id}"))[1] == "CONTEXT_OVERFLOW"
 
 
+def test_message_beyond_the_largest_window_is_refused_without_requests(
+    tmp_path: Path, private_stub: StubServer
+) -> None:
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        session_id, other_id = (api.create_session("mochi")["session_id"] for _ in range(2))
+        for each in (session_id, other_id):
+            api.send_message(each, "Hello!")
+        requests = len(chats(private_stub))
+        answer = api.http.post(f"/chat/{session_id}", json={"message": "word " * 100_000})
+        assert error_of(answer) == (422, "CONTEXT_OVERFLOW")
+        assert len(chats(private_stub)) == requests, "no summary of the earlier turns"
+        assert api.send_message(other_id, "Hello!")["context_window"]["current_window"] == 8192
+        assert reloads(private_stub) == 0
+
+
 def test_larger_loaded_window_is_adopted(tmp_path: Path, private_stub: StubServer) -> None:
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()

@@ -127,6 +127,9 @@ class ModelCall:
         """
         tools = tools if self._model.can("tools") else []
         prompt = Prompt(history, turn_start, self._checkpoint, shows_images=self._model.can("vision"))
+        if self.window.limit and (budget := self._budget(self.window.limit, tools)).is_exceeded_by(prompt):
+            # Neither a larger window nor a summary would help a prompt whose shortest form exceeds the limit.
+            budget.check(prompt.shortest)
         await self.window.decide(prompt.size_with(tools))
         if trim_end := self.window.trim_end(history):
             prompt = replace(prompt, trim_end=trim_end)
@@ -145,13 +148,16 @@ class ModelCall:
         """Return a prompt that fits the window. If ``forced`` is true, shorten even a prompt that seems to fit."""
         if self.window.size is None:
             return prompt
-        budget = Budget(self.window.size, lambda prompt: self.window.estimate(prompt.size_with(tools)))
+        budget = self._budget(self.window.size, tools)
         if not forced and not budget.is_exceeded_by(prompt):
             return prompt
         prompt = replace(prompt, trim_end=max(prompt.trim_end, prompt.turn_start))
         if (forced or budget.is_exceeded_by(prompt)) and budget.boundary(prompt) is not None:
             prompt, forced = replace(prompt, checkpoint=await self._compact(prompt, budget)), False
         return budget.fit(prompt, forced=forced)
+
+    def _budget(self, window: int, tools: list[dict[str, Any]]) -> Budget:
+        return Budget(window, lambda prompt: self.window.estimate(prompt.size_with(tools)))
 
     async def _compact(self, prompt: Prompt, budget: Budget) -> Checkpoint:
         self._publish([Status("compacting", round(time.monotonic() - self._began, 3))])

@@ -89,6 +89,14 @@ class Prompt:
         return max(self.covered - self.system_count, 0)
 
     @property
+    def shortest(self) -> "Prompt":
+        """The prompt with a minimal summary of all earlier turns and with trimmed tool results of the current turn."""
+        if self.turn_start <= max(self.covered, self.system_count):
+            return replace(self, trim_turn=True)
+        covers_through = self.history[self.turn_start - 1]["message_id"]
+        return replace(self, checkpoint=Checkpoint("-", covers_through, ""), trim_turn=True)
+
+    @property
     def messages(self) -> list[ChatMessage | Encoded]:
         """Messages to send: the system message, the checkpoint and the history after it."""
         return self._sent[0]
@@ -228,9 +236,13 @@ class Budget:
             raise self.overflow(prompt)
         if forced or self.is_exceeded_by(prompt):
             prompt = replace(prompt, trim_turn=True)
+        self.check(prompt)
+        return prompt
+
+    def check(self, prompt: Prompt) -> None:
+        """Raise ``ContextOverflow`` if a prompt and the shortest answer do not fit into the window."""
         if self.estimate(prompt) + MIN_ANSWER_TOKENS > self.window:
             raise self.overflow(prompt)
-        return prompt
 
     def overflow(self, prompt: Prompt) -> ContextOverflow:
         return ContextOverflow(self.window, self.estimate(prompt))

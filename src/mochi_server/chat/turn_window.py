@@ -44,6 +44,11 @@ class TurnWindow:
         """Window in tokens, or None if the requests do not set ``num_ctx``."""
         return self.decision.window if self.decision else None
 
+    @property
+    def limit(self) -> int | None:
+        """Upper limit of the window in tokens, or None if it is unknown or the server does not choose windows."""
+        return self._model.context_length if self._windows.dynamic else None
+
     async def decide(self, prompt: PromptSize) -> None:
         decision = await self._windows.decide(
             self._model,
