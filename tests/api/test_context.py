@@ -345,6 +345,18 @@ def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stu
 
 
 @pytest.mark.one_process("each server has its own windows")
+def test_status_names_the_session_of_the_manual_window_after_a_restart(tmp_path: Path) -> None:
+    with StubServer(speed=0) as stub:
+        with RunningServer(tmp_path, stub.url) as server:
+            session_id = server.api().create_session("mochi")["session_id"]
+            body = {"context_window": {"current_window": 4096}}
+            server.api().ok(server.api().http.patch(f"/sessions/{session_id}", json=body))
+        with RunningServer(tmp_path, stub.url) as server:
+            status = server.api().ok(server.api().http.get(f"/sessions/{session_id}/status"))["context_window"]
+    assert (status["manual_override"], status["manual_override_session_id"]) == (True, session_id)
+
+
+@pytest.mark.one_process("each server has its own windows")
 def test_newest_manual_window_applies_after_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub:
         with RunningServer(tmp_path, stub.url) as server:

@@ -252,12 +252,13 @@ class WindowStatus(BaseModel):
         config = state.session.metadata.context_window_config
         window = state.override.window if state.override else config.get("current_window")
         usage = usage_tokens(last_answer(state.session.history))
+        is_marked = config.get("manual_override") is True
         return cls(
             dynamic_enabled=config.get("dynamic_enabled") is not False,
             current_window=window,
             model_max_context=state.model.context_length if state.model else None,
             last_adjustment_reason=config.get("last_adjustment"),
-            manual_override=state.override is not None or config.get("manual_override") is True,
+            manual_override=state.override is not None or (state.model is None and is_marked),
             manual_override_session_id=state.override.session_id if state.override else None,
             usage_tokens=usage,
             usage_ratio=round(usage / window, 4) if usage is not None and window else None,

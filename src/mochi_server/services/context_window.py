@@ -147,7 +147,7 @@ class WindowRegistry:
         windows = await self._loaded()
         loaded = None if windows is None else windows.get(name)
         entry = self._entry(name)
-        self._restore_override(model, config, session_id)
+        self.restore_override(model, config, session_id)
         if entry.override is not None and not ignore_override:
             return WindowDecision(entry.override.window, "manual_override", loaded)
         if not self.dynamic:
@@ -302,6 +302,16 @@ class WindowRegistry:
         entry.released = False
         return window
 
+    def restore_override(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> None:
+        """Apply the manual window of a stored session, unless the model has a newer one or a user has removed it."""
+        entry, stored = self._entry(model.name), config.get("current_window")
+        if entry.released or not config.get("manual_override") or stored is None:
+            return
+        set_at = _latest_change(config)
+        current = entry.override
+        if current is None or (current.window != _cap(stored, model.context_length) and set_at > current.set_at):
+            self.override(model, stored, session_id, set_at)
+
     def manual(self, model: ModelInfo, window: int) -> WindowDecision:
         """Return the decision for a manual window, capped at the model's maximum. Do not set the window."""
         return WindowDecision(_cap(window, model.context_length), "manual_override")
@@ -331,16 +341,6 @@ class WindowRegistry:
         """
         window = max(min(_max_window(model), DEFAULT_WINDOW), _cap(model.num_ctx or 0, model.context_length))
         return _cap(window, entry.ceiling)
-
-    def _restore_override(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> None:
-        """Apply the manual window of a stored session, unless the model has a newer one or a user has removed it."""
-        entry, stored = self._entry(model.name), config.get("current_window")
-        if entry.released or not config.get("manual_override") or stored is None:
-            return
-        set_at = _latest_change(config)
-        current = entry.override
-        if current is None or (current.window != _cap(stored, model.context_length) and set_at > current.set_at):
-            self.override(model, stored, session_id, set_at)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
         """Double the initial window until ``required_tokens`` fit, up to the largest window. Return the result."""

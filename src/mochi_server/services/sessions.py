@@ -136,12 +136,13 @@ class SessionService:
     async def state(self, session_id: str) -> SessionState:
         """Return a session with its model, its manual window and its active tools."""
         session = await self.store.load(session_id)
-        override = self.windows.override_of(session.model)
         selection = await self.selections.check(session.metadata.tool_settings, session.metadata.agent_settings)
         evaluated = self.speeds.evaluated_tokens(last_answer(session.history) or {})
         model: ModelInfo | None = None
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             model = await self.client.find_model(session.model)
+            self.windows.restore_override(model, session.metadata.context_window_config, session_id)
+        override = self.windows.override_of(session.model)
         return SessionState(session, model, override, selection, evaluated)
 
     async def _patch_window(self, session: ChatSession, changes: Mapping[str, Any]) -> ChatSession:
