@@ -345,6 +345,28 @@ def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stu
 
 
 @pytest.mark.one_process("each server has its own windows")
+def test_manual_window_that_another_session_removed_stays_removed(tmp_path: Path) -> None:
+    with StubServer(speed=0) as stub:
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            older, newer = (api.create_session("mochi")["session_id"] for _ in range(2))
+            for session_id, window in (
+                (older, {"current_window": 4096}),
+                (newer, {"current_window": 2048}),
+                (newer, None),
+            ):
+                api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": window}))
+            before = api.ok(api.http.get(f"/sessions/{older}/status"))["context_window"]
+            api.send_message(older, "Hello!")
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            reason = api.send_message(older, "Hello again!")["context_window"]["reason"]
+            after = api.ok(api.http.get(f"/sessions/{older}/status"))["context_window"]
+    assert (before["manual_override"], after["manual_override"]) == (False, False)
+    assert reason == "no_adjustment"
+
+
+@pytest.mark.one_process("each server has its own windows")
 def test_status_names_the_session_of_the_manual_window_after_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub:
         with RunningServer(tmp_path, stub.url) as server:

@@ -283,6 +283,7 @@ class WindowRegistry:
         If the window has changed, add an entry with the time ``at`` to ``adjustment_history`` and call ``on_adjusted``.
         """
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
+        result["manual_override"] = config["manual_override"] and decision.reason == "manual_override"
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
         if config["current_window"] not in (None, decision.window):
