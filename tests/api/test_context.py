@@ -13,7 +13,7 @@ import pytest
 from mochi_stub import StubServer
 from mochi_stub.journal import Exchange
 from mochi_stub.models.catalogue import Model
-from mochi_stub.prompt import Prompt
+from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Gate, Reply, Text, Usage
 from tests.support.api import Api, Event, error_of
 from tests.support.instructions import calls, instruct, words
@@ -527,3 +527,19 @@ def test_prompt_truncated_by_ollama_causes_warning(tmp_path: Path, message: str,
         events = api.stream_message(session_id, message)
     assert [warning["code"] for warning in of_type(events, "warning")] == ["PROMPT_TRUNCATED"]
     assert events[-1].type == "done"
+
+
+def test_uncounted_cached_tokens_of_a_tool_round_cause_no_warning(tmp_path: Path) -> None:
+    write_tools(tmp_path, MUCH)
+
+    def resolve(prompt: Prompt) -> Reply:
+        if any(message.role == "tool" for message in prompt.messages):
+            return Reply.of("Fine.", usage=Usage(input=400, output=3))
+        return Reply.of("", tool_calls=[ToolCall("much", {"n": 1})], usage=Usage(input=1500, output=9))
+
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings=MUCH_UNASKED)["session_id"]
+        events = api.stream_message(session_id, "word " * 1000)
+    assert of_type(events, "warning") == []
+    assert events[-2].type == "message_complete"
