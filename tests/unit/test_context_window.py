@@ -167,6 +167,13 @@ def test_impossible_token_ratios_are_not_learned() -> None:
     assert registry.estimate(info, 1000) == 2001
 
 
+def test_count_without_cached_tokens_does_not_change_the_estimate() -> None:
+    registry, info = WindowRegistry(), model(40960)
+    before = registry.estimate(info, 20_000)
+    registry.observe(info, 20_000, 50)
+    assert registry.estimate(info, 20_000) == before
+
+
 def test_token_estimate_uses_counts_of_ollama() -> None:
     registry, info = WindowRegistry(), model(40960)
     assert 250 <= registry.estimate(info, 1000) <= 350

@@ -30,6 +30,8 @@ _TOKENS_PER_CHAR = 1 / 3.5
 
 _MIN_CALIBRATION_CHARS = 400
 """Minimum prompt length for calibration. In shorter prompts, the chat template distorts the ratio."""
+_MIN_TOKENS_PER_CHAR = 1 / 8
+"""Lower limit of the calibrated tokens per character. Old versions of Ollama do not count cached tokens."""
 _MAX_TOKENS_PER_CHAR = 2
 """Upper limit of the calibrated tokens per character. Ordinary text has fewer."""
 
@@ -257,8 +259,9 @@ class WindowRegistry:
         return text + IMAGE_TOKENS * images + 1
 
     def observe(self, model: ModelInfo, characters: int, tokens: int, images: int = 0) -> None:
-        """Calibrate ``estimate`` with Ollama's token count. Ignore short prompts and prompts with images."""
-        if tokens > 0 and characters >= _MIN_CALIBRATION_CHARS and not images:
+        """Calibrate ``estimate`` with Ollama's token count. Ignore short prompts, images and implausibly low counts."""
+        is_plausible = tokens >= characters * _MIN_TOKENS_PER_CHAR
+        if is_plausible and characters >= _MIN_CALIBRATION_CHARS and not images:
             self._entry(model.name).tokens_per_char = min(tokens / characters, _MAX_TOKENS_PER_CHAR)
 
     def observe_refusal(self, model: ModelInfo, refusal: OllamaError, characters: int, images: int = 0) -> int:
