@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
@@ -311,3 +312,26 @@ def test_import_that_is_overtaken_does_not_replace_the_newer_one(tmp_path: Path)
             write_tools(tmp_path, f"{GOOD}\n    __all__ = ['good']\n")
             discovery.reload_tools()
     assert list(discovery.discover().tools) == ["good"]
+
+
+def test_broken_package_is_reported_while_other_threads_import_modules(tmp_path: Path) -> None:
+    directory = write_tools(tmp_path, "import nothing")
+    ended = threading.Event()
+
+    def import_modules() -> None:
+        while not ended.is_set():
+            for index in range(500):
+                sys.modules[f"_imported_{index}"] = sys
+            for index in range(500):
+                del sys.modules[f"_imported_{index}"]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # the server's threads switch often, too
+    with ThreadPoolExecutor() as threads:
+        threads.submit(import_modules)
+        try:
+            found = {problem for _ in range(100) for problem in ToolDiscoveryService(directory).discover().problems}
+        finally:
+            ended.set()
+            sys.setswitchinterval(interval)
+    assert found == {Problem("__init__.py", "ModuleNotFoundError: No module named 'nothing' (line 1)")}

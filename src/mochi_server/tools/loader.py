@@ -68,7 +68,7 @@ def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
         importer.execute(package)
     except BaseException as error:  # user code may raise anything, including SystemExit
         importer.report(error, directory / "__init__.py")
-        for name in [name for name in sys.modules if f"{name}.".startswith(f"{importer.name}.")]:
+        for name in [name for name in list(sys.modules) if f"{name}.".startswith(f"{importer.name}.")]:
             del sys.modules[name]
         return None, importer.problems
     return package, importer.problems
