@@ -120,6 +120,15 @@ def test_plan_and_announcement_come_before_tool_calls(api: Api) -> None:
     assert event_types(events) == ACTING
 
 
+def test_agent_session_stores_that_its_window_grew(api: Api) -> None:
+    session_id = api.create_session("mochi-long", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+    events = api.stream_message(session_id, nested(delegate(words(600), words(2)), words(3)))
+    chat_id = data_of_type(events, "agent_complete")[0]["session_id"]
+    config = api.ok(api.http.get(f"/agents/chats/{chat_id}"))["context_window_config"]
+    assert (config["current_window"], config["last_adjustment"]) == (16384, "usage_threshold")
+    assert [(e["window"], e["reason"]) for e in config["adjustment_history"]] == [(16384, "usage_threshold")]
+
+
 def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))

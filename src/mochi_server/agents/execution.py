@@ -58,7 +58,7 @@ class AgentExecutionService:
         failure: MochiError | None = None
         try:
             name, model = await self._find_model(task)
-            async with self._open_session(task, name) as session:
+            async with self._open_session(task, name, model) as session:
                 events = replace(events, session_id=session.session_id)
                 events.start()
                 request = TurnRequest(task.instruction)
@@ -75,11 +75,13 @@ class AgentExecutionService:
         return result
 
     @asynccontextmanager
-    async def _open_session(self, task: AgentTask, model: str) -> AsyncIterator[ChatSession]:
+    async def _open_session(self, task: AgentTask, model: str, info: ModelInfo) -> AsyncIterator[ChatSession]:
         """Lock the session of a task, update its model and system prompt, and yield it."""
         agent, prompt, session_id = task.agent, task.agent.system_prompt, task.session_id
         if session_id is None:
-            created = ChatSession.create(SessionCreationOptions(model, system_prompt=prompt or None))
+            window = self.windows.initial_config(info)
+            options = SessionCreationOptions(model, system_prompt=prompt or None, context_window_config=window)
+            created = ChatSession.create(options)
             created.metadata.extra[OWNER] = agent.name
             session_id = (await self.store.create(created)).session_id
         elif not is_session_id(session_id):
