@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from mochi_stub import Machine, StubServer
@@ -253,6 +254,35 @@ def test_model_that_is_not_loaded_is_not_summarized(tmp_path: Path) -> None:
         summary_of(api, other)
         assert {body["model"] for body in summaries(stub)} == {"mochi-long"}
         assert api.ok(api.http.post(f"/sessions/{unloaded}/summarize"))["summary"]
+
+
+@pytest.mark.one_process("each server knows its own turns")
+@pytest.mark.parametrize("keep_alive", [0, "0m0s"])
+def test_summary_does_not_unload_a_model_that_another_session_uses(tmp_path: Path, keep_alive: float | str) -> None:
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.2) as server,
+    ):
+        api = server.api()
+        unloading = api.create_session("mochi", keep_alive=keep_alive)["session_id"]
+        other = api.create_session("mochi")["session_id"]
+        api.send_message(unloading, "My boat is called Wanda.")
+        api.send_message(other, "My cat is called Otto.")
+        assert "Otto" in summary_of(api, other)["summary"]
+        assert ["keep_alive" in body for body in summaries(stub)] == [False]
+
+
+@pytest.mark.one_process("each server knows the prompts that it has sent")
+def test_summary_does_not_unload_a_model_that_another_program_has_loaded(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.2) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "My boat is called Wanda.", keep_alive=0)
+        httpx.post(f"{stub.url}/api/generate", json={"model": "mochi", "options": {"num_ctx": 8192}})
+        assert "keep_alive" not in summaries(stub)[0]
 
 
 @pytest.mark.one_process("only a message at the same server cancels a summary")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -195,11 +196,12 @@ class SummarizationService:
     ) -> ConversationSummary:
         """Store and return a new summary.
 
-        In the background, raise ``_ModelNotLoaded`` instead of loading a model, and ``SessionConflict`` if the history
-        has changed.
+        In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model, and ``SessionConflict`` if
+        the history has changed.
         """
         loaded = (await self.client.loaded_windows() or {}).get(qualified_name(name))
-        if in_background and (not loaded or self.windows.size(name) not in (None, loaded)):
+        is_reloading = not loaded or self.windows.size(name) not in (None, loaded)
+        if in_background and (is_reloading or _unloads_model(session.metadata.keep_alive)):
             raise _ModelNotLoaded(name)
         model = await self.client.find_model(name)
         summary = await self._continue_prompt(session, name, model, loaded, state)
@@ -224,6 +226,8 @@ class SummarizationService:
         exchange = self.client.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
+        if _unloads_model(exchange.payload.get("keep_alive")):
+            return None  # the model has been loaded again since
         options = exchange.payload.get("options") or {}
         required_tokens = exchange.tokens + self.windows.estimate(model, len(_CONTINUATION)) + _ANSWER_TOKENS
         if options.get("num_ctx", loaded) != loaded or required_tokens > loaded:
@@ -306,7 +310,12 @@ class SummarizationService:
 
 
 class _ModelNotLoaded(Exception):
-    """Refusal of a background summary that would load a model or change its window."""
+    """Refusal of a background summary that would load or unload a model, or change its window."""
+
+
+def _unloads_model(keep_alive: str | float | None) -> bool:
+    """Return whether Ollama unloads the model after a request with this ``keep_alive``, such as 0 or ``0s``."""
+    return keep_alive is not None and not re.search("[1-9]", str(keep_alive))
 
 
 def _is_current(exchange: Exchange, session: ChatSession) -> bool:
