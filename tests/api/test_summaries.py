@@ -208,6 +208,22 @@ def test_separate_summary_extends_the_previous_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.one_process("each server knows the prompts that it has sent")
+def test_stop_sequences_of_the_session_do_not_end_summaries(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        options = {"stop": [".", '"'], "temperature": 0}
+        session_id = api.create_session("mochi", options=options)["session_id"]
+        api.send_message(session_id, "My boat is called Wanda.")
+        assert "Wanda" in api.ok(api.http.post(f"/sessions/{session_id}/summarize"))["summary"]
+        (summary,) = summaries(stub)
+        assert not is_separate(summary)
+        assert summary["options"] == {"temperature": 0, "num_ctx": 8192, "num_predict": 1200}
+
+
+@pytest.mark.one_process("each server knows the prompts that it has sent")
 @pytest.mark.parametrize("failing", ["no JSON", "tool call"])
 def test_failed_continuation_falls_back_to_separate_summary(tmp_path: Path, failing: str) -> None:
     def resolve(prompt: Prompt) -> Reply | None:

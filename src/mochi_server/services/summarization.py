@@ -237,10 +237,12 @@ class SummarizationService:
             {"role": "assistant", "content": session.history[-1]["content"]},
             {"role": "user", "content": _CONTINUATION},
         ]
+        # A stop sequence such as "." would end the JSON too early.
+        options = {name: value for name, value in options.items() if name != "stop"} | {"num_predict": _ANSWER_TOKENS}
         format = ConversationSummary.model_json_schema()
         try:
             summary, number = await self._request_summary(
-                {**exchange.payload, "format": format, "options": {**options, "num_predict": _ANSWER_TOKENS}}, messages
+                {**exchange.payload, "format": format, "options": options}, messages
             )
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
