@@ -145,6 +145,26 @@ def test_summary_continues_the_evaluated_prompt(tmp_path: Path, think: bool) -> 
     assert summary["truncate"] is False
 
 
+@pytest.mark.one_process("each server knows the prompts that it has sent")
+@pytest.mark.parametrize("system_prompt", [None, "Be brief."])
+def test_summary_continues_a_prompt_with_instructions(tmp_path: Path, system_prompt: str | None) -> None:
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("mochi", system_prompt=system_prompt)["session_id"]
+        messages = [{"role": "system", "content": "Rhyme."}, {"role": "user", "content": "My boat is called Wanda."}]
+        headers, body = {"X-Mochi-Session": session_id}, {"model": "mochi", "messages": messages}
+        api.ok(httpx.post(f"{server.url}/v1/chat/completions", headers=headers, json=body))
+        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        api.ok(api.http.put(f"/sessions/{session_id}/system-prompt", json={"content": "Be verbose."}))
+        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        summary, changed = summaries(stub, 2)
+        assert summary["messages"][:-2] == chat_bodies(stub)[-1]["messages"]
+        assert is_separate(changed)
+
+
 def is_separate(body: dict[str, Any]) -> bool:
     """Return whether a summary request has a prompt of its own."""
     return [message["role"] for message in body["messages"]] == ["system", "user"]

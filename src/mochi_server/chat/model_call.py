@@ -216,7 +216,8 @@ class ModelCall:
                 if request.answering or not (is_context_refusal(error) or is_out_of_memory(error)):
                     raise
                 raise _PromptRefused(error) from error
-        self._client.slots.record(Exchange(self._session_id, payload, prompt.history, answer_id, tokens), number)
+        exchange = Exchange(self._session_id, payload, prompt.history, self._history[0], answer_id, tokens)
+        self._client.slots.record(exchange, number)
 
     def _think_value(self) -> bool | str | None:
         if not self._model.can("thinking"):

@@ -15,7 +15,9 @@ class Exchange:
     payload: Mapping[str, Any]
     """Body of the request to ``/api/chat``."""
     history: Sequence[Any]
-    """Stored messages from which the prompt was built."""
+    """Messages from which the prompt was built. The system message includes the instructions of the request."""
+    first_stored: Any
+    """First stored message of the session."""
     answer_id: str
     """Message ID of the answer."""
     tokens: int

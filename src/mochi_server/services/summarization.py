@@ -322,8 +322,14 @@ def _unloads_model(keep_alive: str | float | None) -> bool:
 
 def _is_current(exchange: Exchange, session: ChatSession) -> bool:
     """Return whether the session contains exactly the history of ``exchange``, followed by the exchange's answer."""
-    *before, last = session.history or [None]
-    return last is not None and last["message_id"] == exchange.answer_id and before == list(exchange.history)
+    history = session.history
+    if history[-1]["message_id"] != exchange.answer_id or history[0] != exchange.first_stored:
+        return False
+    return _without_system_prompt(history[:-1]) == _without_system_prompt(exchange.history)
+
+
+def _without_system_prompt(history: Sequence[Message]) -> list[Message]:
+    return list(history[history[0]["role"] == "system" :])
 
 
 def is_due(session: ChatSession, covered: str | None) -> bool:
