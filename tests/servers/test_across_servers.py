@@ -11,10 +11,12 @@ import httpx
 import psycopg
 import pytest
 
+from mochi_stub import StubServer
 from tests.servers.conftest import Start
 from tests.support.api import Api, Event, error_of, read_events, text_of
 from tests.support.cluster import Member
 from tests.support.holding import GatedStub
+from tests.support.stub import chats
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -61,6 +63,17 @@ def test_turn_is_stopped_by_another_server(a: Api, b: Api) -> None:
         assert b.ok(b.http.post(f"/chat/{session_id}/stop")) == {"run_id": run["run_id"], "state": "stopped"}
         assert list(events)[-1].type == "done"
     assert b.messages(session_id)[-1]["interrupted"]
+
+
+def test_only_the_server_of_the_latest_turn_writes_a_summary(start: Start) -> None:
+    with StubServer(speed=0) as stub:
+        settings = {"summarization_interval_seconds": 0.5}
+        with Api(start(stub.url, **settings).url) as a, Api(start(stub.url, **settings).url) as b:
+            session_id = a.create_session("mochi")["session_id"]
+            for api in (a, b):
+                api.send_message(session_id, "Hello!")
+            until(lambda: a.session(session_id)["summary"])
+        assert [len(exchange.body["messages"]) for exchange in chats(stub)] == [1, 3, 5]
 
 
 LOSING = """

@@ -34,10 +34,13 @@ logger = logging.getLogger(__name__)
 
 
 class RunObserver(Protocol):
-    """Observer that the registry calls when a turn starts or ends, and before a session is deleted."""
+    """Observer that the registry calls when a turn starts or ends, and before a session is deleted.
+
+    ``answer_id`` is the message ID of the turn's last answer. It is None if the model has not answered.
+    """
 
     def turn_starting(self, session_id: str) -> None: ...
-    def turn_ended(self, session_id: str) -> None: ...
+    def turn_ended(self, session_id: str, answer_id: str | None) -> None: ...
     def session_deleting(self, session_id: str) -> None: ...
 
 
@@ -224,7 +227,8 @@ class RunRegistry:
             run.publish([Stopped(run.result.partial_id)])
         run.publish([Done(run.session_id)])
         if not self.shutdown.is_set():
-            self._observer.turn_ended(run.session_id)
+            answer = run.result.answer
+            self._observer.turn_ended(run.session_id, answer["message_id"] if answer else None)
         self._cache.retain(run)
 
     def _cancel_if_unsubscribed(self, run: Run) -> None:

@@ -58,7 +58,7 @@ class EphemeralConversations:
     def turn_starting(self, session_id: str) -> None:
         self._observer.turn_starting(session_id)
 
-    def turn_ended(self, session_id: str) -> None:
+    def turn_ended(self, session_id: str, _answer_id: str | None = None) -> None:
         self._observer.session_deleting(session_id)
         self.sessions.discard(session_id)
         self.agent_chats.discard(session_id)

@@ -69,6 +69,8 @@ class _SummaryState:
     """State of the background summaries of one session."""
 
     task: "asyncio.Task[None] | None" = None
+    answer_id: str | None = None
+    """Message ID of the last answer of this process. If another server has answered since, it writes the summary."""
     covered: str | None = None
     """ID of the last message that the stored summary covers."""
     failed: set[str] = field(default_factory=set)
@@ -106,12 +108,12 @@ class SummarizationService:
                 state.postponements += 1
                 self._schedule(other, state)
 
-    def turn_ended(self, session_id: str) -> None:
+    def turn_ended(self, session_id: str, answer_id: str | None) -> None:
         """Schedule a background summary of the session."""
         self._turns.discard(session_id)
         if self.enabled:
             state = self._state_of(session_id)
-            state.postponements = 0
+            state.postponements, state.answer_id = 0, answer_id
             self._schedule(session_id, state)
 
     def _cancel(self, session_id: str) -> None:
@@ -174,7 +176,7 @@ class SummarizationService:
                 await asyncio.sleep(self.interval)
             session = await self.store.load(session_id)
             model = self.models.choose(session.metadata)
-            if model is not None and model not in state.failed and is_due(session, state.covered):
+            if model is not None and model not in state.failed and _is_due(session, state):
                 self._requesting.add(session_id)
                 await self._update_summary(session, model, state, in_background=True)
         except (SessionConflict, _ModelNotLoaded, OllamaBusy):
@@ -332,13 +334,13 @@ def _without_system_prompt(history: Sequence[Message]) -> list[Message]:
     return list(history[history[0]["role"] == "system" :])
 
 
-def is_due(session: ChatSession, covered: str | None) -> bool:
-    """Return whether the last message is a complete answer that is not the last summarized message ``covered``."""
+def _is_due(session: ChatSession, state: _SummaryState) -> bool:
+    """Return whether the last message is a complete answer of this process that no summary covers."""
     if len(session.history) < 2:
         return False
     last = session.history[-1]
     is_complete = last["role"] == "assistant" and not last.get("tool_calls") and not last.get("interrupted")
-    return is_complete and last["message_id"] != covered
+    return is_complete and last["message_id"] != state.covered and state.answer_id in (None, last["message_id"])
 
 
 def _summary_prompt(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
