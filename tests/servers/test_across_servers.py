@@ -65,6 +65,18 @@ def test_turn_is_stopped_by_another_server(a: Api, b: Api) -> None:
     assert b.messages(session_id)[-1]["interrupted"]
 
 
+def test_manual_window_is_set_and_removed_at_another_server(a: Api, b: Api, holding: GatedStub) -> None:
+    session_id = a.create_session("mochi")["session_id"]
+    for api, size in ((a, 4096), (b, None), (a, 16384)):
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": {"current_window": size}}))
+        for server in (b, a):
+            status = server.ok(server.http.get(f"/sessions/{session_id}/status"))["context_window"]
+            assert status["manual_override_session_id"] == (size and session_id)
+            server.send_message(session_id, "Hello!")
+    windows = [exchange.body["options"]["num_ctx"] for exchange in chats(holding.stub)]
+    assert windows == [4096, 4096, 8192, 8192, 16384, 16384]
+
+
 def test_only_the_server_of_the_latest_turn_writes_a_summary(start: Start) -> None:
     with StubServer(speed=0) as stub:
         settings = {"summarization_interval_seconds": 0.5}

@@ -74,8 +74,8 @@ class _ModelWindow:
     ceiling: int | None = None
     """Upper limit of the window after Ollama has run out of memory, or None."""
     override: ManualWindow | None = None
-    released: bool = False
-    """Whether the manual window was removed. Manual windows of the model in stored sessions are then ignored."""
+    released_at: str | None = None
+    """Time at which a manual window was removed. Older manual windows of the model in stored sessions are ignored."""
     tokens_per_char: float | None = None
     before_reduction: "_ModelWindow | None" = None
     """Copy from the time before ``step_down`` halved the window."""
@@ -149,9 +149,9 @@ class WindowRegistry:
         windows = await self._loaded()
         loaded = None if windows is None else windows.get(name)
         entry = self._entry(name)
-        self.restore_override(model, config, session_id)
-        if entry.override is not None and not ignore_override:
-            return WindowDecision(entry.override.window, "manual_override", loaded)
+        override = self._update_override(model, config, session_id)
+        if override is not None and not ignore_override:
+            return WindowDecision(override.window, "manual_override", loaded)
         if not self.dynamic:
             return WindowDecision(None, "no_adjustment", loaded)
         if previous_model is None and windows is not None and loaded is None:
@@ -280,41 +280,31 @@ class WindowRegistry:
             "last_adjustment": "initial_setup",
         }
 
-    def adjusted(self, config: Mapping[str, Any], decision: WindowDecision, at: str) -> dict[str, Any]:
+    def adjusted(
+        self, config: Mapping[str, Any], decision: WindowDecision, at: str, *, by_user: bool = False
+    ) -> dict[str, Any]:
         """Return a copy of ``config`` with the window of ``decision``.
 
-        If the window has changed, add an entry with the time ``at`` to ``adjustment_history`` and call ``on_adjusted``.
+        If the window has changed, call ``on_adjusted``. In this case, or if a user has set or removed a manual window,
+        add an entry with the time ``at`` to ``adjustment_history``.
         """
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
         result["manual_override"] = config["manual_override"] and decision.reason == "manual_override"
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
-        if config["current_window"] not in (None, decision.window):
+        has_changed = config["current_window"] not in (None, decision.window)
+        if has_changed:
             self._on_adjusted(decision.reason)
+        if has_changed or by_user:
             entry = {"window": decision.window, "reason": decision.reason, "timestamp": at}
             result["adjustment_history"] = [*config["adjustment_history"], entry][-_MAX_ADJUSTMENTS:]
         return result
 
-    def override(self, model: ModelInfo, window: int, session_id: str, set_at: str | None = None) -> int:
-        """Set a manual window for a model in all sessions. Return the window, capped at the model's maximum.
-
-        ``set_at`` is the time at which the user set the window, by default now.
-        """
+    def override(self, model: ModelInfo, window: int, session_id: str) -> int:
+        """Set a manual window for a model in all sessions. Return the window, capped at the model's maximum."""
         window = _cap(window, model.context_length)
-        entry = self._entry(model.name)
-        entry.override = ManualWindow(window, session_id, now() if set_at is None else set_at)
-        entry.released = False
+        self._entry(model.name).override = ManualWindow(window, session_id, now())
         return window
-
-    def restore_override(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> None:
-        """Apply the manual window of a stored session, unless the model has a newer one or a user has removed it."""
-        entry, stored = self._entry(model.name), config.get("current_window")
-        if entry.released or not config.get("manual_override") or stored is None:
-            return
-        set_at = _latest_change(config)
-        current = entry.override
-        if current is None or (current.window != _cap(stored, model.context_length) and set_at > current.set_at):
-            self.override(model, stored, session_id, set_at)
 
     def manual(self, model: ModelInfo, window: int) -> WindowDecision:
         """Return the decision for a manual window, capped at the model's maximum. Do not set the window."""
@@ -323,7 +313,7 @@ class WindowRegistry:
     def release(self, model: str) -> None:
         """Remove the manual window of a model, so that the server chooses the window again."""
         entry = self._entry(model)
-        entry.override, entry.released = None, True
+        entry.override, entry.released_at = None, now()
 
     def clear_session(self, session_id: str) -> None:
         """Remove the manual windows that a deleted session has set."""
@@ -334,6 +324,31 @@ class WindowRegistry:
     def override_of(self, model: str) -> ManualWindow | None:
         """Return the manual window of a model, or None."""
         return self._entry(model).override
+
+    def override_for(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
+        """Return the manual window that applies to a session with the stored ``config``, or None.
+
+        Another server, or this server before a restart, may have set or removed the session's manual window.
+        """
+        entry, stored, changed_at = self._entry(model.name), config.get("current_window"), _latest_change(config)
+        current = entry.override
+        if not config.get("manual_override"):
+            is_removed = current is not None and current.session_id == session_id and changed_at > current.set_at
+            return None if is_removed else current
+        if stored is None or (entry.released_at is not None and changed_at <= entry.released_at):
+            return current
+        window = _cap(stored, model.context_length)
+        is_newer = current is None or (current.window != window and changed_at > current.set_at)
+        return ManualWindow(window, session_id, changed_at) if is_newer else current
+
+    def _update_override(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
+        """Apply the result of ``override_for`` to all sessions of the model, and return it."""
+        override = self.override_for(model, config, session_id)
+        entry = self._entry(model.name)
+        if override is None and entry.override is not None:
+            self.release(model.name)
+        entry.override = override
+        return override
 
     def _entry(self, model: str) -> _ModelWindow:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())

@@ -138,11 +138,10 @@ class SessionService:
         session = await self.store.load(session_id)
         selection = await self.selections.check(session.metadata.tool_settings, session.metadata.agent_settings)
         evaluated = self.speeds.evaluated_tokens(last_answer(session.history) or {})
-        model: ModelInfo | None = None
+        model, override = None, self.windows.override_of(session.model)
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             model = await self.client.find_model(session.model)
-            self.windows.restore_override(model, session.metadata.context_window_config, session_id)
-        override = self.windows.override_of(session.model)
+            override = self.windows.override_for(model, session.metadata.context_window_config, session_id)
         return SessionState(session, model, override, selection, evaluated)
 
     async def _patch_window(self, session: ChatSession, changes: Mapping[str, Any]) -> ChatSession:
@@ -183,7 +182,7 @@ class SessionService:
         before = session.metadata.context_window_config
         config = before | {"manual_override": manual_window is not None}
         if manual_window is not None:
-            return self.windows.adjusted(config, self.windows.manual(model, manual_window), now())
+            return self.windows.adjusted(config, self.windows.manual(model, manual_window), now(), by_user=True)
         is_released = before["manual_override"]
         decision = await self.windows.decide(
             model,
@@ -194,4 +193,4 @@ class SessionService:
         )
         if is_released:
             decision = replace(decision, reason="initial_setup")
-        return self.windows.adjusted(config, decision, now())
+        return self.windows.adjusted(config, decision, now(), by_user=is_released)
