@@ -12,6 +12,8 @@ import pytest
 from mochi_server.storage.postgres.pool import RESPONSE_SECONDS
 from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
 from mochi_stub import StubServer
+from mochi_stub.prompt import Prompt
+from mochi_stub.reply import Gate, Reply, Text
 from tests.servers.conftest import Start
 from tests.support import postgres
 from tests.support.api import Api, Event, error_of, text_of
@@ -64,6 +66,33 @@ def test_answer_survives_a_database_restart(
         said, answer = api.messages(session_id)
         assert (said["content"], answer["content"], answer.get("interrupted")) == ("hold", WHOLE, None)
         assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
+
+
+def test_turn_that_is_compacted_during_an_outage_continues(start: Start, cluster: Postgres) -> None:
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply:
+        is_compaction = prompt.messages[0].role == "system"
+        return Reply([gate, Text("They said x.")]) if is_compaction else Reply.of("Fine.")
+
+    with (
+        StubServer(speed=0, resolve=resolve) as stub,
+        Api(start(stub.url, store_url=cluster.url(), summarization_enabled=False).url, timeout=60) as api,
+    ):
+        session_id = api.create_session("mochi-chat")["session_id"]
+        for _ in range(4):
+            api.send_message(session_id, "x" * 1400)
+        with api.open_stream(session_id, "x" * 1400) as events:
+            stub.wait_for(lambda exchanges: exchanges[-1].path == "/api/chat" and exchanges[-1].outcome == "running")
+            cluster.stop()
+            until(lambda: api.http.get("/health/ready").status_code == 503)
+            gate.open()
+            starting = threading.Timer(1, cluster.start)
+            starting.start()
+            received = list(events)
+            starting.join()
+        assert "context_compacted" in [event.type for event in received]
+        assert endings(received) == [("message_complete", None), ("done", None)]
 
 
 @pytest.mark.parametrize("remember", ["once", "session"])

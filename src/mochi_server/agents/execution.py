@@ -117,6 +117,7 @@ class AgentExecutionService:
                 history=writer.history,
                 generation=GenerationOptions(think=False, keep_alive=task.keep_alive),
                 unstored_images=writer.unstored_images,
+                retry=self.retry,
             )
             if warnings := [*_warnings(task, model.name), *model.warnings(toolbox.schemas())]:
                 events.publish(warnings)

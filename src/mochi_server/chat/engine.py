@@ -146,6 +146,7 @@ class ChatEngine:
             history=writer.history,
             generation=turn.request.generation,
             unstored_images=writer.unstored_images,
+            retry=self.retry,
         )
 
     async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall, publish: Publish) -> None:

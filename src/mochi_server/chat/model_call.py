@@ -13,6 +13,7 @@ from mochi_server.chat.first_token import FirstTokenWait
 from mochi_server.chat.images import with_images
 from mochi_server.chat.prompt_cache import shows_images
 from mochi_server.chat.prompt_fitting import Budget, Checkpoint, Prompt
+from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.chat.turn_window import TurnWindow
 from mochi_server.constants import RELOADING_OPTIONS
@@ -62,6 +63,7 @@ class ModelCall:
         history: History,
         generation: GenerationOptions,
         unstored_images: Mapping[str, Image],
+        retry: StorageRetry,
     ) -> None:
         defaults = session.metadata
         self.name = session.model
@@ -74,6 +76,7 @@ class ModelCall:
         self._session_id = session.session_id
         self._history = history
         self._unstored_images = unstored_images
+        self._retry = retry
         self._think = generation.think if generation.think is not None else defaults.think
         self._default_think = None if generation.thinks_by_default else False
         self._logprobs = generation.logprobs
@@ -162,7 +165,8 @@ class ModelCall:
     async def _compact(self, prompt: Prompt, budget: Budget) -> Checkpoint:
         self._publish([Status("compacting", round(time.monotonic() - self._began, 3))])
         self._checkpoint = await self._compactor.checkpoint(prompt, budget)
-        await self._store.patch(self._session_id, {"compaction": self._checkpoint.to_dict()})
+        fields = {"compaction": self._checkpoint.to_dict()}
+        await self._retry.run(lambda: self._store.patch(self._session_id, fields))
         self._on_compacted()
         return self._checkpoint
 
