@@ -325,7 +325,7 @@ def _unloads_model(keep_alive: str | float | None) -> bool:
 def _is_current(exchange: Exchange, session: ChatSession) -> bool:
     """Return whether the session contains exactly the history of ``exchange``, followed by the exchange's answer."""
     history = session.history
-    if history[-1]["message_id"] != exchange.answer_id or history[0] != exchange.first_stored:
+    if len(history) < 2 or history[-1]["message_id"] != exchange.answer_id or history[0] != exchange.first_stored:
         return False
     return _without_system_prompt(history[:-1]) == _without_system_prompt(exchange.history)
 
