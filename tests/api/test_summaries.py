@@ -1,5 +1,6 @@
 """Summaries: made while a session is idle, without delaying turns or overwriting newer data."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -428,6 +429,21 @@ def test_invalid_summary_is_retried_with_the_error(tmp_path: Path) -> None:
         made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
     assert made == {"summary": "Repaired.", "topics": ["boats"], "model_used": "mochi"}
     assert "at least 1 character" in requested[1].user_text
+
+
+@pytest.mark.parametrize("summary", [{"summary": "x" * 900}, {"topics": ["x" * 60]}, {"topics": ["boats"] * 12}])
+def test_summary_longer_than_requested_is_stored(tmp_path: Path, summary: dict[str, Any]) -> None:
+    written = {"summary": "They talked.", "topics": []} | summary
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply.of("Fine.") if prompt.format is None else Reply.of(json.dumps(written))
+
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
+        made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+    assert made == written | {"model_used": "mochi"}
 
 
 @pytest.mark.parametrize("text", ["no JSON", '{"summary": 5}', '{"summary": "%s", "topics": []}' % ("x" * 1_000_000)])

@@ -34,9 +34,11 @@ _CONTINUATION = (
 _MAX_SUMMARY_CHARS = 800
 _MAX_TOPICS = 8
 _MAX_TOPIC_CHARS = 40
+_LENIENCY = 10
+"""Factor by which a valid summary may exceed these maxima of the JSON schema, because some models ignore the schema."""
 _MAX_PROMPT_RATIO = 0.6
 _ANSWER_TOKENS = 1200
-"""Maximum length of an answer in tokens: enough for the longest valid JSON, even if each character is a token."""
+"""Maximum length of an answer in tokens. The longest JSON of the schema fits even if each character is a token."""
 _UNKNOWN_WINDOW = 4096
 _TRIES = 2
 _MAX_POSTPONEMENTS = 5
@@ -49,12 +51,22 @@ _MAX_SESSIONS = 10_000
 
 logger = logging.getLogger(__name__)
 
+_Topic = Annotated[
+    str, Field(max_length=_LENIENCY * _MAX_TOPIC_CHARS, json_schema_extra={"maxLength": _MAX_TOPIC_CHARS})
+]
+
 
 class ConversationSummary(BaseModel):
     """Summary in the JSON format that the model must return."""
 
-    summary: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=_MAX_SUMMARY_CHARS)]
-    topics: Annotated[list[Annotated[str, Field(max_length=_MAX_TOPIC_CHARS)]], Field(max_length=_MAX_TOPICS)]
+    summary: Annotated[
+        str,
+        StringConstraints(strip_whitespace=True, min_length=1, max_length=_LENIENCY * _MAX_SUMMARY_CHARS),
+        Field(json_schema_extra={"maxLength": _MAX_SUMMARY_CHARS}),
+    ]
+    topics: Annotated[
+        list[_Topic], Field(max_length=_LENIENCY * _MAX_TOPICS, json_schema_extra={"maxItems": _MAX_TOPICS})
+    ]
 
 
 @dataclass(frozen=True, slots=True)
