@@ -143,6 +143,14 @@ def test_every_error_has_an_example() -> None:
     assert [body["error"]["code"] for body in bodies] == [error.code for error in errors]
 
 
+def test_every_route_that_reads_a_session_documents_files_of_a_newer_version(document: Document) -> None:
+    reading = [item["get"] for path, item in document["paths"].items() if "/sessions/{" in path and "get" in item]
+    assert reading
+    for operation in reading:
+        conflicts = operation["responses"]["409"]["content"]["application/json"]["examples"]
+        assert "SESSION_TOO_NEW" in conflicts, operation["operationId"]
+
+
 def test_every_event_is_documented_with_its_payload(schemas: dict[str, Any]) -> None:
     assert list(union(schemas, "ChatStreamEvent")) == [event.type for event in get_args(ChatEvent)]
     assert set(union(schemas, "CompareStreamEvent")) == {event.type for event in get_args(CompareEvent)}

@@ -28,6 +28,7 @@ LimitQuery = Annotated[int | None, Query(ge=1, le=10_000, description="Maximum n
 FormatQuery = Annotated[ExportFormat, Query(description="`json` can be imported. `markdown` is for reading.")]
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of sessions to skip.")]
 
+_READ_ERRORS = (SessionNotFound, errors.SessionTooNew, StorageBusy)
 _CHANGES = (SessionNotFound, errors.SessionBusy, ValidationFailed, *STORAGE_ERRORS)
 _IMPORT = {"application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}}}
 _PAGE: Responses = {
@@ -90,7 +91,7 @@ async def import_sessions(request: Request, transfers: TransfersDep) -> Response
     return Response(imported.encoded, 201, media_type="application/json")
 
 
-@router.get("/{session_id}", responses=responses(SessionNotFound, errors.SessionTooNew, StorageBusy))
+@router.get("/{session_id}", responses=responses(*_READ_ERRORS))
 async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
     """Get a session with its messages."""
     return SessionDetail.of(await store.load(session_id))
@@ -126,7 +127,7 @@ async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFo
 
 
 @router.get(
-    "/{session_id}/export", response_class=Response, responses=_EXPORTED | responses(SessionNotFound, ValidationFailed)
+    "/{session_id}/export", response_class=Response, responses=_EXPORTED | responses(*_READ_ERRORS, ValidationFailed)
 )
 async def export_session(session_id: str, transfers: TransfersDep, format: FormatQuery = "json") -> Response:
     """Export a session as a file: JSON with all images for an import, or Markdown for reading."""
@@ -136,7 +137,7 @@ async def export_session(session_id: str, transfers: TransfersDep, format: Forma
     return StreamingResponse(await transfers.export(session_id, format), headers=headers)
 
 
-@router.get("/{session_id}/messages", responses=responses(SessionNotFound, errors.SessionTooNew, StorageBusy))
+@router.get("/{session_id}/messages", responses=responses(*_READ_ERRORS))
 async def list_messages(session_id: str, store: StoreDep) -> schemas.MessageList:
     """Get the messages of a session."""
     session = await store.load(session_id)
@@ -188,13 +189,13 @@ async def summarize_session(
     return await summaries.summarize(session_id, body.model if body else None)
 
 
-@router.get("/{session_id}/summary", responses=responses(SessionNotFound))
+@router.get("/{session_id}/summary", responses=responses(*_READ_ERRORS))
 async def get_summary(session_id: str, store: StoreDep) -> schemas.SummaryOut:
     """Get the summary of a session. If the session has no summary, the fields are null."""
     return schemas.SummaryOut.of(await store.load(session_id))
 
 
-@router.get("/{session_id}/status", responses=responses(SessionNotFound))
+@router.get("/{session_id}/status", responses=responses(*_READ_ERRORS))
 async def get_status(session_id: str, sessions: SessionsDep) -> schemas.SessionStatus:
     """Get the state of a session, including its context window."""
     return schemas.SessionStatus.of(await sessions.state(session_id))
