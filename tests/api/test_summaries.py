@@ -389,6 +389,20 @@ def test_refused_summary_is_requested_again_with_less_text(tmp_path: Path) -> No
         assert api.ok(api.http.post(path, json={"model": "summarizing"}))["summary"]
 
 
+def test_summary_fits_a_small_window(tmp_path: Path) -> None:
+    models = (Model("small", context_length=2048),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("small")["session_id"]
+        api.send_message(session_id, "Tell me about tea. " + "word " * 200)
+        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        exchange = [e for e in stub.exchanges() if is_summary(e)][-1]
+    assert exchange.prompt_tokens is not None
+    options = (exchange.body or {})["options"]
+    # The server estimates the number of tokens in the prompt.
+    assert options["num_predict"] + exchange.prompt_tokens <= options["num_ctx"] * 1.05
+
+
 def test_repeated_request_summarizes_the_whole_conversation_again(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
         api = server.api()

@@ -273,18 +273,21 @@ class SummarizationService:
 
         If Ollama refuses the prompt because it is too long, send a shorter prompt once.
         """
-        max_tokens = int((window or _UNKNOWN_WINDOW) * _MAX_PROMPT_RATIO)
+        size = window or _UNKNOWN_WINDOW
+        max_tokens = int(size * _MAX_PROMPT_RATIO)
         is_shortened = False
         while True:
             messages = _summary_prompt(
                 session, covered, lambda text: self.windows.estimate(model, len(text)) <= max_tokens
             )
+            characters = sum(len(message["content"]) for message in messages)
+            room = size - self.windows.estimate(model, characters)
             payload = chat_payload(
                 name,
                 messages,
                 think=False if model.can("thinking") else None,
                 context_window=window if self.windows.dynamic or self.windows.size(name) else None,
-                options={"num_predict": _ANSWER_TOKENS},
+                options={"num_predict": max(min(_ANSWER_TOKENS, room), 1)},
                 format=ConversationSummary.model_json_schema(),
                 keep_alive=session.metadata.keep_alive,
             )
@@ -295,7 +298,6 @@ class SummarizationService:
                 if is_shortened or not is_context_refusal(refusal):
                     raise
                 is_shortened = True
-                characters = sum(len(message["content"]) for message in messages)
                 self.windows.observe_refusal(model, refusal, characters)
 
     async def _request_summary(
