@@ -378,6 +378,14 @@ def test_status_names_the_session_of_the_manual_window_after_a_restart(tmp_path:
     assert (status["manual_override"], status["manual_override_session_id"]) == (True, session_id)
 
 
+@pytest.mark.parametrize("model", ["mochi", "mochi:latest"])
+def test_manual_window_stays_when_a_client_sets_the_same_model(private_api: Api, model: str) -> None:
+    path = f"/sessions/{private_api.create_session('mochi')['session_id']}"
+    private_api.ok(private_api.http.patch(path, json={"context_window": {"current_window": 12_000}}))
+    config = private_api.ok(private_api.http.patch(path, json={"model": model}))["context_window_config"]
+    assert (config["current_window"], config["manual_override"]) == (12_000, True)
+
+
 @pytest.mark.one_process("each server has its own windows")
 def test_newest_manual_window_applies_after_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub:

@@ -9,6 +9,7 @@ from typing import Any
 from mochi_server import errors
 from mochi_server.events import TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import ManualWindow, WindowRegistry
@@ -150,7 +151,9 @@ class SessionService:
         model = await self.client.find_model(fields.get("model") or session.model)
         has_window = "context_window" in fields
         chosen = (fields.pop("context_window", None) or {}).get("current_window")
-        fields["context_window_config"] = await self._window_config(session, model, chosen, ignore_override=has_window)
+        if has_window or qualified_name(model.name) != qualified_name(session.model):
+            config = await self._window_config(session, model, chosen, ignore_override=has_window)
+            fields["context_window_config"] = config
 
         def checked(stored: SessionMetadata) -> Mapping[str, Any]:
             if stored.model != session.model:
