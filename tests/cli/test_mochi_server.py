@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -166,6 +167,16 @@ def test_event_loop_accepts_many_connections_in_one_iteration() -> None:
         return number
 
     assert uvloop.run(iterations()) < count / 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows uses no duplicates")
+def test_starting_worker_leaves_the_shared_socket_nonblocking() -> None:
+    with listen("127.0.0.1", 0) as listener, ExitStack() as stack:
+        listener.setblocking(False)  # as the event loop of a running worker does
+        received = stack.enter_context(socket.socket(fileno=os.dup(listener.fileno())))  # by a worker that starts
+        for duplicate in duplicates(received):
+            stack.enter_context(duplicate)
+        assert not os.get_blocking(listener.fileno())
 
 
 @pytest.mark.parametrize(("module", "arguments"), [("mochi_server", ["--test-mode"]), ("mochi_stub", [])])

@@ -83,6 +83,8 @@ def duplicates(listener: socket.socket) -> list[socket.socket]:
     """Return the socket and duplicates of it, because uvloop accepts one connection per socket and iteration."""
     if sys.platform == "win32":  # asyncio accepts all waiting connections, and cannot use duplicates
         return [listener]
+    # The duplicates inherit this mode. A blocking duplicate would also make the socket of the running workers blocking.
+    listener.setblocking(False)
     return [listener, *(listener.dup() for _ in range(_ACCEPTS_PER_ITERATION - 1))]
 
 
