@@ -541,9 +541,10 @@ def test_uncounted_cached_tokens_of_a_tool_round_cause_no_warning(tmp_path: Path
     write_tools(tmp_path, MUCH)
 
     def resolve(prompt: Prompt) -> Reply:
-        if any(message.role == "tool" for message in prompt.messages):
-            return Reply.of("Fine.", usage=Usage(input=400, output=3))
-        return Reply.of("", tool_calls=[ToolCall("much", {"n": 1})], usage=Usage(input=1500, output=9))
+        results = sum(message.role == "tool" for message in prompt.messages)
+        counts = Usage(input=(1500, 60, 70)[results], output=3)
+        calls = [ToolCall("much", {"n": results})] if results < 2 else []
+        return Reply.of("" if calls else "Fine.", tool_calls=calls, usage=counts)
 
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()

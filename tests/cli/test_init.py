@@ -68,6 +68,7 @@ def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None
         (["--port", "1", "init"], 2, "init does not accept --port; `mochi-server init --help` lists its arguments"),
         (["init", "--data-dir", "a"], 2, "init does not accept --data-dir; `mochi-server init --help` lists"),
         (["openapi", "--port", "1"], 2, "openapi does not accept --port; `mochi-server openapi --help` lists"),
+        (["-1x"], 2, "mochi-server does not accept -1x; `mochi-server --help` lists its arguments"),
         (["initialise"], 2, "invalid choice: 'initialise'"),
     ],
 )

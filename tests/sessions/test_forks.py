@@ -25,6 +25,12 @@ def test_fork_drops_tool_calls_without_results() -> None:
         forked(session, 3)
 
 
+def test_fork_has_no_manual_window_of_its_own() -> None:
+    session = new_session()
+    session.metadata.context_window_config |= {"manual_override": True, "current_window": 4096}
+    assert forked(session).metadata.context_window_config["manual_override"] is False
+
+
 def test_fork_of_empty_session_is_empty() -> None:
     session = new_session()
     assert forked(session).messages == []

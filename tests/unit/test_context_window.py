@@ -219,6 +219,26 @@ async def test_stored_override_survives_a_restart_but_not_a_release() -> None:
     assert (await decide(registry, model(40960), config=stored)).window == 8192
 
 
+async def test_manual_window_after_a_removal_at_another_server_applies() -> None:
+    registry = WindowRegistry()
+    registry.override(model(40960), 4096, "a")
+    removed, later = (
+        default_window_config() | {"adjustment_history": [{"timestamp": f"{year}-01-01T00:00:00+00:00"}]}
+        for year in (9000, 9001)
+    )
+    assert (await decide(registry, model(40960), config=removed)).window == 8192
+    later |= {"manual_override": True, "current_window": 16384}
+    assert (await decide(registry, model(40960), config=later)).window == 16384
+
+
+async def test_window_of_another_session_is_not_marked_as_manual() -> None:
+    registry = WindowRegistry()
+    config: dict[str, Any] = default_window_config() | {"manual_override": True, "current_window": 4096}
+    registry.override(model(40960), 16384, "b")
+    adjusted = registry.adjusted(config, await decide(registry, model(40960), config=config), NOW)
+    assert (adjusted["current_window"], adjusted["manual_override"]) == (16384, False)
+
+
 async def test_history_keeps_the_last_ten_changes() -> None:
     registry, config = WindowRegistry(), default_window_config()
     for maximum in range(1000, 3000, 100):

@@ -37,8 +37,8 @@ class TurnWindow:
         """Ollama's latest token count of the conversation, or 0 if that count no longer applies."""
         if Checkpoint.from_dict(session.metadata.compaction) is None and self._previous_model == session.model:
             self._last_usage = usage_tokens(last_answer(history)) or 0
-        self._last_count = self._last_usage
-        """Ollama's latest token count of the conversation or, after a request of this turn, of its prompt."""
+        self._highest_count = self._last_usage
+        """Highest token count of Ollama for the conversation and for the prompts of this turn."""
         self._stepped_down = False
 
     @property
@@ -87,7 +87,8 @@ class TurnWindow:
             events.append(TurnWarning("PROMPT_TRUNCATED", text))
         elif isinstance(prompt_tokens, int):
             self._windows.observe(self._model, prompt.characters, prompt_tokens, prompt.images)
-        self._last_count = prompt_tokens if isinstance(prompt_tokens, int) else self._last_count
+        if isinstance(prompt_tokens, int):
+            self._highest_count = max(self._highest_count, prompt_tokens)
         if last.get("done_reason") == "length" and limit is not None and self._is_full(prompt_tokens, tokens, limit):
             events.append(TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window."))
             self._windows.grow(self._model, (prompt_tokens or 0) + (tokens or 0) + 1, self.size)
@@ -171,10 +172,10 @@ class TurnWindow:
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
         """Return whether a token count proves that Ollama truncated the prompt.
 
-        The proof is a count that fills the window, or a count that is too small for the text. A count below the
-        previous one proves nothing, because old versions of Ollama do not count cached tokens.
+        The proof is a count that fills the window, or a count that is too small for the text. A count below an
+        earlier one proves nothing, because old versions of Ollama do not count cached tokens.
         """
         if self.size is not None and prompt_tokens >= self.size:
             return True
         is_too_small = characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
-        return is_too_small and prompt_tokens * 1.1 >= self._last_count
+        return is_too_small and prompt_tokens * 1.1 >= self._highest_count

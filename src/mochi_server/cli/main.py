@@ -81,8 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = arguments.command
     if command == "init":
         excess += map(_flag, options)
-    if command is not None and excess:
-        parser.error(f"{command} does not accept {excess[0]}; `{parser.prog} {command} --help` lists its arguments")
+    if excess:
+        program = f"{parser.prog} {command}" if command else parser.prog
+        parser.error(f"{command or program} does not accept {excess[0]}; `{program} --help` lists its arguments")
     if command == "init":
         return _init(arguments.directory)
     from pydantic import ValidationError

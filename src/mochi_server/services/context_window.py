@@ -289,10 +289,11 @@ class WindowRegistry:
         add an entry with the time ``at`` to ``adjustment_history``.
         """
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
-        result["manual_override"] = config["manual_override"] and decision.reason == "manual_override"
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
         has_changed = config["current_window"] not in (None, decision.window)
+        is_own = decision.reason == "manual_override" and (by_user or not has_changed)  # not of another session
+        result["manual_override"] = config["manual_override"] and is_own
         if has_changed:
             self._on_adjusted(decision.reason)
         if has_changed or by_user:
@@ -346,7 +347,8 @@ class WindowRegistry:
         override = self.override_for(model, config, session_id)
         entry = self._entry(model.name)
         if override is None and entry.override is not None:
-            self.release(model.name)
+            # A window that was set after the removal applies, so the time of the removal counts.
+            entry.released_at = max(entry.released_at or "", _latest_change(config))
         entry.override = override
         return override
 

@@ -363,7 +363,7 @@ def _summary_prompt(session: ChatSession, covered: str | None, fits: Callable[[s
     if start == len(session.history):
         start = 0  # without newer messages, a client requests the summary again, for example from another model
     earlier = session.metadata.summary if start else None
-    before = f"Summary so far: {earlier.get('summary')}\n\n" if earlier else ""
+    before = f"Summary so far: {str(earlier.get('summary'))[:_MAX_SUMMARY_CHARS]}\n\n" if earlier else ""
     text = "\n\n".join(f"{m['role']}: {m['content']}" for m in session.history[start:] if _is_dialogue(m))
     while not fits(before + text) and len(text) > 200:
         text = text[len(text) // 4 :]

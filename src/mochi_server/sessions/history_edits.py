@@ -71,6 +71,7 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         summary=metadata.summary if len(copied) == len(messages) else None,
         compaction=None if has_stale_checkpoint(metadata, copied) else metadata.compaction,
         pending_approval=None,
+        context_window_config=metadata.context_window_config | {"manual_override": False},  # the original's setting
     )
     return ChatSession(fresh, copied, session.extra)
 
