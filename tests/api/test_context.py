@@ -376,6 +376,7 @@ def test_status_names_the_session_of_the_manual_window_after_a_restart(tmp_path:
         with RunningServer(tmp_path, stub.url) as server:
             status = server.api().ok(server.api().http.get(f"/sessions/{session_id}/status"))["context_window"]
     assert (status["manual_override"], status["manual_override_session_id"]) == (True, session_id)
+    assert status["current_window"] == 4096
 
 
 @pytest.mark.parametrize("model", ["mochi", "mochi:latest"])

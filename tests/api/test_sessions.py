@@ -253,17 +253,6 @@ def test_switched_model_gets_its_own_window(api: Api) -> None:
 
 
 @pytest.mark.one_process("each server has its own windows")
-def test_status_names_the_session_of_a_manual_window_after_a_restart(tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi")["session_id"]
-        api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": {"current_window": 4096}}))
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        window = api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]
-        assert (window["current_window"], window["manual_override_session_id"]) == (4096, session_id)
-
-
 def test_manual_window_is_capped_used_and_released(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     patch = f"/sessions/{session_id}"

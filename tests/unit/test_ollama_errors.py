@@ -46,7 +46,7 @@ def test_long_error_with_text_of_the_model_is_read_quickly(raw: str) -> None:
     text = f"error parsing tool call: raw='{raw * (60_000 // len(raw))}', err=unexpected end of JSON input"
     began = time.process_time()
     assert reported_error(orjson.dumps({"error": text})).message == text
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 0.5
 
 
 def test_error_line_is_readable() -> None:

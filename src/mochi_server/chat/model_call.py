@@ -130,9 +130,10 @@ class ModelCall:
         """
         tools = tools if self._model.can("tools") else []
         prompt = Prompt(history, turn_start, self._checkpoint, shows_images=self._model.can("vision"))
-        if self.window.limit and (budget := self._budget(self.window.limit, tools)).is_exceeded_by(prompt):
-            # Neither a larger window nor a summary would help a prompt whose shortest form exceeds the limit.
-            budget.check(prompt.shortest)
+        if largest := self.window.context_length:
+            budget = self._budget(largest, tools)
+            if budget.is_exceeded_by(prompt):
+                budget.check(prompt.shortest)  # neither a larger window nor a summary would help
         await self.window.decide(prompt.size_with(tools))
         if trim_end := self.window.trim_end(history):
             prompt = replace(prompt, trim_end=trim_end)

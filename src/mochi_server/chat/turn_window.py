@@ -47,8 +47,8 @@ class TurnWindow:
         return self.decision.window if self.decision else None
 
     @property
-    def limit(self) -> int | None:
-        """Upper limit of the window in tokens, or None if it is unknown or the server does not choose windows."""
+    def context_length(self) -> int | None:
+        """Context length of the model in tokens, or None if it is unknown or the server does not choose windows."""
         return self._model.context_length if self._windows.dynamic else None
 
     async def decide(self, prompt: PromptSize) -> None:
