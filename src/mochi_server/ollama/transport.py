@@ -81,12 +81,11 @@ class LineReader:
             return parsed
         for line in lines:
             try:
-                value = _parse(line)
+                value = orjson.loads(line)
             except orjson.JSONDecodeError:
                 if not line.strip():
                     continue
-                self.failure = invalid_json_error(line)
-                break
+                value = _parse_nested(line)
             if type(value) is not dict or value.get("error"):
                 self.failure = reported_error(line) if isinstance(value, dict) else invalid_json_error(line)
                 break
@@ -97,14 +96,15 @@ class LineReader:
         return parsed
 
 
-def _parse(line: bytes) -> Any:
-    """Parse a line. In a line that orjson refuses for its depth, values deeper than ``_MAX_LEVELS`` become null."""
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        if line.count(b"{") + line.count(b"[") <= _MAX_LEVELS or len(line) > _MAX_FLATTENED_BYTES:
-            raise
-        return orjson.loads(_flattened(line))
+def _parse_nested(line: bytes) -> Any:
+    """Parse a line that orjson refuses for its depth. Values deeper than ``_MAX_LEVELS`` become null.
+
+    Return None if the line is not valid JSON.
+    """
+    if line.count(b"{") + line.count(b"[") > _MAX_LEVELS and len(line) <= _MAX_FLATTENED_BYTES:
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(_flattened(line))
+    return None
 
 
 def _flattened(line: bytes) -> bytes:

@@ -88,18 +88,18 @@ def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
     If ``durably`` is false, the line survives a crash of the process, but not of the machine. If the file ends with an
     incomplete line, that line is first ended with ``#``, so that it never becomes valid JSON.
     """
-    is_new = signature(path) is None
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
     try:
-        size = os.lseek(descriptor, 0, os.SEEK_END)
-        os.lseek(descriptor, max(size - 1, 0), os.SEEK_SET)
-        if os.read(descriptor, 1) not in (b"", b"\n"):
-            line = b"#\n" + line
+        size = os.fstat(descriptor).st_size
+        if size:
+            os.lseek(descriptor, size - 1, os.SEEK_SET)
+            if os.read(descriptor, 1) != b"\n":
+                line = b"#\n" + line
         try:
             _write_all(descriptor, line)
             if durably:
                 os.fsync(descriptor)
-                if is_new:
+                if not size:
                     sync_directory(path.parent)
         except BaseException:
             with suppress(OSError):
