@@ -87,6 +87,7 @@ def test_deleted_sessions_leave_no_objects(tmp_path: Path, stub: StubServer) -> 
         assert _grown_types(before) == set()
 
 
+@pytest.mark.slow
 def test_ended_turn_keeps_messages_but_no_task(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, summarization_interval_seconds=0) as server:
         api = server.api()
@@ -96,6 +97,7 @@ def test_ended_turn_keeps_messages_but_no_task(tmp_path: Path, stub: StubServer)
         assert _grown_types(before, _RUN | _SESSION | _SUMMARY) == set()
 
 
+@pytest.mark.slow
 def test_open_stream_releases_its_request_body(tmp_path: Path) -> None:
     gate = Gate()
     reply = Reply([Text(["Hi "]), gate, Text(["there."])])

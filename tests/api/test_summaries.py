@@ -585,6 +585,7 @@ def test_running_summary_does_not_delay_another_session(tmp_path: Path, is_store
         assert [summary_of(api, each)["summary"] for each in ids] == ["Late."] * len(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.one_process("each server postpones summaries only for its own turns")
 def test_summary_waits_between_the_tool_rounds_of_another_session(tmp_path: Path) -> None:
     write_tools(tmp_path, SLOW)

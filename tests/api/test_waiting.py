@@ -12,7 +12,7 @@ from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, Event
 from tests.support.server import RunningServer
 
-SLOW = Model("slow", capabilities=("completion", "tools"), load_time=2.5)
+SLOW = Model("slow", capabilities=("completion", "tools"), load_time=1.4)
 QUICK = Model("quick", capabilities=("completion", "tools"))
 
 
@@ -30,10 +30,11 @@ def test_slow_model_load_emits_loading_status(tmp_path: Path) -> None:
         first, second = api.stream_message(session_id, "Hi"), api.stream_message(session_id, "Again")
     assert set(status_states(first)) == {"loading_model"}
     assert first[0].type == "status"
-    assert 1 <= first[0].data["elapsed"] < 2.5
+    assert 1 <= first[0].data["elapsed"] < 1.4
     assert status_states(second) == []
 
 
+@pytest.mark.slow
 def test_reload_with_a_larger_window_emits_loading_status(tmp_path: Path) -> None:
     refusal = Failure("request (9001 tokens) exceeds the available context size (8192 tokens)", 400)
 

@@ -193,6 +193,7 @@ def test_command_serves_with_its_output_closed(
         assert command.process.wait(15) == 0
 
 
+@pytest.mark.slow
 def test_output_is_printed_in_every_encoding(tmp_path: Path) -> None:
     code, text = run("mochi_server", "init", "\u2192", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (code, r"--data-dir '\u2192'" in text) == (0, True)
@@ -201,6 +202,7 @@ def test_output_is_printed_in_every_encoding(tmp_path: Path) -> None:
     assert (code, json.loads(text)["info"]["version"]) == (0, __version__)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="writes to /dev/full")
 def test_full_disk_behind_the_output_does_not_fail_a_copy(tmp_path: Path) -> None:
     (tmp_path / "from" / "chat_sessions").mkdir(parents=True)
@@ -266,7 +268,11 @@ def test_sigterm_stores_partial_answer_and_ends_streams(tmp_path: Path) -> None:
     assert partial["content"].startswith("".join(event.data["content"] for event in seen[:3]))
 
 
-@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda sig: sig.name)
+@pytest.mark.parametrize(
+    "sig",
+    [signal.SIGKILL, *(pytest.param(sig, marks=pytest.mark.slow) for sig in (signal.SIGTERM, signal.SIGINT))],
+    ids=lambda sig: sig.name,
+)
 def test_session_survives_the_end_of_the_process(tmp_path: Path, sig: signal.Signals) -> None:
     with StubServer(speed=0) as stub:
         arguments = ["--port", "0", "--ollama-host", stub.url, "--data-dir", str(tmp_path / "data")]

@@ -104,6 +104,7 @@ def test_second_signal_ends_running_turns(tmp_path: Path, stub: StubServer) -> N
     assert stored(tmp_path, session_id)[-1]["interrupted"] is True
 
 
+@pytest.mark.slow
 def test_shutdown_ends_a_requested_summary_with_an_error(tmp_path: Path) -> None:
     gate = Gate()
 

@@ -182,7 +182,12 @@ def test_error_of_the_callback_reaches_the_caller(connect: Connect, adding_serve
         client.stop(session_id)
 
 
-@pytest.mark.parametrize("decision", [None, "yes", {}, {"approve": True}, {"approved": True, "because": "it is safe"}])
+_INVALID_DECISIONS = ["yes", {}, {"approve": True}, {"approved": True, "because": "it is safe"}]
+
+
+@pytest.mark.parametrize(
+    "decision", [None, *(pytest.param(decision, marks=pytest.mark.slow) for decision in _INVALID_DECISIONS)]
+)
 def test_callback_with_an_invalid_decision_is_an_error(
     connect: Connect, adding_server: RunningServer, decision: Any
 ) -> None:

@@ -122,6 +122,7 @@ def publish_until_killed(connection: Connection, directory: Path, count: int, ki
     connection.send(len(stored))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", [0, 1, 5])
 async def test_import_killed_during_publication_is_completed(sessions_dir: Path, moved: int) -> None:
     with child(publish_until_killed, sessions_dir, 6, moved) as importer:

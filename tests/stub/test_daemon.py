@@ -145,6 +145,7 @@ def test_restart_keeps_the_options_of_the_server(own_folder: Path, monkeypatch: 
     assert is_healthy(port)
 
 
+@pytest.mark.slow
 def test_server_on_any_port_is_found_without_its_port(own_folder: Path) -> None:
     assert call_command("status").returncode == 3
     assert call_command("stop").stderr == "mochi-stub: nothing to stop: no server in the background\n"
