@@ -137,6 +137,7 @@ async def test_import_killed_during_publication_is_completed(sessions_dir: Path,
     await store.aclose()
 
 
+@pytest.mark.slow
 async def test_next_import_completes_a_killed_import(sessions_dir: Path) -> None:
     with child(publish_until_killed, sessions_dir, 6, 2) as importer:
         importer.rest()
