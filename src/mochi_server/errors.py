@@ -333,8 +333,9 @@ class ServerLost(MochiError):
 class ShuttingDown(MochiError):
     code, status, cause = "SHUTTING_DOWN", 503, "The server is shutting down and accepts no new turns or imports."
 
-    def __init__(self) -> None:
-        super().__init__("The server is shutting down and accepts no new turns or imports. Try again later.")
+    def __init__(self, *, was_running: bool = False) -> None:
+        effect = "ended this answer before it was complete" if was_running else "accepts no new turns or imports"
+        super().__init__(f"The server is shutting down and {effect}. Try again later.")
 
 
 class NotReady(MochiError):

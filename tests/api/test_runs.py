@@ -257,6 +257,7 @@ def test_shutdown_stores_partial_answer_and_sends_error(tmp_path: Path, holding:
         leaving.join(10)
         assert [event.type for event in seen[-2:]] == ["error", "done"]
         assert seen[-2].data["code"] == "SHUTTING_DOWN"
+        assert "ended this answer before it was complete" in seen[-2].data["message"]
     assert text_of(seen) == "one two three "
     with RunningServer(tmp_path, holding.stub.url) as server:
         partial = server.api().messages(session_id)[-1]

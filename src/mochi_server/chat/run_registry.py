@@ -175,7 +175,7 @@ class RunRegistry:
         self._engine.retry.close()
         running = self._cache.running()
         for run in running:
-            run.abort_error = ShuttingDown()
+            run.abort_error = ShuttingDown(was_running=True)
         await asyncio.gather(*(_cancel(run) for run in running))
 
     def abort_all(self, session_ids: Collection[str]) -> None:

@@ -181,7 +181,7 @@ class CompareService:
             except asyncio.CancelledError:
                 if not self._is_cancelling:
                     raise
-                send(Failed(model_id, ShuttingDown().message))
+                send(Failed(model_id, ShuttingDown(was_running=True).message))
         send(Complete())
 
     async def _model(self, model_id: object) -> ModelInfo:
