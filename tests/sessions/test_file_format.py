@@ -150,6 +150,21 @@ def test_unknown_keys_and_nulls_are_written_back(manager: SessionManager, sessio
     }
 
 
+@pytest.mark.parametrize("times", [{}, {"created_at": None, "updated_at": None}], ids=["absent", "null"])
+def test_session_without_times_has_those_of_its_file(
+    manager: SessionManager, sessions_dir: Path, times: dict[str, None]
+) -> None:
+    path = put(sessions_dir, {"metadata": {"model": "m", **times}, "messages": [{"role": "user", "content": "hi"}]})
+    put(sessions_dir, {"metadata": OF_1_2, "messages": []}, "00000000aa")
+    os.utime(path, (86_400, 86_400))
+    moment = "1970-01-02T00:00:00.000000+00:00"
+    for reader in (manager, SessionManager(sessions_dir)):
+        session = reader.load_session(ID)
+        (message,) = session.messages
+        assert (session.metadata.created_at, session.metadata.updated_at, message["timestamp"]) == (moment,) * 3
+    assert [entry["session_id"] for entry in manager.list_sessions()] == ["00000000aa", ID]
+
+
 @pytest.mark.parametrize("version", ["1.4", "1.10", "2.0", "2"])
 def test_file_of_a_later_version_is_refused_and_kept(manager: SessionManager, sessions_dir: Path, version: str) -> None:
     path = put(sessions_dir, {"metadata": OF_1_2 | {"format_version": version}, "messages": []})
@@ -200,7 +215,7 @@ def test_file_has_indented_metadata_and_one_message_per_line() -> None:
     assert lines[-6:-4] == ["  },", '  "messages": [']
     assert [json.loads(line.strip().rstrip(",")) for line in lines[-4:-2]] == session.messages
     assert lines[-2:] == ["  ]", "}"]
-    assert contents(decode_file(session.session_id, data)) == contents(session)
+    assert contents(decode_file(session.session_id, data, modified=0)) == contents(session)
 
 
 def test_file_has_exactly_the_specified_keys_in_order(manager: SessionManager, sessions_dir: Path) -> None:

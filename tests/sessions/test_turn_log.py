@@ -91,6 +91,19 @@ async def test_crash_keeps_the_partial_answer(files: FileSessionStore, crash: Cr
     assert SessionManager(directory).list_sessions()[0]["message_count"] == 2
 
 
+async def test_crash_keeps_changes_of_a_large_file_without_times(
+    files: FileSessionStore, sessions_dir: Path, crash: Crash
+) -> None:
+    session = await stored_session(files)
+    large = {"metadata": {"model": "m"}, "messages": [{"role": "user", "content": "x" * 2**20}]}
+    file_of(sessions_dir, session.session_id).write_bytes(encode(large))
+    async with files.hold(session.session_id, run_id="r"):
+        await files.append(session.session_id, [user("a")])
+        await files.flush(session.session_id, assistant("so f"))
+        directory = crash()
+    assert contents(load(directory, session))[1:] == ["a", "so f"]
+
+
 async def test_tool_calls_interrupted_by_a_crash_have_results(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files, user("a"))
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}

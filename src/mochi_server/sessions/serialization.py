@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from mochi_server.sessions.session import ChatSession, SessionMetadata
+from mochi_server.util.clock import as_datetime, as_text
 
 MESSAGE_SEPARATOR = b",\n    "
 """Separator of messages in a session file. Encoded messages never contain it, because JSON escapes line breaks."""
@@ -76,11 +77,17 @@ def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[s
     return MESSAGE_SEPARATOR.join([first + lines[0], *lines[1:-1], lines[-1] + last])
 
 
-def decode_file(session_id: str, data: bytes) -> ChatSession:
-    """Decode a session file of any version. ``session_id`` replaces the id in the file. Raises ValueError."""
+def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
+    """Decode a session file of any version. Raises ValueError.
+
+    ``session_id`` replaces the id in the file. ``modified`` is the file's modification time in Unix seconds. It is the
+    time of a session without times, so that every read returns the same session.
+    """
     stored = decode(data)
-    if isinstance(stored, dict) and isinstance(stored.get("metadata"), dict):
-        stored["metadata"]["session_id"] = session_id
+    if isinstance(stored, dict) and isinstance(metadata := stored.get("metadata"), dict):
+        metadata["session_id"] = session_id
+        if not metadata.get("created_at"):
+            metadata["created_at"] = metadata.get("updated_at") or as_text(as_datetime(modified))
     return ChatSession.from_dict(stored)
 
 

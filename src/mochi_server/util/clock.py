@@ -7,6 +7,7 @@ from itertools import count
 
 _KEY = os.urandom(32)
 _NUMBERS = count()
+_EARLIEST, _LATEST = -62_000_000_000, 250_000_000_000  # Unix times in the years 5 and 9892
 
 
 def new_id(digits: int = 10) -> str:
@@ -20,7 +21,17 @@ def new_id(digits: int = 10) -> str:
 
 def now() -> str:
     """Return the current UTC time in ISO 8601 with offset and microseconds."""
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    return as_text(datetime.now(timezone.utc))
+
+
+def as_text(moment: datetime) -> str:
+    """Return a time in the format of stored sessions, which is ISO 8601 in UTC with offset and microseconds."""
+    return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
+
+
+def as_datetime(seconds: float) -> datetime:
+    """Return the UTC time of Unix seconds, limited to the years that ``datetime`` supports in every time zone."""
+    return datetime.fromtimestamp(min(max(seconds, _EARLIEST), _LATEST), timezone.utc)
 
 
 def timestamp(value: object) -> float:

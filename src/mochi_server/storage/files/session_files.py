@@ -204,7 +204,7 @@ class SessionFiles:
         if file is None:
             raise SessionNotFound(session_id)
         try:
-            record = SessionRecord.of(decode_file(session_id, file[0]))
+            record = SessionRecord.of(decode_file(session_id, file[0], file[1].modified_ns / 1e9))
         except ValueError as error:
             raise _Unreadable(str(error)) from error
         return FileSnapshot(apply_log(record, log[0]) if log else record, file[1], log[1] if log else None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from mochi_server.sessions.history import History
@@ -12,6 +12,7 @@ from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
 from mochi_server.sessions.types import Message
 from mochi_server.storage.postgres.pool import Connection, fetch_all
+from mochi_server.util.clock import as_text
 
 CACHE_BYTES = 128 * 1024 * 1024
 """Approximate memory limit of the cached histories."""
@@ -55,11 +56,6 @@ class SessionRow(NamedTuple):
 
     def entry(self) -> dict[str, Any]:
         return _entry(self.metadata(), self.opening, self.message_count)
-
-
-def as_text(moment: datetime) -> str:
-    """Return a database timestamp in the format of session metadata, which is ISO 8601 in UTC."""
-    return moment.astimezone(timezone.utc).isoformat(timespec="microseconds")
 
 
 def text_of(value: object) -> str:

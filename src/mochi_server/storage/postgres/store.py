@@ -24,13 +24,12 @@ from mochi_server.storage.postgres.process_locks import IS_SILENT, ServerProcess
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
 from mochi_server.storage.session_cache import SessionCache
 from mochi_server.storage.session_locks import SessionLocks
-from mochi_server.util.clock import new_id, timestamp
+from mochi_server.util.clock import as_datetime, as_text, new_id, timestamp
 from mochi_server.util.shielding import run_shielded
 
 RELEASED_CHANNEL = "mochi_freed"
 """LISTEN/NOTIFY channel for the ids of sessions that a process has unlocked."""
 _RETRY_SECONDS = 0.25
-_EARLIEST, _LATEST = -62_000_000_000, 250_000_000_000  # Unix times in the years 5 and 9892
 _COLUMNS = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
 _BY_ID = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
 _READ = f"""
@@ -126,7 +125,7 @@ class PostgresSessionStore(SessionStore):
         fresh = normalized(session)
         async with self._database.transaction(f"save session {session.session_id}") as connection:
             removed_images = await self._remove(connection, session.session_id)
-            if not await self._insert(connection, fresh, _updated_at(fresh), images):
+            if not await self._insert(connection, fresh, as_datetime(timestamp(fresh.metadata.updated_at)), images):
                 raise errors.SessionConflict(session.session_id)
             await row_mapping.delete_unreferenced_images(connection, removed_images or [])
         return await self.load(session.session_id)
@@ -269,9 +268,9 @@ class PostgresSessionStore(SessionStore):
         row = await fetch_one(connection, "SELECT clock_timestamp()")  # the clocks of servers may differ
         moment: datetime = row[0] if row else datetime.now(timezone.utc)
         if any(message["role"] != "system" for message in fresh.messages):  # imported
-            moment = min(moment, _updated_at(fresh))
+            moment = min(moment, as_datetime(timestamp(fresh.metadata.updated_at)))
         else:
-            fresh.metadata.created_at = fresh.metadata.updated_at = row_mapping.as_text(moment)
+            fresh.metadata.created_at = fresh.metadata.updated_at = as_text(moment)
         while not await self._insert(connection, fresh, moment, images):
             fresh.metadata.session_id = new_id()
         return fresh
@@ -439,12 +438,6 @@ async def _require_revision(
     row = await fetch_one(connection, statement, {"key": head.key, "last": head.message_count - 1})
     if revision_at(head.message_count, decode(row[0].encode()) if row else None) not in (expected, written):
         raise errors.SessionConflict(head.metadata().session_id)
-
-
-def _updated_at(session: ChatSession) -> datetime:
-    """Return the time of the last change, limited to the years that ``datetime`` supports in every time zone."""
-    seconds = min(max(timestamp(session.metadata.updated_at), _EARLIEST), _LATEST)
-    return datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def _require_id(session_id: str) -> None:
