@@ -3,12 +3,13 @@
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mochi_server.errors import SessionTooNew
+from mochi_server.errors import SessionNotFound, SessionTooNew
 from mochi_server.sessions import ChatSession, SessionManager, ToolExecutionPolicy
 from mochi_server.sessions.serialization import decode_file, encode_file
 from tests.sessions.samples import contents, file_of, new_session, storage_warnings, user
@@ -173,6 +174,8 @@ def test_file_of_a_later_version_is_refused_and_kept(manager: SessionManager, se
         manager.load_session(path.stem)
     with pytest.raises(SessionTooNew):
         manager.update_session(path.stem, title="Other")
+    with pytest.raises(SessionTooNew):
+        manager.delete_session(path.stem)
     assert manager.list_sessions() == []
     assert [file.read_bytes() for file in sessions_dir.glob("*.json")] == [before]
 
@@ -262,10 +265,17 @@ def test_damaged_files_never_replace_one_another(manager: SessionManager, sessio
     assert found == {"damage 0", "damage 1", "damage 2"}
 
 
-def test_change_of_a_damaged_session_is_not_found(manager: SessionManager, sessions_dir: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [lambda manager: manager.append_messages(ID, [user("hi")]), lambda manager: manager.delete_session(ID)],
+    ids=["append", "delete"],
+)
+def test_change_of_a_damaged_session_is_not_found(
+    manager: SessionManager, sessions_dir: Path, change: Callable[[SessionManager], object]
+) -> None:
     put(sessions_dir, "{")
-    with pytest.raises(Exception, match="not found"):
-        manager.append_messages(ID, [user("hi")])
+    with pytest.raises(SessionNotFound):
+        change(manager)
     (aside,) = sessions_dir.glob("*.corrupt-*")
     assert aside.read_text() == "{"
 

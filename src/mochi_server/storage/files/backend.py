@@ -180,11 +180,14 @@ class SessionDirectory:
         return after, partial_line(after)
 
     def delete(self, session_id: str) -> None:
+        """Delete a session. Raises the errors of ``load`` for a file that is not a session, and keeps the file."""
         with (
             storage_errors(f"delete session {session_id}"),
             self._files.locked(session_id),
             self._index.recording_change(session_id),
         ):
+            if self._current(session_id) is None:
+                self._files.read_locked(session_id)
             had_images = self._files.delete(session_id)
             self._recent.remove(session_id)
         if had_images:
