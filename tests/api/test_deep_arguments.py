@@ -25,9 +25,9 @@ TOOL = '''
 '''
 
 
-def nested(depth: int) -> dict[str, Any]:
-    """Return arguments with `depth` levels."""
-    value: dict[str, Any] = {"value": 1}
+def nested(depth: int, innermost: object = 1) -> dict[str, Any]:
+    """Return arguments with `depth` levels around a value."""
+    value: dict[str, Any] = {"value": innermost}
     for _ in range(depth - 1):
         value = {"value": value}
     return value
@@ -40,22 +40,26 @@ def deep_call(depth: int) -> bytes:
     return b'{"model":"raw","message":%s,"done":false}\n' % call
 
 
-def replying_with(depth: int) -> StubServer:
-    """Start a stub whose first answer is a call with arguments of this depth."""
+def replying_with(arguments: dict[str, Any]) -> StubServer:
+    """Start a stub whose first answer is a call with these arguments."""
 
     def resolve(prompt: Prompt) -> Reply:
         if prompt.messages[-1].role == "user" and prompt.user_text == "call":
-            return Reply([ToolCalls([ToolCall("take", nested(depth))])])
+            return Reply([ToolCalls([ToolCall("take", arguments)])])
         return Reply([Text("Fine.")])
 
     return StubServer(speed=0, resolve=resolve)
 
 
-@pytest.mark.parametrize("depth", [101, 252, 300])
-def test_call_with_too_deep_arguments_fails_and_turn_continues(tmp_path: Path, depth: int) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [nested(101), nested(100, []), nested(252), nested(300)],
+    ids=["101", "100 and an empty list", "252", "300"],
+)
+def test_call_with_too_deep_arguments_fails_and_turn_continues(tmp_path: Path, arguments: dict[str, Any]) -> None:
     write_tools(tmp_path, TOOL)
     settings = {"tools": ["take"], "execution_policy": "never_confirm"}
-    with replying_with(depth) as stub, RunningServer(tmp_path, stub.url) as server:
+    with replying_with(arguments) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
         events = api.stream_message(session_id, "call")
@@ -93,7 +97,7 @@ def test_call_deeper_than_the_parser_allows_fails_and_turn_continues(tmp_path: P
 def test_arguments_of_a_hundred_levels_are_used_and_stored(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOL)
     settings = {"tools": ["take"], "execution_policy": "never_confirm"}
-    with replying_with(100) as stub, RunningServer(tmp_path, stub.url) as server:
+    with replying_with(nested(100)) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
         (executed,) = api.send_message(session_id, "call")["tool_calls_executed"]
@@ -103,7 +107,7 @@ def test_arguments_of_a_hundred_levels_are_used_and_stored(tmp_path: Path) -> No
 
 def test_too_deep_edited_arguments_are_refused(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOL)
-    with replying_with(1) as stub, RunningServer(tmp_path, stub.url) as server:
+    with replying_with(nested(1)) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi", tool_settings={"tools": ["take"]})["session_id"]
         with api.open_stream(session_id, "call") as events:

@@ -51,10 +51,10 @@ def is_nested_deeper(value: object, levels: int) -> bool:
     """Return whether a JSON value has more than ``levels`` levels of objects and arrays."""
     level = [value]
     for _ in range(levels + 1):
-        containers = (value for value in level if isinstance(value, dict | list))
-        level = [item for parent in containers for item in (parent.values() if isinstance(parent, dict) else parent)]
-        if not level:
+        containers = [value for value in level if isinstance(value, dict | list)]
+        if not containers:
             return False
+        level = [item for parent in containers for item in (parent.values() if isinstance(parent, dict) else parent)]
     return True
 
 
