@@ -260,6 +260,8 @@ def test_subscriber_gets_server_lost_when_the_server_is_killed(a: Api, b: Api, s
     for last in (seen[0].id, ""):
         rest = b.http.get(f"/chat/{session_id}/stream", headers={"Last-Event-ID": last})
         assert (rest.status_code, rest.content) == (204, b""), "what the turn before it said"
+    for status in (b.http.get(f"/chat/{session_id}/run"), b.http.post(f"/chat/{session_id}/stop")):
+        assert b.ok(status) == {"run_id": None, "state": "idle"}
 
 
 def test_stream_of_a_stopping_server_resumes_at_another(

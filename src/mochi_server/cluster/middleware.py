@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mochi_server.cluster.peer_request import IDLE_SECONDS, PEER_HEADER, PeerRequest, http_session
 from mochi_server.constants import API_PREFIX, KEY_PATTERN, OPENAI_PREFIX
 from mochi_server.errors import ConfirmationInterrupted, MochiError, Unauthorized
+from mochi_server.models.chat import RunStatus
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
 from mochi_server.web.asgi import header, send_error
@@ -27,6 +28,8 @@ _CHAT = re.compile(
 _COMPLETION = re.compile(rf"{OPENAI_PREFIX}/(chat/completions|completions|responses)/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
+_LATEST_RUN = {("GET", "stream"), ("GET", "run"), ("POST", "stop")}
+"""Methods and last path segments of the requests about the latest turn of a session."""
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 
 
@@ -83,7 +86,7 @@ class ClusterMiddleware:
         try:
             peer = await self._responsible_peer(session_id, scope)
         except PeerGone:
-            return await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
+            return await _response_without_run(scope)(scope, receive, send)
         if peer is None:
             return await self._app(scope, receive, send)
         content = await read_body(Request(scope, receive))
@@ -99,7 +102,7 @@ class ClusterMiddleware:
     async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
         """Return the server that must handle a request, or None if this server must handle the request.
 
-        Raises ``PeerGone`` if the request reads the stream of a turn, and the server that ran the turn is dead.
+        Raises ``PeerGone`` if the request is about the latest turn, and the server that ran the turn is dead.
         """
         method, path = scope["method"], scope["path"].rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or _COMPLETION.fullmatch(path)):
@@ -110,7 +113,7 @@ class ClusterMiddleware:
         try:
             return await self._peers().owner_of(session_id, position[1] if position else None)
         except PeerGone:
-            if method == "GET" and path.endswith("/stream"):
+            if (method, path.rpartition("/")[2]) in _LATEST_RUN:
                 raise
             return None
 
@@ -176,6 +179,13 @@ def _completion_session(scope: Scope) -> str | None:
     """Return the session ID in the header of a completion request, or None for other requests."""
     session_id = header(scope, b"x-mochi-session") if _COMPLETION.fullmatch(scope["path"]) else ""
     return session_id if is_session_id(session_id) else None
+
+
+def _response_without_run(scope: Scope) -> Response:
+    """Return the response to a request about the latest turn if that turn is lost. An earlier turn is no substitute."""
+    if scope["path"].rstrip("/").endswith("/stream"):
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+    return Response(RunStatus.of(None).model_dump_json(), media_type="application/json")
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:
