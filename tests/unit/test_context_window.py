@@ -152,9 +152,9 @@ async def test_undone_step_down_limits_the_growth_of_the_window() -> None:
 
 async def test_undone_step_down_restores_the_manual_window() -> None:
     registry, info = WindowRegistry(), model(40960)
-    registry.override(info, 20000, "a1b2c3d4e5")
+    registry.set_manual(info, 20000, "a1b2c3d4e5")
     registry.step_down(info, registry.size("m"))
-    assert registry.override_of(info.name) is None
+    assert registry.manual_of(info.name) is None
     registry.undo_step_down(info)
     assert (await decide(registry, info)).window == 20000
 
@@ -194,7 +194,7 @@ async def test_without_dynamic_windows_only_manual_windows_apply() -> None:
     assert not registry.grow(model(40960), 99999, registry.size("m"))
     config = registry.initial_config(model(40960))
     assert (config["dynamic_enabled"], config["current_window"]) == (False, None)
-    registry.override(model(40960), 4096, "a")
+    registry.set_manual(model(40960), 4096, "a")
     decision = await decide(registry, model(40960))
     assert (decision.window, decision.reason) == (4096, "manual_override")
     assert not registry.grow(model(40960), 99999, registry.size("m"))
@@ -203,7 +203,7 @@ async def test_without_dynamic_windows_only_manual_windows_apply() -> None:
 
 async def test_manual_window_applies_to_all_sessions_until_released() -> None:
     registry = WindowRegistry()
-    assert registry.override(model(40960), 99999, "a") == 40960
+    assert registry.set_manual(model(40960), 99999, "a") == 40960
     decision = await decide(registry, model(40960), need=10)
     assert (decision.window, decision.reason) == (40960, "manual_override")
     assert registry.initial_config(model(40960))["current_window"] == 40960
@@ -211,7 +211,7 @@ async def test_manual_window_applies_to_all_sessions_until_released() -> None:
     assert (await decide(registry, model(40960))).window == 8192
 
 
-async def test_stored_override_survives_a_restart_but_not_a_release() -> None:
+async def test_stored_manual_window_survives_a_restart_but_not_a_release() -> None:
     stored: dict[str, Any] = default_window_config() | {"manual_override": True, "current_window": 4096}
     registry = WindowRegistry()
     assert (await decide(registry, model(40960), config=stored)).window == 4096
@@ -221,7 +221,7 @@ async def test_stored_override_survives_a_restart_but_not_a_release() -> None:
 
 async def test_manual_window_after_a_removal_at_another_server_applies() -> None:
     registry = WindowRegistry()
-    registry.override(model(40960), 4096, "a")
+    registry.set_manual(model(40960), 4096, "a")
     removed, later = (
         default_window_config() | {"adjustment_history": [{"timestamp": f"{year}-01-01T00:00:00+00:00"}]}
         for year in (9000, 9001)
@@ -234,7 +234,7 @@ async def test_manual_window_after_a_removal_at_another_server_applies() -> None
 async def test_window_of_another_session_is_not_marked_as_manual() -> None:
     registry = WindowRegistry()
     config: dict[str, Any] = default_window_config() | {"manual_override": True, "current_window": 4096}
-    registry.override(model(40960), 16384, "b")
+    registry.set_manual(model(40960), 16384, "b")
     adjusted = registry.adjusted(config, await decide(registry, model(40960), config=config), NOW)
     assert (adjusted["current_window"], adjusted["manual_override"]) == (16384, False)
 

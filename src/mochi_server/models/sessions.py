@@ -250,7 +250,7 @@ class WindowStatus(BaseModel):
     @classmethod
     def of(cls, state: SessionState) -> "WindowStatus":
         config = state.session.metadata.context_window_config
-        window = state.override.window if state.override else config.get("current_window")
+        window = state.manual_window.window if state.manual_window else config.get("current_window")
         usage = usage_tokens(last_answer(state.session.history))
         is_marked = config.get("manual_override") is True
         return cls(
@@ -258,8 +258,8 @@ class WindowStatus(BaseModel):
             current_window=window,
             model_max_context=state.model.context_length if state.model else None,
             last_adjustment_reason=config.get("last_adjustment"),
-            manual_override=state.override is not None or (state.model is None and is_marked),
-            manual_override_session_id=state.override.session_id if state.override else None,
+            manual_override=state.manual_window is not None or (state.model is None and is_marked),
+            manual_override_session_id=state.manual_window.session_id if state.manual_window else None,
             usage_tokens=usage,
             usage_ratio=round(usage / window, 4) if usage is not None and window else None,
         )

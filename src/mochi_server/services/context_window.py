@@ -73,7 +73,7 @@ class _ModelWindow:
     window: int | None = None
     ceiling: int | None = None
     """Upper limit of the window after Ollama has run out of memory, or None."""
-    override: ManualWindow | None = None
+    manual: ManualWindow | None = None
     released_at: str | None = None
     """Time at which a manual window was removed. Older manual windows of the model in stored sessions are ignored."""
     tokens_per_char: float | None = None
@@ -138,9 +138,9 @@ class WindowRegistry:
         *,
         previous_model: str | None,
         required_tokens: int = 0,
-        ignore_override: bool = False,
+        ignore_manual: bool = False,
     ) -> WindowDecision:
-        """Choose the context window for a request in a session. If ``ignore_override`` is true, ignore a manual window.
+        """Choose the context window for a request in a session. If ``ignore_manual`` is true, ignore a manual window.
 
         ``config`` is the session's ``context_window_config``. ``previous_model`` is the model of the latest answer.
         ``required_tokens`` is the size of the prompt.
@@ -149,9 +149,9 @@ class WindowRegistry:
         windows = await self._loaded()
         loaded = None if windows is None else windows.get(name)
         entry = self._entry(name)
-        override = self._update_override(model, config, session_id)
-        if override is not None and not ignore_override:
-            return WindowDecision(override.window, "manual_override", loaded)
+        manual = self._sync_manual(model, config, session_id)
+        if manual is not None and not ignore_manual:
+            return WindowDecision(manual.window, "manual_override", loaded)
         if not self.dynamic:
             return WindowDecision(None, "no_adjustment", loaded)
         if previous_model is None and windows is not None and loaded is None:
@@ -182,7 +182,7 @@ class WindowRegistry:
 
         Return None if ``dynamic`` is false and the model has no manual window.
         """
-        if not self.dynamic and self._entry(model.name).override is None:
+        if not self.dynamic and self._entry(model.name).manual is None:
             return None
         loaded = (await self._loaded() or {}).get(qualified_name(model.name), 0)
         if loaded >= required_tokens * _GROWTH_FACTOR:
@@ -196,7 +196,7 @@ class WindowRegistry:
         enlarged the window since then, it grows further only if necessary.
         """
         entry = self._entry(model.name)
-        if not self.dynamic or entry.override is not None:
+        if not self.dynamic or entry.manual is not None:
             return False
         window = entry.window or self._initial_window(entry, model)
         exceeded = window if too_small is None else min(too_small, window)
@@ -251,7 +251,7 @@ class WindowRegistry:
     def size(self, model: str) -> int | None:
         """Return the window of a model in tokens, or None if no window has been chosen yet."""
         entry = self._entry(model)
-        return entry.override.window if entry.override else entry.window
+        return entry.manual.window if entry.manual else entry.window
 
     def estimate(self, model: ModelInfo, characters: int, images: int = 0) -> int:
         """Return the estimated number of tokens of a prompt, given its numbers of characters and images."""
@@ -276,7 +276,7 @@ class WindowRegistry:
         chosen = self._initial_window(entry, model) if self.dynamic else None
         return default_window_config() | {
             "dynamic_enabled": self.dynamic,
-            "current_window": entry.override.window if entry.override else chosen,
+            "current_window": entry.manual.window if entry.manual else chosen,
             "last_adjustment": "initial_setup",
         }
 
@@ -301,38 +301,38 @@ class WindowRegistry:
             result["adjustment_history"] = [*config["adjustment_history"], entry][-_MAX_ADJUSTMENTS:]
         return result
 
-    def override(self, model: ModelInfo, window: int, session_id: str) -> int:
+    def set_manual(self, model: ModelInfo, window: int, session_id: str) -> int:
         """Set a manual window for a model in all sessions. Return the window, capped at the model's maximum."""
         window = _cap(window, model.context_length)
-        self._entry(model.name).override = ManualWindow(window, session_id, now())
+        self._entry(model.name).manual = ManualWindow(window, session_id, now())
         return window
 
-    def manual(self, model: ModelInfo, window: int) -> WindowDecision:
+    def manual_decision(self, model: ModelInfo, window: int) -> WindowDecision:
         """Return the decision for a manual window, capped at the model's maximum. Do not set the window."""
         return WindowDecision(_cap(window, model.context_length), "manual_override")
 
     def release(self, model: str) -> None:
         """Remove the manual window of a model, so that the server chooses the window again."""
         entry = self._entry(model)
-        entry.override, entry.released_at = None, now()
+        entry.manual, entry.released_at = None, now()
 
     def clear_session(self, session_id: str) -> None:
         """Remove the manual windows that a deleted session has set."""
         for model, entry in self._entries.items():
-            if entry.override is not None and entry.override.session_id == session_id:
+            if entry.manual is not None and entry.manual.session_id == session_id:
                 self.release(model)
 
-    def override_of(self, model: str) -> ManualWindow | None:
+    def manual_of(self, model: str) -> ManualWindow | None:
         """Return the manual window of a model, or None."""
-        return self._entry(model).override
+        return self._entry(model).manual
 
-    def override_for(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
+    def manual_for(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
         """Return the manual window that applies to a session with the stored ``config``, or None.
 
         Another server, or this server before a restart, may have set or removed the session's manual window.
         """
         entry, stored, changed_at = self._entry(model.name), config.get("current_window"), _latest_change(config)
-        current = entry.override
+        current = entry.manual
         if not config.get("manual_override"):
             is_removed = current is not None and current.session_id == session_id and changed_at > current.set_at
             return None if is_removed else current
@@ -342,15 +342,15 @@ class WindowRegistry:
         is_newer = current is None or (current.window != window and changed_at > current.set_at)
         return ManualWindow(window, session_id, changed_at) if is_newer else current
 
-    def _update_override(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
-        """Apply the result of ``override_for`` to all sessions of the model, and return it."""
-        override = self.override_for(model, config, session_id)
+    def _sync_manual(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
+        """Apply the result of ``manual_for`` to all sessions of the model, and return it."""
+        manual = self.manual_for(model, config, session_id)
         entry = self._entry(model.name)
-        if override is None and entry.override is not None:
+        if manual is None and entry.manual is not None:
             # A window that was set after the removal applies, so the time of the removal counts.
             entry.released_at = max(entry.released_at or "", _latest_change(config))
-        entry.override = override
-        return override
+        entry.manual = manual
+        return manual
 
     def _entry(self, model: str) -> _ModelWindow:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())

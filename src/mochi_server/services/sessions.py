@@ -29,7 +29,7 @@ class SessionState:
 
     session: ChatSession
     model: ModelInfo | None
-    override: ManualWindow | None
+    manual_window: ManualWindow | None
     """Manual window of the model, or None. A manual window applies to all sessions with the model."""
     selection: Selection
     """Tools and agents that the session enables."""
@@ -139,11 +139,11 @@ class SessionService:
         session = await self.store.load(session_id)
         selection = await self.selections.check(session.metadata.tool_settings, session.metadata.agent_settings)
         evaluated = self.speeds.evaluated_tokens(last_answer(session.history) or {})
-        model, override = None, self.windows.override_of(session.model)
+        model, manual = None, self.windows.manual_of(session.model)
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             model = await self.client.find_model(session.model)
-            override = self.windows.override_for(model, session.metadata.context_window_config, session_id)
-        return SessionState(session, model, override, selection, evaluated)
+            manual = self.windows.manual_for(model, session.metadata.context_window_config, session_id)
+        return SessionState(session, model, manual, selection, evaluated)
 
     async def _patch_window(self, session: ChatSession, changes: Mapping[str, Any]) -> ChatSession:
         """Set the fields, which change the model or the window. Raise ``_ModelChanged``."""
@@ -152,7 +152,7 @@ class SessionService:
         has_window = "context_window" in fields
         chosen = (fields.pop("context_window", None) or {}).get("current_window")
         if has_window or qualified_name(model.name) != qualified_name(session.model):
-            config = await self._window_config(session, model, chosen, ignore_override=has_window)
+            config = await self._window_config(session, model, chosen, ignore_manual=has_window)
             fields["context_window_config"] = config
 
         def checked(stored: SessionMetadata) -> Mapping[str, Any]:
@@ -162,7 +162,7 @@ class SessionService:
 
         patched = await self.store.patch(session.session_id, checked)
         if chosen is not None:
-            self.windows.override(model, chosen, session.session_id)
+            self.windows.set_manual(model, chosen, session.session_id)
         elif has_window:
             self.windows.release(model.name)
         return patched
@@ -179,20 +179,21 @@ class SessionService:
         return text
 
     async def _window_config(
-        self, session: ChatSession, model: ModelInfo, manual_window: int | None, *, ignore_override: bool
+        self, session: ChatSession, model: ModelInfo, manual_window: int | None, *, ignore_manual: bool
     ) -> dict[str, Any]:
         """Return the window configuration after a change of the model or of the manual window."""
         before = session.metadata.context_window_config
         config = before | {"manual_override": manual_window is not None}
         if manual_window is not None:
-            return self.windows.adjusted(config, self.windows.manual(model, manual_window), now(), by_user=True)
+            decision = self.windows.manual_decision(model, manual_window)
+            return self.windows.adjusted(config, decision, now(), by_user=True)
         is_released = before["manual_override"]
         decision = await self.windows.decide(
             model,
             config | {"current_window": None} if is_released else config,
             session.session_id,
             previous_model=session.model,
-            ignore_override=ignore_override,
+            ignore_manual=ignore_manual,
         )
         if is_released:
             decision = replace(decision, reason="initial_setup")

@@ -56,7 +56,7 @@ async def test_window_that_cannot_be_stored_is_not_set(services: Services) -> No
     with pytest.raises(StorageFailed):
         await sessions.patch(session_id, {"context_window": {"current_window": 2048}})
     await services.client.aclose()
-    assert windows.override_of(MODEL) is None
+    assert windows.manual_of(MODEL) is None
 
 
 async def test_window_whose_release_cannot_be_stored_stays(services: Services) -> None:
@@ -65,13 +65,13 @@ async def test_window_whose_release_cannot_be_stored_stays(services: Services) -
     store.full = True
     with pytest.raises(StorageFailed):
         await sessions.patch(session_id, {"context_window": None})
-    override = windows.override_of(MODEL)
+    manual = windows.manual_of(MODEL)
     store.full = False
     released = await sessions.patch(session_id, {"context_window": None})
     await services.client.aclose()
-    assert override is not None
-    assert override.window == 2048
-    assert windows.override_of(MODEL) is None
+    assert manual is not None
+    assert manual.window == 2048
+    assert windows.manual_of(MODEL) is None
     assert released.metadata.context_window_config["current_window"] == 8192
     assert released.metadata.context_window_config["manual_override"] is False
 
@@ -83,8 +83,8 @@ async def test_window_fits_a_model_that_another_request_sets_meanwhile(services:
     await services.client.aclose()
     assert changed.model == "mochi-chat"
     assert changed.metadata.context_window_config["current_window"] == 8192
-    assert windows.override_of(MODEL) is None
-    assert windows.override_of("mochi-chat") is not None
+    assert windows.manual_of(MODEL) is None
+    assert windows.manual_of("mochi-chat") is not None
 
 
 async def test_turn_keeps_a_window_that_a_client_sets_while_the_turn_ends(services: Services) -> None:
