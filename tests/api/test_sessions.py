@@ -334,6 +334,22 @@ def test_manual_window_applies_to_all_sessions_of_model(private_api: Api) -> Non
     assert [entry["window"] for entry in released["adjustment_history"]] == [4000, 8192]
 
 
+@pytest.mark.one_process("each server has its own windows")
+def test_manual_window_stays_while_its_session_uses_another_model(private_api: Api) -> None:
+    first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
+    configs, statuses = [], []
+    for body in ({"context_window": {"current_window": 4000}}, {"model": "mochi-chat"}, {"model": "mochi"}):
+        configs.append(private_api.ok(private_api.http.patch(f"/sessions/{first}", json=body))["context_window_config"])
+        statuses.append(private_api.ok(private_api.http.get(f"/sessions/{second}/status"))["context_window"])
+    settings = [(config["current_window"], config["manual_override"]) for config in configs]
+    reasons = [config["last_adjustment"] for config in configs]
+    assert settings == [(4000, True), (7372, False), (4000, True)]
+    assert reasons == ["manual_override", "model_change", "manual_override"]
+    assert [(status["current_window"], status["manual_override_session_id"]) for status in statuses] == [
+        (4000, first)
+    ] * 3
+
+
 def test_empty_patch_changes_nothing(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     before = api.session(session_id)

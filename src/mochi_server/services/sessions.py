@@ -183,18 +183,23 @@ class SessionService:
     ) -> dict[str, Any]:
         """Return the window configuration after a change of the model or of the manual window."""
         before = session.metadata.context_window_config
-        config = before | {"manual_override": manual_window is not None}
         if manual_window is not None:
             decision = self.windows.manual_decision(model, manual_window)
-            return self.windows.adjusted(config, decision, now(), by_user=True)
-        is_released = before["manual_override"]
+            return self.windows.adjusted(before | {"manual_override": True}, decision, now(), by_user=True)
+        is_same_model = qualified_name(model.name) == qualified_name(session.model)
+        is_released = is_same_model and before["manual_override"]
+        own = {"manual_override": False, "current_window": None} if is_released else {}
         decision = await self.windows.decide(
             model,
-            config | {"current_window": None} if is_released else config,
+            before | own if is_same_model else {},  # ``before`` describes the window of the previous model
             session.session_id,
             previous_model=session.model,
             ignore_manual=ignore_manual,
         )
         if is_released:
             decision = replace(decision, reason="initial_setup")
-        return self.windows.adjusted(config, decision, now(), by_user=is_released)
+        manual = self.windows.manual_of(model.name)
+        is_own = decision.reason == "manual_override" and manual is not None and manual.session_id == session.session_id
+        return self.windows.adjusted(
+            before | {"manual_override": is_own}, decision, now(), by_user=is_released or is_own
+        )
