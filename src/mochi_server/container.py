@@ -59,6 +59,7 @@ class Services:
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
         self.windows = windows = WindowRegistry(
             client.loaded_windows,
+            load_session=self.store.load,
             dynamic=settings.dynamic_context_window_enabled,
             on_adjusted=metrics.context_adjusted,
             on_compacted=metrics.compactions.inc,

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
-from mochi_server.errors import OllamaError
+from mochi_server.errors import MochiError, OllamaError, SessionNotFound
 from mochi_server.ollama.errors import refused_tokens
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import default_window_config
 from mochi_server.util.clock import now
 
@@ -111,13 +112,15 @@ class WindowRegistry:
     """Registry of the context window of each model. If ``dynamic`` is false, only users set windows.
 
     ``loaded`` returns the current windows of the models in memory, by qualified model name, or None if unknown.
-    ``on_adjusted`` is called with the reason when the window of a session changes.
+    ``load_session`` loads a session that has set a manual window. ``on_adjusted`` is called with the reason when the
+    window of a session changes.
     """
 
     def __init__(
         self,
         loaded: Callable[[], Awaitable[Mapping[str, int] | None]] = _unknown,
         *,
+        load_session: Callable[[str], Awaitable[ChatSession]] | None = None,
         dynamic: bool = True,
         on_adjusted: Callable[[str], object] = lambda _: None,
         on_compacted: Callable[[], object] = lambda: None,
@@ -127,6 +130,7 @@ class WindowRegistry:
         """Callback that is called after each compaction of a prompt."""
         self._on_adjusted = on_adjusted
         self._loaded = loaded
+        self._load_session = load_session
         self._entries: dict[str, _ModelWindow] = {}
         self.trims = TrimmedPrompts()
 
@@ -149,7 +153,7 @@ class WindowRegistry:
         windows = await self._loaded()
         loaded = None if windows is None else windows.get(name)
         entry = self._entry(name)
-        manual = self._sync_manual(model, config, session_id)
+        manual = await self._sync_manual(model, config, session_id)
         if manual is not None and not ignore_manual:
             return WindowDecision(manual.window, "manual_override", loaded)
         if not self.dynamic:
@@ -326,11 +330,26 @@ class WindowRegistry:
         """Return the manual window of a model, or None."""
         return self._entry(model).manual
 
-    def manual_for(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
+    async def manual_for(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
         """Return the manual window that applies to a session with the stored ``config``, or None.
 
-        Another server, or this server before a restart, may have set or removed the session's manual window.
+        Another server, or this server before a restart, may have set or removed the window, or deleted its session.
         """
+        manual = self._stored_manual(model, config, session_id)
+        if manual is None or manual.session_id == session_id or self._load_session is None:
+            return manual
+        try:
+            setting = await self._load_session(manual.session_id)
+        except SessionNotFound:
+            return None
+        except MochiError:
+            return manual
+        if qualified_name(setting.model) != qualified_name(model.name):
+            return manual
+        return self._stored_manual(model, setting.metadata.context_window_config, manual.session_id)
+
+    def _stored_manual(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
+        """Return the manual window of a model, unless the ``config`` of a session has set or removed it since."""
         entry, stored, changed_at = self._entry(model.name), config.get("current_window"), _latest_change(config)
         current = entry.manual
         if not config.get("manual_override"):
@@ -342,13 +361,17 @@ class WindowRegistry:
         is_newer = current is None or (current.window != window and changed_at > current.set_at)
         return ManualWindow(window, session_id, changed_at) if is_newer else current
 
-    def _sync_manual(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
+    async def _sync_manual(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
         """Apply the result of ``manual_for`` to all sessions of the model, and return it."""
-        manual = self.manual_for(model, config, session_id)
         entry = self._entry(model.name)
-        if manual is None and entry.manual is not None:
+        before = entry.manual
+        manual = await self.manual_for(model, config, session_id)
+        if entry.manual is not before:  # another request has set or removed the window meanwhile
+            return entry.manual
+        if manual is None and before is not None:
             # A window that was set after the removal applies, so the time of the removal counts.
-            entry.released_at = max(entry.released_at or "", _latest_change(config))
+            removed_at = _latest_change(config) if before.session_id == session_id else before.set_at
+            entry.released_at = max(entry.released_at or "", removed_at)
         entry.manual = manual
         return manual
 

@@ -142,7 +142,7 @@ class SessionService:
         model, manual = None, self.windows.manual_of(session.model)
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             model = await self.client.find_model(session.model)
-            manual = self.windows.manual_for(model, session.metadata.context_window_config, session_id)
+            manual = await self.windows.manual_for(model, session.metadata.context_window_config, session_id)
         return SessionState(session, model, manual, selection, evaluated)
 
     async def _patch_window(self, session: ChatSession, changes: Mapping[str, Any]) -> ChatSession:
