@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from mochi_stub import StubServer
+from mochi_stub.reply import Failure, Reply
 from tests.servers.conftest import Start
 from tests.support.api import Api, Event, error_of, read_events, text_of
 from tests.support.cluster import Member
@@ -103,6 +104,18 @@ def test_only_the_server_of_the_latest_turn_writes_a_summary(start: Start) -> No
                 api.send_message(session_id, "Hello!")
             until(lambda: a.session(session_id)["summary"])
         assert [len(exchange.body["messages"]) for exchange in chats(stub)] == [1, 3, 5]
+
+
+def test_server_whose_turn_failed_writes_no_summary(start: Start) -> None:
+    replies = iter([Reply((Failure("broken"),))])
+    with StubServer(speed=0, resolve=lambda _: next(replies, None)) as stub:
+        failing, answering = (start(stub.url, summarization_interval_seconds=seconds) for seconds in (0.5, 1.5))
+        with Api(failing.url) as a, Api(answering.url) as b:
+            session_id = a.create_session("mochi")["session_id"]
+            assert a.http.post(f"/chat/{session_id}", json={"message": "Hello!"}).status_code == 502
+            b.send_message(session_id)
+            until(lambda: b.session(session_id)["summary"])
+        assert [len(exchange.body["messages"]) for exchange in chats(stub)] == [1, 1, 3]
 
 
 LOSING = """

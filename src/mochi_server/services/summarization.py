@@ -125,7 +125,7 @@ class SummarizationService:
         self._turns.discard(session_id)
         if self.enabled:
             state = self._state_of(session_id)
-            state.postponements, state.answer_id = 0, answer_id
+            state.postponements, state.answer_id = 0, answer_id or state.answer_id
             self._schedule(session_id, state)
 
     def _cancel(self, session_id: str) -> None:
@@ -354,7 +354,7 @@ def _is_due(session: ChatSession, state: _SummaryState) -> bool:
         return False
     last = session.history[-1]
     is_complete = last["role"] == "assistant" and not last.get("tool_calls") and not last.get("interrupted")
-    return is_complete and last["message_id"] != state.covered and state.answer_id in (None, last["message_id"])
+    return is_complete and last["message_id"] == state.answer_id != state.covered
 
 
 def _summary_prompt(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
