@@ -328,6 +328,42 @@ def test_cut_answer_enlarges_the_window_of_the_next_request(tmp_path: Path) -> N
 
 
 @pytest.mark.one_process("each server has its own windows")
+@pytest.mark.parametrize("chars_per_token", [1, 4])
+def test_longest_answer_fits_the_window_after_each_prompt(tmp_path: Path, chars_per_token: int) -> None:
+    models = tuple(
+        Model(f"model-{length}", context_length=length, chars_per_token=chars_per_token) for length in (2048, 40960)
+    )
+    with (
+        StubServer(speed=0, models=models) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        for model in models:
+            session_id = api.create_session(model.name)["session_id"]
+            for turn in range(12):
+                api.send_message(session_id, instruct(words(30)) + f"Fact {turn} is {turn * 7}. " + "word " * 55)
+        exchanges = chats(stub)
+    assert len(exchanges) > 24, "the requests for checkpoints are included"
+    for exchange in exchanges:
+        options = (exchange.body or {})["options"]
+        assert (exchange.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"], options
+
+
+def test_checkpoint_in_a_large_window_may_have_its_full_length(tmp_path: Path) -> None:
+    models = (Model("large", context_length=200_000),)
+    with (
+        StubServer(speed=0, models=models) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("large")["session_id"]
+        for message in ("word " * 33_000, "Hello!"):
+            api.send_message(session_id, message)
+        limits = [(exchange.body or {})["options"]["num_predict"] for exchange in chats(stub)]
+    assert limits[-2] == 1500
+
+
+@pytest.mark.one_process("each server has its own windows")
 def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stub: StubServer) -> None:
     with RunningServer(tmp_path, private_stub.url, dynamic_context_window_enabled=False) as server:
         api = server.api()

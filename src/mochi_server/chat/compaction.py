@@ -64,19 +64,20 @@ class Compactor:
         start = max(prompt.covered, prompt.system_count)
 
         def fits(part: str) -> bool:
-            return self.window.estimate(PromptSize.of(_summary_prompt(part, text or ""))) + 2 * length <= window
+            return self.window.room(PromptSize.of(_summary_prompt(part, text or "")), window) >= 2 * length
 
         for part in _slices(prompt.history, start, end, fits):
             text = await self._request_summary(_summary_prompt(part, text), window, length)
         return Checkpoint(text or "-", prompt.history[end - 1]["message_id"], self.name)
 
     async def _request_summary(self, messages: list[ChatMessage], window: int, length: int) -> str:
+        size = PromptSize.of(messages)
         payload = chat_payload(
             self.name,
             messages,
             think=False if self.can_think else None,
             context_window=window,
-            options={"num_predict": length},
+            options={"num_predict": self.window.answer_limit(size, length) or length},
             keep_alive=self.keep_alive,
         )
         lines: list[Line] = []
@@ -84,7 +85,7 @@ class Compactor:
             await self.client.post_chat(payload, lines.extend)
         except OllamaError as refusal:
             if is_context_refusal(refusal):
-                self.window.observe_refusal(refusal, PromptSize.of(messages))
+                self.window.observe_refusal(refusal, size)
             raise
         return "".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip()
 

@@ -67,6 +67,10 @@ class TurnWindow:
     def estimate(self, prompt: PromptSize) -> int:
         return self._windows.estimate(self._model, prompt.characters, prompt.images)
 
+    def room(self, prompt: PromptSize, window: int) -> int:
+        """Return a cautious estimate of how many tokens a prompt leaves free in ``window``."""
+        return self._windows.room(self._model, window, prompt.characters, prompt.images)
+
     def answer_limit(self, prompt: PromptSize, num_predict: object) -> int | None:
         """Return the maximum number of answer tokens that fit into the window after the prompt.
 
@@ -74,7 +78,8 @@ class TurnWindow:
         """
         if self.size is None:
             return None
-        room = max(self.size - self.estimate(prompt), MIN_ANSWER_TOKENS)
+        room = self._windows.room(self._model, self.size, prompt.characters, prompt.images)
+        room = max(room, MIN_ANSWER_TOKENS)
         is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
         return room if is_limited else None
 

@@ -36,6 +36,11 @@ _MIN_TOKENS_PER_CHAR = 1 / 8
 _MAX_TOKENS_PER_CHAR = 2
 """Upper limit of the calibrated tokens per character. Ordinary text has fewer."""
 
+_MAX_ESTIMATE_ERROR = 0.02
+"""Share of its estimate by which a prompt may exceed the estimate without leaving less room than calculated."""
+_TEMPLATE_TOKENS = 16
+"""Tokens that are reserved for a chat template that is longer than estimated."""
+
 IMAGE_TOKENS = 768
 """Estimated tokens per image, as in Ollama. Models use from 256 to several thousand tokens for an image."""
 _MAX_ADJUSTMENTS = 10
@@ -261,6 +266,17 @@ class WindowRegistry:
         """Return the estimated number of tokens of a prompt, given its numbers of characters and images."""
         text = int(characters * (self._entry(model.name).tokens_per_char or _TOKENS_PER_CHAR))
         return text + IMAGE_TOKENS * images + 1
+
+    def room(self, model: ModelInfo, window: int, characters: int, images: int = 0) -> int:
+        """Return a cautious estimate of how many tokens a prompt leaves free in a window.
+
+        Until the model's ratio is known, count each character as a token, but at most a quarter of the window in this
+        way. Most models need far fewer tokens, so a larger reserve would cut long answers without need.
+        """
+        tokens = self.estimate(model, characters, images)
+        if self._entry(model.name).tokens_per_char is None:
+            tokens = max(tokens, min(characters + IMAGE_TOKENS * images, window // 4))
+        return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
 
     def observe(self, model: ModelInfo, characters: int, tokens: int, images: int = 0) -> None:
         """Calibrate ``estimate`` with Ollama's token count. Ignore short prompts, images and implausibly low counts."""

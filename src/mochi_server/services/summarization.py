@@ -281,7 +281,7 @@ class SummarizationService:
                 session, covered, lambda text: self.windows.estimate(model, len(text)) <= max_tokens
             )
             characters = sum(len(message["content"]) for message in messages)
-            room = size - self.windows.estimate(model, characters)
+            room = self.windows.room(model, size, characters)
             payload = chat_payload(
                 name,
                 messages,
