@@ -44,7 +44,7 @@ class Compactor:
         """Request a summary of the oldest turns. Return it as a checkpoint that shortens the prompt to fit the window.
 
         Raises:
-            ContextOverflow: There are no turns to replace, or Ollama refused every summary request as too long.
+            ContextOverflow: No checkpoint shortens the prompt enough, or Ollama refused every summary request.
             OllamaError: Ollama failed to write the summary.
         """
         for _ in range(_MAX_ATTEMPTS):

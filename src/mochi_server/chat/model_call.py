@@ -157,7 +157,6 @@ class ModelCall:
             return prompt
         prompt = replace(prompt, trim_end=max(prompt.trim_end, prompt.turn_start))
         if (forced or budget.is_exceeded_by(prompt)) and budget.boundary(prompt) is not None:
-            budget.check(prompt.shortest)  # a summary would not help
             prompt, forced = replace(prompt, checkpoint=await self._compact(prompt, budget)), False
         return budget.fit(prompt, forced=forced)
 

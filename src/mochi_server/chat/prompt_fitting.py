@@ -212,19 +212,25 @@ class Budget:
 
         A checkpoint covers whole turns, so that tool calls stay with their results. If the rest cannot fit, the
         checkpoint covers all turns before the current one.
+
+        Raises:
+            ContextOverflow: The prompt would be too long even with the shortest checkpoint.
         """
         ends = [
             i
             for i in range(prompt.covered + 1, prompt.turn_start + 1)
             if prompt.history[i]["role"] == "user" and i > prompt.system_count
         ]
+        if not ends:
+            return None
+        self.check(prompt.shortest)
 
         def rest_fits(end: int) -> bool:
             message_id = prompt.history[end - 1]["message_id"]
             return self._is_small(replace(prompt, checkpoint=Checkpoint("-", message_id, "")))
 
         # A binary search works because a checkpoint that covers more messages always makes the prompt smaller.
-        return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)] if ends else None
+        return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)]
 
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
         """Return the prompt. If it is too long or ``forced`` is true, trim the tool results of the current turn first.
