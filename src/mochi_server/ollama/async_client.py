@@ -173,6 +173,7 @@ class AsyncOllamaClient:
         Raises the same errors as ``post_chat``.
         """
         self._windows = None  # the request may load a model
+        self.slots.begin(payload["model"])
         try:
             body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
         except ModelNotFound as error:
