@@ -18,6 +18,7 @@ PREVIEW_CHARS = 250  # maximum length of a preview in lists, without the "..." t
 
 DEFAULT_WINDOW = 8192  # initial context window of a session in tokens, limited to the model's maximum
 SAFE_WINDOW_RATIO = 0.9  # largest share of a model's maximum context window that is selected automatically
+MIN_ANSWER_TOKENS = 64  # number of tokens that a prompt must leave free in the context window for the answer
 
 RELOADING_OPTIONS = frozenset(
     {"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}

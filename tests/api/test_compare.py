@@ -78,6 +78,16 @@ def test_system_prompt_history_and_options_are_sent(server: RunningServer, stub:
     assert sent["options"] == {"seed": 7, "num_ctx": 8192}
 
 
+@pytest.mark.parametrize(("num_predict", "sent"), [(7, 7), (-1, None), (100_000, None)])
+def test_answers_fit_the_window_after_the_prompt(tmp_path: Path, num_predict: int, sent: int | None) -> None:
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+        compare(server.url, {"modelIds": ["mochi"], "message": "Hi", "options": {"num_predict": num_predict}})
+        (exchange,) = chats(stub)
+    options = (exchange.body or {})["options"]
+    assert sent in (None, options["num_predict"])
+    assert 0 < options["num_predict"] <= options["num_ctx"] - (exchange.prompt_tokens or 0)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -8,6 +8,7 @@ from typing import Any
 
 from mochi_server.chat.prompt_cache import EncodedMessages, PromptSize, encode_messages
 from mochi_server.chat.prompt_messages import to_ollama_messages
+from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import ContextOverflow
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import Block, History
@@ -22,9 +23,6 @@ TARGET_RATIO = 0.5
 CHECKPOINT_TOKENS = 1500
 TRIMMED_CHARS = 400
 """Number of characters that a trimmed tool result retains: half from its start, half from its end."""
-
-MIN_ANSWER_TOKENS = 64
-"""Number of tokens that a prompt must leave free in the context window for the answer."""
 
 HIDDEN_IMAGES = "\n[The images are not shown, because this model cannot see images.]"
 HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mochi_server.chat.prompt_cache import PromptSize
-from mochi_server.chat.prompt_fitting import MIN_ANSWER_TOKENS, Checkpoint
+from mochi_server.chat.prompt_fitting import Checkpoint
 from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, TurnWarning
 from mochi_server.ollama.errors import is_out_of_memory
@@ -78,10 +78,7 @@ class TurnWindow:
         """
         if self.size is None:
             return None
-        room = self._windows.room(self._model, self.size, prompt.characters, prompt.images)
-        room = max(room, MIN_ANSWER_TOKENS)
-        is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
-        return room if is_limited else None
+        return self._windows.answer_limit(self._model, self.size, num_predict, prompt.characters, prompt.images)
 
     def record_usage(self, last: Line, prompt: PromptSize, limit: int | None) -> list[ChatEvent]:
         """Record the token counts in Ollama's last line. Return a warning event for a truncated prompt or answer."""

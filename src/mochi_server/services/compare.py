@@ -214,12 +214,16 @@ class CompareService:
         window = await self._windows.window_without_session(model, self._windows.estimate(model, characters))
         is_reduced = False
         while True:
+            options = dict(comparison.options or {})
+            if window is not None and "num_predict" in options:
+                limit = self._windows.answer_limit(model, window, options["num_predict"], characters)
+                options["num_predict"] = limit or options["num_predict"]
             payload = chat_payload(
                 model.name,
                 comparison.messages,
                 think=(comparison.think or False) if model.can("thinking") else None,
                 context_window=window,
-                options=comparison.options,
+                options=options,
             )
             try:
                 await self._client.post_chat(payload, receive)

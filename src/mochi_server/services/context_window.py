@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
+from mochi_server.constants import DEFAULT_WINDOW, MIN_ANSWER_TOKENS, SAFE_WINDOW_RATIO
 from mochi_server.errors import MochiError, OllamaError, SessionNotFound
 from mochi_server.ollama.errors import refused_tokens
 from mochi_server.ollama.payloads import qualified_name
@@ -277,6 +277,17 @@ class WindowRegistry:
         if self._entry(model.name).tokens_per_char is None:
             tokens = max(tokens, min(characters + IMAGE_TOKENS * images, window // 4))
         return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
+
+    def answer_limit(
+        self, model: ModelInfo, window: int, num_predict: object, characters: int, images: int = 0
+    ) -> int | None:
+        """Return the maximum number of answer tokens that fit into a window after a prompt.
+
+        Return None if ``num_predict`` does not exceed this maximum.
+        """
+        room = max(self.room(model, window, characters, images), MIN_ANSWER_TOKENS)
+        is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
+        return room if is_limited else None
 
     def observe(self, model: ModelInfo, characters: int, tokens: int, images: int = 0) -> None:
         """Calibrate ``estimate`` with Ollama's token count. Ignore short prompts, images and implausibly low counts."""
