@@ -403,6 +403,23 @@ def test_manual_window_that_another_session_removed_stays_removed(tmp_path: Path
 
 
 @pytest.mark.one_process("each server has its own windows")
+def test_removed_manual_window_stays_removed_in_the_session_that_set_it(tmp_path: Path) -> None:
+    with StubServer(speed=0) as stub:
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            setting, removing = (api.create_session("mochi")["session_id"] for _ in range(2))
+            for session_id, window in ((setting, {"current_window": 4096}), (removing, None)):
+                api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": window}))
+            before = api.ok(api.http.get(f"/sessions/{setting}/status"))["context_window"]
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            answer = api.send_message(setting, "Hello!")["context_window"]
+            after = api.ok(api.http.get(f"/sessions/{setting}/status"))["context_window"]
+    assert answer["current_window"] == 8192
+    assert [(status["current_window"], status["manual_override"]) for status in (before, after)] == [(8192, False)] * 2
+
+
+@pytest.mark.one_process("each server has its own windows")
 def test_status_names_the_session_of_the_manual_window_after_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub:
         with RunningServer(tmp_path, stub.url) as server:

@@ -12,7 +12,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import ManualWindow, WindowRegistry
+from mochi_server.services.context_window import ManualWindow, WindowDecision, WindowRegistry
 from mochi_server.services.selection import Selection, SelectionChecker
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.history_edits import edited, has_stale_checkpoint, with_system_prompt, without_system_prompt
@@ -164,8 +164,28 @@ class SessionService:
         if chosen is not None:
             self.windows.set_manual(model, chosen, session.session_id)
         elif has_window:
+            manual = self.windows.manual_of(model.name)
+            if manual is not None and manual.session_id != session.session_id:
+                await self._unmark(manual.session_id, model, fields["context_window_config"]["current_window"])
             self.windows.release(model.name)
         return patched
+
+    async def _unmark(self, session_id: str, model: ModelInfo, window: int | None) -> None:
+        """Store in the session that set a manual window that another session has removed it.
+
+        ``window`` is the window that now applies. Without this change, the manual window would return after a restart.
+        """
+
+        def unmarked(stored: SessionMetadata) -> Mapping[str, Any]:
+            config = stored.context_window_config
+            if not config["manual_override"] or qualified_name(stored.model) != qualified_name(model.name):
+                return {}
+            decision = WindowDecision(window, "initial_setup")
+            config = self.windows.adjusted(config | {"manual_override": False}, decision, now(), by_user=True)
+            return {"context_window_config": config}
+
+        with suppress(errors.SessionNotFound):
+            await self.store.patch(session_id, unmarked)
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""
