@@ -102,7 +102,8 @@ def test_answers_fit_the_window_after_the_prompt(tmp_path: Path, num_predict: in
         ({"modelIds": ["mochi", "nobody"], "message": "Hi"}, "Invalid model ID: nobody"),
         ({"modelIds": [99], "message": "Hi"}, "Invalid model ID: 99"),
         ({"modelIds": [0], "message": "Hi"}, "Invalid model ID: 0"),
-        ({"modelIds": [True], "message": "Hi"}, "Invalid model ID: True"),
+        ({"modelIds": [True], "message": "Hi"}, "Invalid model ID: true"),
+        ({"modelIds": ["mochi", {"id": None}], "message": "Hi"}, 'Invalid model ID: {"id": null}'),
         ({"modelIds": ["mochi-embed"], "message": "Hi"}, "Invalid model ID: mochi-embed"),
     ],
 )

@@ -1,6 +1,7 @@
 """Comparison of models: several models answer one prompt in sequence. The server stores no answers."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -270,4 +271,4 @@ class CompareService:
 
 
 def _display_name(model_id: object) -> str:
-    return str(model_id)[:200]
+    return (model_id if isinstance(model_id, str) else json.dumps(model_id))[:200]
