@@ -94,6 +94,8 @@ def test_wrong_type_names_its_field(stub: StubServer, fields: dict[str, Any], wr
     ("fields", "status", "text"),
     [
         ({"keep_alive": "5x"}, 400, 'time: unknown unit "x" in duration "5x"'),
+        ({"keep_alive": "5é"}, 400, r'time: unknown unit "\xc3\xa9" in duration "5\xc3\xa9"'),
+        ({"keep_alive": '"\n'}, 400, r'time: invalid duration "\"\x0a"'),
         ({"keep_alive": ""}, 400, 'time: invalid duration ""'),
         ({"keep_alive": "2562048h"}, 400, 'time: invalid duration "2562048h"'),
         ({"keep_alive": "2562047h48m"}, 400, 'time: invalid duration "2562047h48m"'),
@@ -209,6 +211,22 @@ def test_other_routes_have_their_own_messages(
     stub: StubServer, path: str, body: dict[str, Any], status: int, text: str
 ) -> None:
     assert error(stub, body, path) == (status, text)
+
+
+@pytest.mark.parametrize("number", ["1e2", "1.50", "-0.0", "9223372036854775808", "99999999999999999999999", "1e400"])
+def test_number_of_wrong_type_is_shown_as_in_the_body(stub: StubServer, number: str) -> None:
+    body = f'{{"model": "mochi", "messages": [{{"role": "user"}}], "top_logprobs": {number}}}'
+    assert error(stub, body.encode()) == (400, FIELD.format(f"number {number}", "top_logprobs", "int"))
+
+
+@pytest.mark.parametrize("source", ["1e2", "[1, 2.0]", '"<a>"', r'"\u00e9"', "false"])
+def test_wrong_format_is_shown_as_in_the_body(stub: StubServer, source: str) -> None:
+    body = (
+        f'{{"Format" : {source} , "model": "mochi", "messages": [{{"role": "user"}}], "stream": false}} {{"format": 7}}'
+    )
+    shown = source.replace("\\", r"\\").replace('"', r"\"")
+    expected = f'invalid format: "{shown}"; expected "json" or a valid JSON Schema object'
+    assert error(stub, body.encode()) == (500, expected)
 
 
 def test_checks_run_in_the_order_of_ollama(stub: StubServer) -> None:

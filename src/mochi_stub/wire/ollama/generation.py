@@ -15,7 +15,7 @@ from mochi_stub.replies.truncation import TOO_LONG, TooLong
 from mochi_stub.reply import Failure, Part, Reasoning, Reply, Text
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
-from mochi_stub.wire.ollama.go_syntax import Decoder, read_body
+from mochi_stub.wire.ollama.go_syntax import Decoder, field_source, read_body
 from mochi_stub.wire.ollama.go_template import template_error
 from mochi_stub.wire.ollama.model_names import split_name
 from mochi_stub.wire.ollama.request_schema import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
@@ -61,7 +61,7 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
     if is_empty:
         return ScheduledResult(load, lambda _: errors.json_answer(loaded))
-    format_error = _format_error(body.get("format"))
+    format_error = _format_error(body.get("format"), request)
     prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
 
     def build_result(lease: Lease) -> HttpResponse | Generation:
@@ -99,10 +99,11 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
             raise HttpError(400, f"{split_name(model.name).full} does not support {capability}")
 
 
-def _format_error(format_: Any) -> Failure | None:
+def _format_error(format_: Any, request: Request) -> Failure | None:
     if format_ in (None, "", "json") or isinstance(format_, dict):
         return None
-    return Failure(f'invalid format: {quoted(dumps(format_))}; expected "json" or a valid JSON Schema object')
+    source = quoted(field_source(request.body, "format"))
+    return Failure(f'invalid format: {source}; expected "json" or a valid JSON Schema object')
 
 
 def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf, isinf
+from math import isinf
 from typing import Any, NoReturn
 
 import orjson
@@ -24,21 +24,38 @@ Decoder = Callable[[Any], Any]
 
 
 def loads(data: bytes) -> Any:
-    """Decode the first JSON value in the data and ignore the rest. Raises HttpError."""
+    """Decode the first JSON value in the data and ignore the rest. Raises HttpError and RecursionError."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        end = _value_end(data)
-    try:  # Go replaces invalid UTF-8 and lone surrogates instead of rejecting them
-        value = json.loads(data[:end].decode("utf-8", "replace"), parse_int=_integer)
-        text = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
-        return json.loads(text.decode("utf-16", "replace"))
-    except RecursionError:
-        raise HttpError(400, "exceeded max depth") from None
+        value = _loads_with_sources(data)
+    # Go replaces lone surrogates instead of rejecting them.
+    text = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+    return json.loads(text.decode("utf-16", "replace"))
+
+
+def _loads_with_sources(data: bytes) -> Any:
+    """Decode the first JSON value like `loads`, but keep lone surrogates and the source text of each number."""
+    text = data[: _value_end(data)].decode("utf-8", "replace")
+    return json.loads(text, parse_int=_integer, parse_float=_SourceFloat)
 
 
 def _integer(digits: str) -> float:
-    return int(digits) if len(digits) < 4300 else float(digits)
+    return int(digits) if len(digits) < 4300 else _SourceFloat(digits)
+
+
+class _SourceFloat(float):
+    """Number whose text is that of the source, such as `1e2`."""
+
+    source: str
+
+    def __new__(cls, source: str) -> _SourceFloat:
+        number = super().__new__(cls, source)
+        number.source = source
+        return number
+
+    def __str__(self) -> str:
+        return self.source
 
 
 _SPACE = rb"[ \t\r\n]*"
@@ -126,6 +143,21 @@ def _value_end(data: bytes) -> int:
             state = _AFTER_ITEM if arrays[-1] else _AFTER_FIELD
 
 
+def field_source(data: bytes, field: str) -> str:
+    """Return the source text of a field's value. The data is a JSON object. Field names are case-insensitive."""
+    source, at = b"", data.index(b"{") + 1
+    while key := _KEY.match(data, at):
+        start = key.end()
+        end = start + _value_end(data[start:])
+        if loads(key[0]).lower() == field:
+            source = data[start:end].strip()
+        after = _AFTER_FIELD.match(data, end)
+        if not after or after[0].endswith(b"}"):
+            break
+        at = after.end()
+    return source.decode("utf-8", "replace")
+
+
 @dataclass(eq=False)
 class Mismatch(Exception):
     """JSON value of the wrong type. `owner` is the name of the innermost Go struct that contains the value.
@@ -146,23 +178,30 @@ class Mismatch(Exception):
 
 def read_body(data: bytes, name: str, fields: Mapping[str, Decoder]) -> dict[str, Any]:
     """Decode a request body as the Go struct `name`. Return the decoded fields that are present. Raises HttpError."""
+    decode = struct(f"api.{name}", fields)
+    body: dict[str, Any]
     try:
-        body: dict[str, Any] = struct(f"api.{name}", fields)(loads(data))
+        try:
+            body = decode(loads(data))
+        except Mismatch:  # decode again, because the message can contain the source text of a number
+            body = decode(_loads_with_sources(data))
     except Mismatch as mismatch:
         raise HttpError(400, mismatch.message) from None
+    except RecursionError:
+        raise HttpError(400, "exceeded max depth") from None
     return body
 
 
 def typed(go_type: str, kind: type, convert: Decoder = lambda value: value) -> Decoder:
     """Build a decoder for values of the type `kind`, which `convert` decodes. Null becomes the zero value of `kind`."""
-    names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    names = {bool: "bool", str: "string", list: "array", dict: "object"}
 
     def decode(value: Any) -> Any:
         if value is None:
             return kind()
         if type(value) is not kind:
             suffix = f" {value}" if go_type == "int" and isinstance(value, float) else ""
-            raise Mismatch(names[type(value)] + suffix, go_type)
+            raise Mismatch(names.get(type(value), "number") + suffix, go_type)
         return convert(value)
 
     return decode
@@ -212,6 +251,12 @@ def anything(value: Any) -> Any:
     return value
 
 
+def _check_int64(value: int) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise Mismatch(f"number {value}", "int")
+    return value
+
+
 def _check_range(fields: dict[str, Any]) -> dict[str, Any]:
     if any(isinstance(item, float) and isinf(item) for item in fields.values()):
         raise Mismatch("number", "float64")
@@ -226,7 +271,7 @@ def _check_base64(text: str) -> str:
 
 STRING = typed("string", str)
 BOOL = typed("bool", bool)
-INT = typed("int", int)
+INT = typed("int", int, _check_int64)
 STRINGS = sequence("[]string", STRING)
 MAPPING = typed("map[string]interface {}", dict, _check_range)
 """Object with arbitrary fields. Raises Mismatch for a number outside the range of a 64-bit float."""
@@ -252,37 +297,3 @@ def _error_offset(data: bytes) -> int:
     if after.startswith(b"="):
         return len(data) - len(after[1:].lstrip(b"\r\n"))
     return len(data) - len(after) - 1
-
-
-_DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)", re.ASCII)
-_LONGEST = 2**63 / 1e9
-"""Longest duration in seconds: Go counts nanoseconds as a signed 64-bit integer."""
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def duration(value: Any) -> float:
-    """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite. Raises HttpError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
-        raise HttpError(400, f"Unsupported type: '{found}'")
-    seconds = _parse_duration(value) if isinstance(value, str) else float(value)
-    return inf if seconds < 0 else seconds
-
-
-def _parse_duration(text: str) -> float:
-    rest = text[1:] if text[:1] in ("-", "+") else text
-    if rest == "0":
-        return 0.0
-    seconds = 0.0
-    while True:
-        found = _DURATION.match(rest)
-        seconds += float(found["number"]) * _UNITS.get(found["unit"], _UNITS["ns"]) if found else inf
-        if found is None or seconds > _LONGEST:
-            raise HttpError(400, f"time: invalid duration {quoted(text)}")
-        if not found["unit"]:
-            raise HttpError(400, f"time: missing unit in duration {quoted(text)}")
-        if found["unit"] not in _UNITS:
-            raise HttpError(400, f"time: unknown unit {quoted(found['unit'])} in duration {quoted(text)}")
-        rest = rest[found.end() :]
-        if not rest:
-            return -seconds if text.startswith("-") else seconds

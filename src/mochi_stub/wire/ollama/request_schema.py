@@ -7,6 +7,7 @@ from typing import Any
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
+from mochi_stub.wire.ollama.go_duration import duration
 from mochi_stub.wire.ollama.go_json import quoted
 from mochi_stub.wire.ollama.go_syntax import (
     BOOL,
@@ -17,7 +18,6 @@ from mochi_stub.wire.ollama.go_syntax import (
     STRINGS,
     Decoder,
     anything,
-    duration,
     ordered_map,
     sequence,
     struct,
