@@ -44,6 +44,7 @@ class Prompt:
         required_tools: Tools of which the reply must call one. Empty if the request does not require a tool call.
         think: Thinking that the request sets: false, true or a level. None if the request does not set it.
         thinks: Whether the reply includes reasoning. This depends on the request and the model.
+        plain_text: Whether a text that `format` describes is sent without the quotes of JSON.
         options: Generation options: those of the request, and defaults of the model.
         choices: Whether the API allows several choices in one reply.
         request: Body of the HTTP request, not parsed.
@@ -57,6 +58,7 @@ class Prompt:
     think: bool | str | None = None
     thinks: bool = False
     format: Any = None
+    plain_text: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     raw: bool = False
     stream: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from enum import Enum
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,20 @@ def test_answer_matches_the_schema(client: genai.Client) -> None:
     config = types.GenerateContentConfig(response_mime_type="application/json")
     plain = client.models.generate_content(model="mochi", contents="hello", config=config)
     assert isinstance(json.loads(plain.text or ""), dict)
+
+
+class Instrument(Enum):
+    BRASS = "Brass"
+    STRING = "String instrument"
+
+
+def test_enum_is_sent_without_quotes(client: genai.Client) -> None:
+    config = types.GenerateContentConfig(response_mime_type="text/x.enum", response_schema=Instrument)
+    answer = client.models.generate_content(model="mochi", contents="a trumpet", config=config)
+    assert answer.text in {"Brass", "String instrument"}
+    assert isinstance(answer.parsed, Instrument)
+    stream = client.models.generate_content_stream(model="mochi", contents="a trumpet", config=config)
+    assert "".join(chunk.text or "" for chunk in stream) == answer.text
 
 
 def test_contents_of_all_kinds_reach_the_model() -> None:

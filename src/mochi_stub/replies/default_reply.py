@@ -56,7 +56,8 @@ def default_reply(prompt: Prompt) -> Reply:
 def _default_parts(prompt: Prompt) -> tuple[str, list[Part]]:
     summary = _summary(prompt)
     if prompt.format is not None:
-        return "format", [Text(_json(_format_sample(prompt, summary)))]
+        sample = _format_sample(prompt, summary)
+        return "format", [Text(sample if prompt.plain_text and isinstance(sample, str) else _json(sample))]
     if summary is not None:
         return "summary", [Text(f"{summary[0]}\n\nTopics: {', '.join(summary[1])}")]
     if prompt.after_tools:

@@ -94,6 +94,7 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         think=think,
         thinks=model.can("thinking") and think is not False,
         format=_format(config),
+        plain_text=config.get("responseMimeType") == "text/x.enum",
         options=options(config),
         stream=stream,
     )
