@@ -79,8 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, excess = parser.parse_known_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     command = arguments.command
-    if command == "init":
-        excess += map(_flag, options)
+    if command:  # the options belong to the server, so commands would ignore them
+        names = (*_FLAGS, "test_mode", "stub_speed", "insecure")
+        excess += [_flag(name) for name in names if getattr(arguments, name) != parser.get_default(name)]
     if excess:
         program = f"{parser.prog} {command}" if command else parser.prog
         parser.error(f"{command or program} does not accept {excess[0]}; `{program} --help` lists its arguments")
