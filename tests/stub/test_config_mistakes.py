@@ -142,6 +142,13 @@ def test_check_reports_all_mistakes_and_recorded_files(tmp_path: Path) -> None:
     ]
 
 
+def test_check_reports_mistakes_beside_and_in_the_models(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("model: {}\ninclude: all\nrecordings: gone\nmodels:\n  a: [_inherit: echo]\n  b: [x: {}]\n")
+    found = check(file)
+    assert [int(line.removeprefix(f"{file}:").partition(":")[0]) for line in found] == [1, 2, 6, 3]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "where"),
     [

@@ -6,7 +6,7 @@ import logging
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial, reduce
 from pathlib import Path
@@ -150,9 +150,14 @@ def _watched(path: Path) -> WatchedFile[Config]:
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
     """Return the valid entries as a configuration, and the errors of the others. Raises ConfigError for bad YAML."""
     problems: list[ConfigError] = []
-    top = parse(data, str(path)).fields(_TOP, "the configuration")
-    own = {name: _script(name, entries, problems) for name, entries in top.get("models", {}).items()}
-    scripts = {**(_packaged_scripts(own) if "include" in top else {}), **own}
+    root = parse(data, str(path))
+    entries = root.mapping("the configuration as a mapping")
+    top: dict[str, Any] = {}
+    for key, item in entries.items():
+        with _collected(problems):
+            top |= replace(root, value={key: item}).fields(_TOP, "the configuration")
+    own = {name: _script(name, item, problems) for name, item in top.get("models", {}).items()}
+    scripts = {**(_packaged_scripts(own) if "include" in entries else {}), **own}
     by_name: dict[str, ConfiguredModel] = {}
     for position, (name, script) in enumerate(scripts.items()):
         with _collected(problems):
