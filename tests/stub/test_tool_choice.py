@@ -224,11 +224,12 @@ def test_numbers_and_quotes_of_the_message_become_arguments() -> None:
         "count": {"type": "integer", "title": "Count"},
         "share": {"anyOf": [{"type": "number"}, {"type": "null"}]},
         "level": {"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 9},
-        "name": {"type": "string"},
+        "limit": {"type": ["null", "integer"]},
+        "name": {"type": ["string", "null"]},
     }
     schema = {"type": "object", "properties": properties, "required": list(properties)}
-    arguments = call(schema, "v2: take -7, 0.5 and f(3), 'so it is'").arguments
-    assert arguments == {"count": -7, "share": 0.5, "level": 3, "name": "so it is"}
+    arguments = call(schema, "v2: take -7, 0.5 and f(3), 'so it is', limit=8").arguments
+    assert arguments == {"count": -7, "share": 0.5, "level": 3, "limit": 8, "name": "so it is"}
 
 
 @pytest.mark.parametrize(
@@ -239,6 +240,7 @@ def test_numbers_and_quotes_of_the_message_become_arguments() -> None:
         {"type": "integer", "multipleOf": 3},
         {"type": "integer", "enum": [7]},
         {"type": "boolean"},
+        {"type": ["null", "boolean"]},
         {"type": "string", "pattern": "^[a-f]{4}$"},
         {"type": "string", "minLength": 10},
         {"type": "string", "format": "date"},

@@ -180,11 +180,14 @@ def _contains(text: str, word: str) -> bool:
 
 
 def _alternative(schema: Any) -> Mapping[str, Any]:
-    """Return the first alternative in `anyOf` that is not null (as in optional parameters), or the schema itself."""
+    """Return the schema of one type: the first in `anyOf` and `type` that is not null (as in optional parameters)."""
     schema = schema if isinstance(schema, Mapping) else {}
     options = schema.get("anyOf")
     options = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
-    return next((option for option in options if option.get("type") != "null"), schema)
+    found: Mapping[str, Any] = next((option for option in options if option.get("type") != "null"), schema)
+    if not isinstance(kinds := found.get("type"), list):
+        return found
+    return {**found, "type": next((kind for kind in kinds if kind != "null"), "null")}
 
 
 def _permits(schema: Mapping[str, Any], value: Any) -> bool:
@@ -215,4 +218,4 @@ def _converted(value: str, declared: Mapping[str, Any]) -> Any:
         return _MISSING
     if kind == "boolean":
         return {"true": True, "false": False}.get(value.lower(), _MISSING)
-    return value if kind in (None, "string") or isinstance(kind, list) else _MISSING
+    return value if kind in (None, "string") else _MISSING
