@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import jsonschema
 import pytest
 
 from mochi_stub.replies.schema_sample import schema_sample
@@ -65,6 +66,17 @@ def test_instance_matches_the_schema(schema: Any, seed: int) -> None:
     made = schema_sample(schema, seed)
     assert problems(schema, made, schema) == []
     assert schema_sample(schema, seed) == made
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": [{"type": "integer"}, {"type": "boolean"}]},
+        {"$ref": "#/definitions/List%3Cint%3E", "definitions": {"List<int>": {"type": "integer"}}},
+    ],
+)
+def test_instance_matches_a_schema_of_an_older_draft(schema: Any) -> None:
+    jsonschema.Draft7Validator(schema).validate(schema_sample(schema))
 
 
 def test_another_seed_makes_another_instance() -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count, cycle, islice
 from typing import Any, TypeGuard
+from urllib.parse import unquote
 
 from mochi_stub.replies.lorem import WORDS, stable_hash
 from mochi_stub.replies.regex_sample import Pick, sample
@@ -102,7 +103,7 @@ class _Sampler:
     def _referenced(self, ref: str) -> Any:
         found = self.root if ref.startswith("#") else {}
         for step in ref.split("/")[1:]:
-            found = _mapping(found).get(step.replace("~1", "/").replace("~0", "~"), {})
+            found = _mapping(found).get(unquote(step).replace("~1", "/").replace("~0", "~"), {})
         return found
 
     def _alternative(self, schema: Mapping[str, Any], key: str, path: str, refs: tuple[str, ...]) -> Any:
@@ -133,7 +134,7 @@ class _Sampler:
 
     def _array(self, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> list[Any]:
         least = _count(schema.get("minItems"), 0)
-        first = _list(schema.get("prefixItems"))
+        first = _list(schema.get("prefixItems", schema.get("items")))  # a list of `items` has the same meaning
         length = max(least, len(first) or 1 + self._pick(path, 2))
         items: list[Any] = []
         try:
