@@ -324,6 +324,12 @@ def test_invalid_server_url_is_refused(tmp_path: Path, upstream: str) -> None:
         record(upstream, tmp_path)
 
 
+@pytest.mark.parametrize("upstream", ["http://x/?key=secret", "http://x?", "https://x/base#top"])
+def test_server_url_with_a_query_or_fragment_is_refused(tmp_path: Path, upstream: str) -> None:
+    with pytest.raises(ValueError, match="without a query and without a fragment"):
+        record(upstream, tmp_path)
+
+
 def test_ollama_client_reads_recorded_and_replayed_streams(tmp_path: Path, stub: StubServer) -> None:
     def stream_texts(replay: StubServer) -> list[str]:
         client = ollama.Client(replay.url)

@@ -47,6 +47,8 @@ def record(upstream: str, folder: Path) -> Recorder:
         url = httpx.URL()
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"expected an http or https URL of the server to record, found {upstream!r}")
+    if set(upstream) & set("?#"):  # the path of each request is appended to the URL
+        raise ValueError("expected the URL of the server to record without a query and without a fragment")
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "config.yaml"
     if not config.exists():
