@@ -134,7 +134,7 @@ def test_wrong_value_has_the_message_of_ollama(
         {"MODEL": "mochi", "Messages": [{"Role": "USER", "CONTENT": "hi"}], "STREAM": False},
         {"model": "MOCHI:Latest", "messages": HI, "stream": False, "unknown": {"x": 1}},
         {"model": "library/mochi", "messages": HI, "stream": False, "think": None, "tools": None, "options": None},
-        {"model": "registry.ollama.ai/library/mochi:latest", "messages": HI, "stream": False, "format": ""},
+        {"model": "https://registry.ollama.ai/library/mochi:latest", "messages": HI, "stream": False, "format": ""},
         {
             "model": "mochi:local",
             "messages": HI,
@@ -197,6 +197,9 @@ def test_huge_message_is_echoed(stub: StubServer, size: int) -> None:
         ("/api/chat", {"model": "x:20b-cloud"}, 403, "ollama cloud is disabled: remote model is unavailable"),
         ("/api/chat", {"model": "a/b/c/d"}, 400, "invalid model name"),
         ("/api/generate", {"model": "a b"}, 400, "invalid model name"),
+        ("/api/generate", {"model": "hf.co/mochi"}, 400, "invalid model name"),
+        ("/api/chat", {"model": "/library/mochi"}, 400, "invalid model name"),
+        ("/api/chat", {"model": "https://hf.co/a/b"}, 404, "model 'https://hf.co/a/b' not found"),
         ("/api/embed", {"model": "mochi-embed", "input": ["a", 5]}, 400, "invalid input type"),
         ("/api/embed", {"model": "mochi-embed", "input": {}}, 400, "invalid input type"),
         (

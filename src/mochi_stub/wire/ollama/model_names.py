@@ -12,6 +12,7 @@ from mochi_stub.wire.ollama.go_json import quoted
 from mochi_stub.wire.provider_pipeline import HttpError
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
+_NAMESPACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}")
 
 
@@ -43,20 +44,21 @@ def parse_name(text: str) -> Name | None:
 
 @lru_cache(maxsize=4096)
 def split_name(text: str) -> Name:
-    """Split a model name into its parts, without a check of the parts."""
+    """Split a model name into its parts, without a check of the parts. A URL scheme before the host is dropped."""
     path, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         path, tag = text, "latest"
     *prefixes, model = path.split("/")
     host = "/".join(prefixes[:-1]) if len(prefixes) > 1 else "registry.ollama.ai"
+    host = host.partition("://")[2] or host
     namespace = prefixes[-1] if prefixes else "library"
     return Name(host, namespace, model, tag)
 
 
 def is_valid(name: Name) -> bool:
     """Return whether all parts of a name have valid characters and lengths."""
-    parts = (name.namespace, name.model, name.tag)
-    return bool(_HOST.fullmatch(name.host) and all(map(_PART.fullmatch, parts)))
+    has_valid_path = _HOST.fullmatch(name.host) and _NAMESPACE.fullmatch(name.namespace)
+    return bool(has_valid_path and _PART.fullmatch(name.model) and _PART.fullmatch(name.tag))
 
 
 @lru_cache(maxsize=4096)
