@@ -19,6 +19,11 @@ def test_empty_content_has_a_prompt_count(stub: StubServer, content: str | None)
     assert send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"] == 1
 
 
+def test_empty_text_to_embed_has_a_prompt_count(stub: StubServer) -> None:
+    body = {"model": "mochi-embed", "input": ["", "abc"]}
+    assert send_request(stub, "POST", "/api/embed", body).json["prompt_eval_count"] == 4
+
+
 def test_num_ctx_of_0_is_the_smallest_context() -> None:
     with StubServer(speed=0) as stub:
         send_message(stub, "hello", "mochi-chat", options={"num_ctx": 0})

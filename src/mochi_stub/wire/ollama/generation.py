@@ -139,7 +139,7 @@ def embed(stub: Stub, request: Request) -> Result:
         for item in inputs:
             vector, count = embed_text(stub, model, name, item[:room])
             vectors.append(",".join(numbers32(shorten_vector(vector, max(0, body.get("dimensions", 0))))))
-            tokens += count
+            tokens += max(count, 1)
         arrays = ",".join(f"[{vector}]" for vector in vectors)
         total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
         counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
