@@ -33,6 +33,7 @@ SCHEMAS: list[Any] = [
     {"type": "string", "pattern": "^[a-z]+$", "minLength": 5, "maxLength": 6},
     {"type": "string", "pattern": r"^[a-z0-9_]+(-[a-z]+)*$", "minLength": 40},
     {"type": "string", "pattern": "^[a-z]*[0-9]*$", "maxLength": 1},
+    {"type": "string", "pattern": "^[A-Z][0-9]", "minLength": 6},
     {"type": "string", "pattern": "^[A-F0-9]{8}$", "minLength": 3, "maxLength": 20},
     {"enum": ["red", 7, None]},
     {"const": {"a": [1]}},

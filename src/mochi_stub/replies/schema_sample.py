@@ -173,7 +173,9 @@ class _Sampler:
         usual = next(texts)
         if usual is None:
             return None
-        return next((text for text in chain([usual], texts) if text is not None and least <= len(text) <= most), usual)
+        padded = usual if "$" in pattern else usual.ljust(least)  # any text can follow an open end
+        candidates = chain([usual], texts, [padded])
+        return next((text for text in candidates if text is not None and least <= len(text) <= most), usual)
 
     def _picker(self, path: str) -> Pick:
         calls = count()
