@@ -6,6 +6,7 @@ import re
 from math import inf
 from typing import Any
 
+from mochi_stub.wire.ollama.go_syntax import check_float64
 from mochi_stub.wire.provider_pipeline import HttpError
 
 _DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)", re.ASCII)
@@ -15,10 +16,14 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0
 
 
 def duration(value: Any) -> float:
-    """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite. Raises HttpError."""
+    """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite.
+
+    Raises HttpError, and Mismatch for a number outside the range of a 64-bit float.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
         raise HttpError(400, f"Unsupported type: '{found}'")
+    check_float64(value)
     seconds = _parse_duration(value) if isinstance(value, str) else float(value)
     return inf if seconds < 0 else seconds
 

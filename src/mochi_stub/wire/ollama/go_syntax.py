@@ -257,9 +257,15 @@ def _check_int64(value: int) -> int:
     return value
 
 
+def check_float64(value: Any) -> None:
+    """Raise Mismatch if the value is a number outside the range of a 64-bit float."""
+    if isinstance(value, float) and isinf(value):
+        raise Mismatch(f"number {value}", "float64")
+
+
 def _check_range(fields: dict[str, Any]) -> dict[str, Any]:
-    if any(isinstance(item, float) and isinf(item) for item in fields.values()):
-        raise Mismatch("number", "float64")
+    for item in fields.values():
+        check_float64(item)
     return fields
 
 
