@@ -294,6 +294,26 @@ def test_recorded_error_is_an_error_on_every_api(tmp_path: Path, start_replay: C
 
 
 @pytest.mark.parametrize(
+    ("url", "last", "status"),
+    [
+        ("https://x/v1/chat/completions", {"error": {"message": "no", "code": "rate_limit_exceeded"}}, 429),
+        ("https://x/v1/chat/completions", {"error": {"message": "no", "type": "server_error", "code": None}}, 500),
+        ("https://x/v1/responses", {"type": "error", "code": "rate_limit_exceeded", "message": "no"}, 429),
+        (
+            "https://x/v1/responses",
+            {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "no"}}},
+            500,
+        ),
+        ("https://x/v1/messages", {"type": "error", "error": {"type": "overloaded_error", "message": "no"}}, 529),
+        ("https://x/v1beta/models/m:streamGenerateContent", {"error": {"code": 429, "message": "no"}}, 429),
+        ("http://x/api/chat", {"error": "no"}, 500),
+    ],
+)
+def test_error_in_a_recorded_stream_has_a_status(tmp_path: Path, url: str, last: dict[str, Any], status: int) -> None:
+    assert reply_of(write_recording(tmp_path, url, [last])).parts[-1] == Failure("no", status)
+
+
+@pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
         ("[]", 1, "a recorded exchange"),

@@ -24,6 +24,10 @@ _USAGE = {  # fields of each token count in the usage objects of all providers; 
     "cache_read_input_tokens cachedContentTokenCount",
     "cache_creation": "cache_creation_input_tokens",
 }
+_STATUSES = {  # HTTP statuses of errors that occur during a stream
+    **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error"), 429),
+    **{"invalid_request_error": 400, "overloaded_error": 529},
+}
 _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
     "response.output_text.delta": Text,
     "response.reasoning_summary_text.delta": Reasoning,
@@ -42,7 +46,7 @@ def translate(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply
         if error is None:
             read(item, builder)
         else:
-            builder.fail(get(error, "message") or error)
+            builder.fail(get(error, "message") or error, error)
     return builder.reply() if stream else _spread(builder.reply(), at[-1])
 
 
@@ -107,9 +111,13 @@ class _ReplyBuilder:
             self._wait()
             self.parts.append(kind((text,) if self.stream else text))
 
-    def fail(self, message: Any) -> None:
+    def fail(self, message: Any, error: Any) -> None:
+        """Add a failure. The code or the type of the recorded error object determines its HTTP status."""
         self._wait()
-        self.parts.append(Failure(message if isinstance(message, str) else json.dumps(message)))
+        code, kind = get(error, "code"), get(error, "type")
+        status = _STATUSES.get(str(code)) or _STATUSES.get(str(kind)) or 500
+        status = code if isinstance(code, int) and 400 <= code <= 599 else status
+        self.parts.append(Failure(message if isinstance(message, str) else json.dumps(message), status))
 
     def call(self, index: Any, function: Any, id: Any = None) -> None:
         """Add an object with the name or the arguments of a tool call. The arguments can be a fragment of JSON text."""
@@ -193,7 +201,8 @@ def _response(body: Any, builder: _ReplyBuilder) -> None:
     elif kind in ("response.completed", "response.incomplete"):
         builder.end(get(whole, "incomplete_details", "reason"), get(whole, "usage"))
     elif kind in ("error", "response.failed"):
-        builder.fail(get(body, "message") or get(whole, "error", "message") or "the response failed")
+        error = get(whole, "error") or body
+        builder.fail(get(error, "message") or "the response failed", error)
     elif isinstance(kind, str) and kind in _DELTAS:
         builder.add(_DELTAS[kind], get(body, "delta"))
 
