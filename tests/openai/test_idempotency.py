@@ -118,6 +118,34 @@ def test_key_with_another_message_is_refused(requests: Requests) -> None:
     assert len(requests.stored()) == 2
 
 
+def test_key_with_another_model_is_refused(requests: Requests) -> None:
+    requests.send("Hello!")
+    response = requests.send("Hello!", model="mochi-chat")
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
+    assert requests.send("Hello!", model="mochi:latest").status_code == 200
+    assert len(requests.stored()) == 2
+
+
+def test_repeated_request_whose_session_has_another_model_now_gets_the_same_answer(requests: Requests) -> None:
+    first = requests.send("Hello!", model="mochi-chat").json()
+    requests.headers["Idempotency-Key"] = "key-2"
+    assert requests.send("Goodbye!").status_code == 200
+    requests.headers["Idempotency-Key"] = "key-1"
+    assert requests.send("Hello!", model="mochi-chat").json()["choices"] == first["choices"]
+
+
+def test_key_with_another_model_after_a_restart_is_refused(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url) as server:
+        requests = Requests(server)
+        requests.send("Hello!")
+    with RunningServer(tmp_path, stub.url) as server:
+        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.api()
+        response = requests.send("Hello!", model="mochi-chat")
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
+        assert requests.send("Hello!", model="mochi:latest").status_code == 200
+        assert len(requests.stored()) == 2
+
+
 def test_repeated_tool_result_gets_the_same_answer(requests: Requests) -> None:
     text = instruct(calls("look"), words(2))
     call = requests.send(text, tools=[LOOK]).json()["choices"][0]["message"]["tool_calls"][0]

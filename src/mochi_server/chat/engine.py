@@ -61,7 +61,7 @@ class ChatEngine:
         request = resolve_idempotent(session, request)
         if request.message is None and not request.continues and last_user_index(session.history) is None:
             raise errors.EmptyHistory(session_id)
-        if request.model is not None:
+        if request.model is not None and request.store_model is not None:
             metadata = replace(session.metadata, model=request.model)
             session = ChatSession(metadata, session.history, session.extra)
         toolbox = await self.toolbox_factory.create(session, interactive=request.interactive, tools=request.tools)

@@ -8,6 +8,7 @@ from mochi_server.chat.prompt_messages import follows_result, last_user_index
 from mochi_server.chat.turn import Responder, TurnRequest, TurnResult
 from mochi_server.errors import IdempotencyKeyReused
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
 
@@ -32,7 +33,8 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
     it, else the model answers the user message again. Tool calls that already have results are not repeated.
 
     Raises:
-        IdempotencyKeyReused: The stored message with this key has a different text or different images.
+        IdempotencyKeyReused: The stored message with this key has a different text or different images, or another
+            model has answered it.
     """
     position = None if request.message is None else keyed_index(session, request.key)
     if request.key is None or position is None:
@@ -44,6 +46,8 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
     repetition = replace(request, message=None, images=())
     last = answers[-1] if answers else stored
     if last["role"] == "assistant" and not (last.get("interrupted") or last.get("tool_calls")):
+        if request.model is not None and qualified_name(request.model) != qualified_name(last.get("model", "")):
+            raise IdempotencyKeyReused(request.key)
         return replace(repetition, responder=_replay_stored_answer(answers))
     is_returned = any(message.get("handed_back") for message in answers)
     if follows_result(session.history) and not is_returned:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from mochi_server.errors import MochiError
 from mochi_server.events import MessageComplete, Publish, TurnWarning
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision
 from mochi_server.sessions.images import Image
@@ -70,15 +71,18 @@ class TurnRequest:
     """Expected revision. If the session has a different revision, the request fails with ``SessionConflict``."""
     key: str | None = None
     model: str | None = None
-    """Model that answers instead of the session's model. The turn stores it in the session with ``store_model``."""
+    """Model that the client requests. If it is None, the session's model answers."""
     store_model: Callable[[], Awaitable[ChatSession]] | None = None
     """Function that changes the session's model to ``model`` and returns the changed session."""
     responder: "Responder | None" = None
     """Function that answers instead of the session's model."""
 
     def is_same_request(self, other: "TurnRequest") -> bool:
-        """Return whether both requests have the same message, images and generation options."""
-        return (self.message, self.images, self.generation) == (other.message, other.images, other.generation)
+        """Return whether both requests have the same model, message, images and generation options."""
+        return self._compared_fields() == other._compared_fields()
+
+    def _compared_fields(self) -> tuple[object, ...]:
+        return qualified_name(self.model or ""), self.message, self.images, self.generation
 
     def without_data(self) -> "TurnRequest":
         """Return the request without the bytes of its images."""

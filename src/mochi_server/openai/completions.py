@@ -149,8 +149,7 @@ class Completions:
             _check_capabilities(request, model, turn.images)
         if qualified_name(request.model) != qualified_name(session.model):
             # The turn changes the model when it starts, so that a rejected request leaves the session unchanged.
-            store_model = partial(self.sessions.patch, session_id, {"model": request.model})
-            turn = replace(turn, model=request.model, store_model=store_model)
+            turn = replace(turn, store_model=partial(self.sessions.patch, session_id, {"model": request.model}))
         run = await self.stored.runs.start(session_id, turn, key=request.key)
         return CompletionRun(self.stored.runs, run, run.position)
 

@@ -82,6 +82,7 @@ def to_turn_request(request: CompletionInput) -> TurnRequest:
         wrap_toolbox=partial(_wrap_client_tools, request.client_tools, choice),
         must_call=choice.must_call,
         parallel_calls=not choice.is_single,
+        model=request.model or None,
     )
 
 
