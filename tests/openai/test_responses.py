@@ -67,6 +67,15 @@ def test_response_has_text_and_token_counts(client: openai.OpenAI, stub: StubSer
     assert body["options"]["num_ctx"] >= 8192
 
 
+def test_response_has_all_required_fields(server: RunningServer) -> None:
+    from openai.types.responses import Response
+
+    body = {"model": "mochi", "input": instruct(words(2), calls("look", at="sky"), reasoning=2), "tools": [LOOK]}
+    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=10)
+    response = Response.model_validate_json(answer.content)
+    assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
+
+
 def test_stream_has_all_events_in_order(server: RunningServer) -> None:
     text = instruct(words(2), calls("look", at="sky"), reasoning=2)
     body = {"model": "mochi", "input": text, "tools": [LOOK], "stream": True, "reasoning": {"effort": "low"}}

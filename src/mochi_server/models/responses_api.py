@@ -171,9 +171,10 @@ class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": 
 
 
 class InputTokensDetails(BaseModel):
-    """Number of cached tokens in the input. It is always 0, because Ollama does not count cached tokens."""
+    """Numbers of cached tokens in the input. They are always 0, because Ollama does not count cached tokens."""
 
     cached_tokens: int
+    cache_write_tokens: int
 
 
 class OutputTokensDetails(BaseModel):

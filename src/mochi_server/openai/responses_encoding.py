@@ -162,7 +162,7 @@ def _ending(run: Run) -> dict[str, Any]:
         "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
         "usage": {
             "input_tokens": counts["prompt_tokens"],
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": counts["completion_tokens"],
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": counts["total_tokens"],
