@@ -186,6 +186,17 @@ def test_result_without_a_pending_call_has_its_position(frontend: Frontend) -> N
     assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "messages", 2]
 
 
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [({"name": ""}, "name"), ({"parameters": "{}"}, "parameters"), ({"parameters": {"properties": []}}, "parameters")],
+)
+def test_invalid_tool_has_its_position(frontend: Frontend, tool: dict[str, Any], field: str) -> None:
+    valid = {"name": "look", "description": "Look."}
+    response = frontend.post_ag_ui(message("Hello"), tools=[valid, valid | tool])
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "tools", 1, field]
+
+
 def test_invalid_option_has_its_position(frontend: Frontend) -> None:
     response = frontend.post_ag_ui(message("Hello"), forwardedProps={"options": {"num_ctx": 1}})
     assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "forwardedProps", "options"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 import time
 from pathlib import Path
@@ -34,6 +35,11 @@ THINKING: dict[str, tuple[dict[str, Any], Any]] = {
     "think level": ({"think": "medium"}, "medium"),
     "both": ({"think": True, "reasoning_effort": "none"}, False),
 }
+
+
+def tool(properties: Any) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": "look", "parameters": parameters}}
 
 
 @pytest.mark.parametrize(("asks", "sent"), THINKING.values(), ids=THINKING)
@@ -132,6 +138,8 @@ def test_options_of_other_servers_are_sent_to_ollama(conversation: Conversation)
         ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
         ({"logit_bias": {"1": 2}}, "logit_bias"),
         ({"model": "agent:helper", "logprobs": True}, "logprobs"),
+        ({"tools": [tool(5)]}, "tools[0].function.parameters"),
+        ({"tools": [tool({}), tool({"at": True})]}, "tools[1].function.parameters"),
     ],
     ids=str,
 )
@@ -140,6 +148,26 @@ def test_unsupported_fields_are_refused_by_name(conversation: Conversation, asks
     refusal = conversation.refused(model=model, extra_body=asks)
     assert (refusal.status_code, refusal.param) == (400, param)
     assert param in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("asks", "param"),
+    [
+        ({"repeat_penalty": "HUGE"}, "repeat_penalty"),
+        ({"tools": [tool({"at": {"maximum": "HUGE"}})]}, "tools[0].function.parameters"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"maximum": "HUGE"}}}},
+            "response_format.json_schema.schema",
+        ),
+    ],
+    ids=str,
+)
+def test_number_that_json_cannot_represent_is_refused(server: RunningServer, asks: dict[str, Any], param: str) -> None:
+    body = json.dumps({"model": "mochi", "messages": [{"role": "user", "content": "Hi"}], **asks})
+    content = body.replace('"HUGE"', "1e400")
+    headers = {"Content-Type": "application/json"}
+    response = httpx.post(f"{server.url}/v1/chat/completions", content=content, headers=headers, timeout=10)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
 def test_error_names_all_allowed_values_of_a_field(conversation: Conversation) -> None:

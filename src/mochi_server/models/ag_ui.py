@@ -13,6 +13,7 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
 from mochi_server.models.common import Body, FiniteObject, decode_images
 from mochi_server.models.frontends import FrontendOptions, check_text
+from mochi_server.models.openai import FunctionTool
 from mochi_server.openai.request_mapping import CompletionInput, new_message, to_session_turn_request, tool_schema
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
@@ -21,7 +22,7 @@ from mochi_server.tools.toolbox import Decision
 from mochi_server.util.first_error import Items
 
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
-    from ag_ui.core import ContentPart, ResumeEntry, RunAgentInput
+    from ag_ui.core import ContentPart, ResumeEntry, RunAgentInput, Tool
 
 _LAST = "the last message must be a user message or the result of a pending tool call"
 _MAX_PARTS = 1000
@@ -140,7 +141,7 @@ class _Conversation:
             messages=messages,
             images={len(messages) - 1: images},
             generation=self._options.generation,
-            client_tools=[tool_schema(t.name, t.description, t.parameters) for t in self._run.tools or ()],
+            client_tools=[_tool(number, tool) for number, tool in enumerate(self._run.tools or ())],
         )
 
     def plan(self, request: CompletionInput, session: ChatSession) -> TurnPlan:
@@ -199,6 +200,11 @@ def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
         constants = [name for name, field in fields.items() if "const" in field]
         inlined["required"] = [*constants, *(name for name in schema.get("required", ()) if name not in constants)]
     return inlined
+
+
+def _tool(number: int, tool: "Tool") -> dict[str, Any]:
+    function = _validated(FunctionTool, dict(tool), "tools", number)
+    return tool_schema(function.name, tool.description, function.parameters)
 
 
 def _stored(message: Any) -> Message:

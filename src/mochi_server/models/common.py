@@ -78,6 +78,16 @@ def _finite(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _readable_parameters(schema: dict[str, Any]) -> dict[str, Any]:
+    match schema.get("properties"):
+        case dict(properties) if not all(isinstance(each, dict) for each in properties.values()):
+            raise ValueError("each of the `properties` must be an object")
+        case dict() | None:
+            return schema
+        case _:
+            raise ValueError("`properties` must be an object")
+
+
 def _duration(value: str | float) -> str | float:
     if isinstance(value, str) and not re.fullmatch(_DURATION, value):
         raise ValueError('must be seconds, or a duration such as "5m" or "1h30m"')
@@ -152,6 +162,8 @@ OnDisconnect = Annotated[
 ]
 FiniteObject = Annotated[dict[str, Any], AfterValidator(_finite)]
 """Object without NaN and infinity, which JSON does not have."""
+ToolParameters = Annotated[FiniteObject, AfterValidator(_readable_parameters)]
+"""JSON schema of a tool's parameters. Ollama rejects the whole request if it cannot read the schema."""
 Format = Literal["json"] | FiniteObject
 
 

@@ -11,7 +11,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import KEY_PATTERN
 from mochi_server.errors import SessionNotFound, ValidationFailed
-from mochi_server.models.common import Body, KeepAlive, Text, ThinkLevel, decode_images
+from mochi_server.models.common import (
+    Body,
+    FiniteObject,
+    KeepAlive,
+    Text,
+    ThinkLevel,
+    ToolParameters,
+    decode_images,
+)
 from mochi_server.models.openai_messages import AnyMessage, ImagePart, ToolMessage, Unsupported, UserMessage, allow
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput, ToolChoice, tool_schema
@@ -75,7 +83,7 @@ class FunctionTool(Body):
 
     name: Annotated[str, Field(min_length=1)]
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: ToolParameters | None = None
 
 
 class ClientTool(Body):
@@ -102,7 +110,7 @@ class JsonSchema(Body):
     """Schema of the answer."""
 
     name: str = "answer"
-    json_schema: dict[str, Any] | None = Field(None, alias="schema")
+    json_schema: FiniteObject | None = Field(None, alias="schema")
 
 
 class PlainFormat(Body):
@@ -148,7 +156,9 @@ class SamplingFields(Body):
     stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
     top_k: int | None = Field(None, ge=0, description="Number of candidates for the next token. Not in OpenAI's API.")
     min_p: float | None = Field(None, ge=0, le=1, description="Minimum probability of candidates. Not in OpenAI's API.")
-    repeat_penalty: float | None = Field(None, ge=0, description="Penalty for repetitions. Not in OpenAI's API.")
+    repeat_penalty: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Penalty for repetitions. Not in OpenAI's API."
+    )
     reasoning_effort: Effort | None = Field(None, description="Level of reasoning of a model that can think.")
     reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
     think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, Text
+from mochi_server.models.common import Body, FiniteObject, Text, ToolParameters
 from mochi_server.models.openai import CompletionRequest, MochiHeaders, NamedFunction, SamplingFields, TokenLimit
 from mochi_server.models.openai_messages import TextOr, Unsupported, allow
 from mochi_server.models.openai_responses import Besides
@@ -40,7 +40,7 @@ class ResponseFunction(Body):
     type: Literal["function"]
     name: Annotated[str, Field(min_length=1)]
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: ToolParameters | None = None
 
 
 class NamedResponseFunction(NamedFunction):
@@ -60,7 +60,7 @@ class SchemaText(Body):
 
     type: Literal["json_schema"]
     name: str = "answer"
-    json_schema: dict[str, Any] = Field(alias="schema")
+    json_schema: FiniteObject = Field(alias="schema")
 
 
 class TextOptions(Body):

@@ -63,9 +63,9 @@ def new_message(role: Role, content: str) -> Message:
     return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
 
 
-def tool_schema(name: str, description: str, parameters: object) -> dict[str, Any]:
+def tool_schema(name: str, description: str, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the schema of a client's tool in Ollama's format."""
-    schema = {"type": "object", "properties": {}} | (parameters if isinstance(parameters, dict) else {})
+    schema = {"type": "object", "properties": {}} | dict(parameters or {})
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
