@@ -138,6 +138,7 @@ def test_options_of_other_servers_are_sent_to_ollama(conversation: Conversation)
         ({"messages": [{"role": "assistant", "audio": {"id": "a"}}]}, "messages[0].audio"),
         ({"logit_bias": {"1": 2}}, "logit_bias"),
         ({"model": "agent:helper", "logprobs": True}, "logprobs"),
+        ({"model": "agent:helper", "response_format": {"type": "json_object"}}, "response_format"),
         ({"tools": [tool(5)]}, "tools[0].function.parameters"),
         ({"tools": [tool({}), tool({"at": True})]}, "tools[1].function.parameters"),
     ],

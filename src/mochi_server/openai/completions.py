@@ -240,6 +240,8 @@ def _instruction(request: CompletionInput) -> str:
         raise ValidationFailed.at("tool_choice", "agents use their own tools only; leave out this field")
     if request.generation.logprobs is not None:
         raise ValidationFailed.at("logprobs", "agents do not return log probabilities; leave out this field")
+    if request.generation.format:
+        raise ValidationFailed.at("response_format", "agents answer with plain text only; leave out this field")
     if request.images:
         raise ValidationFailed.at("messages", "agents do not support images; leave them out")
     last = request.messages[-1]
