@@ -14,6 +14,7 @@ from tests.support.images import PNG, base64_image
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 VISION_MODEL = "echo"
 NOTE = instruct(calls("note", text="milk"), words(1))
@@ -213,6 +214,21 @@ def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
 def test_turn_that_waits_for_a_response_needs_no_connection(frontend: Frontend) -> None:
     frontend.ai_sdk(user(NOTE))
     assert frontend.api.ok(frontend.api.http.get(f"/chat/{frontend.session}/run"))["state"] == "running"
+
+
+@pytest.mark.one_process("looks at the server's runs")
+def test_viewers_that_leave_do_not_end_a_turn_that_waits_for_a_response(
+    frontend: Frontend, server: RunningServer
+) -> None:
+    approval = of_type(frontend.ai_sdk(user(NOTE)), "tool-approval-request")
+    (run,) = [run for run in server.app.state.services.runs.running() if run.session_id == frontend.session]
+    for url in (f"/chat/{frontend.session}/stream", f"/chat/{frontend.session}/ai-sdk/any/stream"):
+        assert frontend.api.http.head(url).status_code == 200
+        with frontend.api.http.stream("GET", url) as response:
+            next(response.iter_raw())
+        until(lambda: run.subscribers == 0)
+    assert types(frontend.ai_sdk(user(NOTE), response_to(approval)))[-1] == "finish"
+    assert frontend.roles() == ["user", "assistant", "tool", "assistant"]
 
 
 def test_busy_session_is_refused(frontend: Frontend) -> None:

@@ -149,7 +149,6 @@ class RunRegistry:
         not cancelled, because its client will send a decision.
         """
         run.subscribers += 1
-        run.suspended = False
         if run.cancel_timer is not None:
             run.cancel_timer.cancel()
             run.cancel_timer = None

@@ -61,7 +61,7 @@ class FrontendRuns:
         """
         if request.plan is None:
             return await self._decide(session_id, request.decisions)
-        if request.withdraws and self.approvals.broker.pending(session_id):
+        if request.withdraws and self.is_waiting(session_id):
             run = await self.runs.find(session_id)
             if run is not None and run.suspended:
                 await self.runs.stop(session_id)
@@ -74,6 +74,10 @@ class FrontendRuns:
         """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
         run = await self.runs.find(session_id)
         return FrontendRun(run) if run is not None and run.running else None
+
+    def is_waiting(self, session_id: str) -> bool:
+        """Return whether a tool call of the session waits for a decision."""
+        return bool(self.approvals.broker.pending(session_id))
 
     def is_pending(self, session_id: str, confirmation_id: str) -> bool:
         pending = self.approvals.broker.pending(session_id)

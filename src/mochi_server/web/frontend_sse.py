@@ -36,6 +36,7 @@ class FrontendResponse(RunResponse):
         super().__init__(frontends.runs, encoder.run)
         self.headers.update(encoder.headers)
         self._encoder = encoder
+        self._is_waiting = partial(frontends.is_waiting, encoder.run.session_id)
 
     async def send_events(self, send: Send) -> None:
         encoder = self._encoder
@@ -47,9 +48,11 @@ class FrontendResponse(RunResponse):
             if encoder.is_suspended:
                 raise _StreamEnded
 
-        with suppress(_StreamEnded):
-            await self._run.forward(receive, idle=PING_SECONDS)
-        self._run.suspended = encoder.is_suspended
+        try:
+            with suppress(_StreamEnded):
+                await self._run.forward(receive, idle=PING_SECONDS)
+        finally:
+            self._run.suspended = encoder.is_suspended or self._is_waiting()
         await send(body_message(_frames(encoder.closing()), more=False))
 
 
