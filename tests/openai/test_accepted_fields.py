@@ -171,6 +171,12 @@ def test_number_that_json_cannot_represent_is_refused(server: RunningServer, ask
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
+@pytest.mark.parametrize(("model", "tools"), [("agent:helper", ""), ("mochi-chat", "add")])
+def test_error_about_tools_of_the_server_names_the_header(conversation: Conversation, model: str, tools: str) -> None:
+    refusal = conversation.refused(model=model, extra_headers={"X-Mochi-Tools": tools})
+    assert (refusal.status_code, refusal.param) == (400, "X-Mochi-Tools")
+
+
 def test_error_names_all_allowed_values_of_a_field(conversation: Conversation) -> None:
     error = conversation.refused(extra_body={"think": "none"}).response.json()["error"]
     assert error["message"] == (

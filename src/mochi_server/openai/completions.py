@@ -227,15 +227,21 @@ class Completions:
 def _check_capabilities(request: CompletionInput, model: ModelInfo, images: Collection[object]) -> None:
     """Raise ``ValidationFailed`` if the request has tools or images that the model does not support."""
     if request.tool_choice.may_call and (request.client_tools or request.tools) and not model.can("tools"):
-        raise ValidationFailed.at("tools", f"model {model.name!r} does not support tools; use another model")
+        problem = f"model {model.name!r} does not support tools; use another model"
+        raise ValidationFailed.at(_tools_parameter(request), problem)
     if images and not model.can("vision"):
         raise ValidationFailed.at("messages", f"model {model.name!r} does not support images; use another model")
+
+
+def _tools_parameter(request: CompletionInput) -> str:
+    """Return the name of the field or the header that contains the tools of a request."""
+    return "tools" if request.client_tools else "X-Mochi-Tools"
 
 
 def _instruction(request: CompletionInput) -> str:
     """Return the text of the last message. Raise ``ValidationFailed`` for requests that agents do not support."""
     if request.client_tools or request.tools is not None:
-        raise ValidationFailed.at("tools", "agents use their own tools only; leave out this field")
+        raise ValidationFailed.at(_tools_parameter(request), "agents use their own tools only; leave this out")
     if request.tool_choice.must_call:
         raise ValidationFailed.at("tool_choice", "agents use their own tools only; leave out this field")
     if request.generation.logprobs is not None:
