@@ -151,7 +151,7 @@ def test_conversation_is_converted_to_messages(client: openai.OpenAI, stub: Stub
         {"type": "function_call_output", "call_id": "call_2", "output": [{"type": "input_text", "text": "red"}]},
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
         {"role": "assistant", "content": "Yes."},
-        {"role": "user", "content": "Bye."},
+        {"type": None, "role": "user", "content": "Bye."},
     ]
     respond(client, input=items, instructions="Be kind.")
     messages = sent(stub)["messages"]

@@ -45,7 +45,7 @@ def _to_chat(content: "str | Sequence[InputText | RefusalPart | InputImage]") ->
 class InputMessage(Body):
     """A message from the user or the model, or instructions for the model."""
 
-    type: Literal["message"] = "message"
+    type: Literal["message"] | None = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: _Content
 
