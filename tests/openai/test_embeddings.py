@@ -85,6 +85,7 @@ def test_chat_model_keeps_its_context_window(client: openai.OpenAI, stub: StubSe
     ("asks", "status", "param"),
     [
         ({"model": "nowhere"}, 404, "model"),
+        ({"model": "no model name"}, 404, "model"),
         ({"input": ""}, 400, "input"),
         ({"input": []}, 400, "input"),
         ({"input": ["a", ""]}, 400, "input[1]"),

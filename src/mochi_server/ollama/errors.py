@@ -87,7 +87,8 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
         text = _readable(received) or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
         return OllamaBusy(text, status, _retry_seconds(retry_after))
-    if status == HTTPStatus.NOT_FOUND and model is not None and "not found" in text:
+    is_unknown = (status == HTTPStatus.NOT_FOUND and "not found" in text) or text == "invalid model name"
+    if is_unknown and model is not None:
         return ModelNotFound(model)
     error = OllamaError(text, upstream_status=status)
     error.upstream_text = received
