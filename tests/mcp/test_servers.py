@@ -317,7 +317,16 @@ def test_tools_are_listed_again_after_a_change_notification(api: Api) -> None:
     until(lambda: list(api.ok(api.http.get("/tools"))["tools"]) == ["grow", "echo"])
 
 
-@offering("much", "bytes", "structured", "fail", "nonsense")
+@offering("fail", "fail_silently", "fail_with_image")
+def test_failed_call_has_the_error_of_the_server(api: Api) -> None:
+    assert called(api, "fail")["error_message"] == "fail failed: It did not work."
+    silent = called(api, "fail_silently")["error_message"]
+    assert silent == "fail_silently failed: it reported an error without a message"
+    with_image = called(api, "fail_with_image")["error_message"]
+    assert with_image == "fail_with_image failed: [image, image/png, 70 bytes: not shown]"
+
+
+@offering("much", "bytes", "structured", "nonsense")
 def test_results_are_text_with_the_length_limit_of_all_tools(api: Api) -> None:
     much = called(api, "much")["result"]
     assert len(much) == 20_000
@@ -325,7 +334,6 @@ def test_results_are_text_with_the_length_limit_of_all_tools(api: Api) -> None:
     pieces = "[image, image/png, 3,000 bytes: not shown]\n[resource file:///a.bin, application/x-a, 3 bytes: not shown]"
     assert called(api, "bytes")["result"] == pieces
     assert called(api, "structured")["result"] == '{"degrees":21}'
-    assert called(api, "fail")["error_message"] == "fail failed: It did not work."
     nonsense = called(api, "nonsense")["error_message"]
     assert nonsense == "nonsense failed: its response is not valid MCP: content: Input should be a valid list"
 

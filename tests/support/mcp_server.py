@@ -45,6 +45,8 @@ def text(content: str, *, is_error: bool = False) -> dict[str, Any]:
 
 RESULTS: dict[str, dict[str, Any]] = {
     "fail": text("It did not work.", is_error=True),
+    "fail_silently": {"content": [], "isError": True},
+    "fail_with_image": {"content": [{"type": "image", "mimeType": "image/png", "data": PNG}], "isError": True},
     "much": text("x" * 1_000_000),
     "structured": {"content": [], "structuredContent": {"degrees": 21}},
     "nonsense": {"content": "no list"},

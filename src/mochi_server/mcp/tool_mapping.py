@@ -156,35 +156,41 @@ _SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP too
 def content_of(result: mcp_types.CallToolResult) -> ToolContent:
     """Return a tool result for a model, with at most ``MAX_IMAGES`` images.
 
-    Audio, other binary data, invalid images and the images after the limit are replaced by a description.
+    Audio, other binary data, invalid images, the images after the limit and the images of a failed call are replaced
+    by a description.
     """
     images: list[Image] = []
-    text = "\n".join(_text_of(block, images) for block in result.content)
+    limit = 0 if result.is_error else MAX_IMAGES
+    text = "\n".join(_text_of(block, images, limit) for block in result.content)
     if not text and result.structured_content is not None:
         text = to_json(result.structured_content, fallback=str).decode()
-    return ToolContent(text or "Done; there is no result.", tuple(images))
+    empty = "it reported an error without a message" if result.is_error else "Done; there is no result."
+    return ToolContent(text or empty, tuple(images))
 
 
-def _text_of(block: mcp_types.ContentBlock, images: list[Image]) -> str:
-    """Return the text or the description of a content block. Add its image, if it has one, to ``images``."""
+def _text_of(block: mcp_types.ContentBlock, images: list[Image], limit: int) -> str:
+    """Return the text or the description of a content block.
+
+    Add its image, if it has one, to ``images``, unless there are already ``limit`` images.
+    """
     if isinstance(block, mcp_types.TextContent):
         return block.text
     if isinstance(block, mcp_types.ImageContent | mcp_types.AudioContent):
-        return _describe(block.type, block.mime_type, block.data, images)
+        return _describe(block.type, block.mime_type, block.data, images, limit)
     if isinstance(block, mcp_types.ResourceLink):
         return f"[resource {block.name}: {block.uri}]"
     if isinstance(block, mcp_types.EmbeddedResource):
         resource = block.resource
         if isinstance(resource, mcp_types.TextResourceContents):
             return f"[resource {resource.uri}]\n{resource.text}"
-        return _describe(f"resource {resource.uri}", resource.mime_type or "binary", resource.blob, images)
+        return _describe(f"resource {resource.uri}", resource.mime_type or "binary", resource.blob, images, limit)
     return f"[{getattr(block, 'type', 'content')}: not shown]"
 
 
-def _describe(name: str, mime_type: str, base64: str, images: list[Image]) -> str:
+def _describe(name: str, mime_type: str, base64: str, images: list[Image], limit: int) -> str:
     size = f"{len(base64.rstrip('=')) * 3 // 4:,} bytes"
     try:
-        if mime_type.startswith("image/") and len(images) < MAX_IMAGES:
+        if mime_type.startswith("image/") and len(images) < limit:
             images.append(Image.of(b64decode(base64, validate=True)))
             return f"[{name}, {images[-1].media_type}, {size}: image {len(images)} of this result]"
     except ValueError:  # invalid base64, or a format that models cannot read
