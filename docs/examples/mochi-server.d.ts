@@ -2708,6 +2708,46 @@ export interface components {
         FileMetadata: {
             /** Model */
             model: string;
+            /**
+             * Options
+             * @default null
+             */
+            options?: ({
+                num_keep?: number | null;
+                seed?: number | null;
+                num_predict?: number | null;
+                top_k?: number | null;
+                top_p?: number | null;
+                min_p?: number | null;
+                typical_p?: number | null;
+                repeat_last_n?: number | null;
+                temperature?: number | null;
+                repeat_penalty?: number | null;
+                presence_penalty?: number | null;
+                frequency_penalty?: number | null;
+                stop?: string[] | null;
+            } & {
+                [key: string]: unknown;
+            }) | null;
+            /**
+             * Keep Alive
+             * @description How long Ollama keeps the model loaded: seconds, or a duration such as `5m`.
+             * @default null
+             */
+            keep_alive?: string | number | null;
+            /**
+             * Think
+             * @description Reasoning of models that can think: on, off or a level.
+             * @default null
+             */
+            think?: boolean | ("low" | "medium" | "high" | "max") | null;
+            /**
+             * Format
+             * @default null
+             */
+            format?: "json" | {
+                [key: string]: unknown;
+            } | null;
         } & {
             [key: string]: unknown;
         };

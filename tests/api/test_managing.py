@@ -263,6 +263,11 @@ def _import(api: Api, content: bytes) -> Any:
     return api.http.post("/sessions/import", content=content, headers={"Content-Type": "application/json"})
 
 
+def error_message(response: Any) -> str:
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    return str(response.json()["error"]["message"])
+
+
 def open_webui_chat(**changes: Any) -> dict[str, Any]:
     """Return a chat as Open WebUI exports it, with a regenerated first answer and thinking."""
     thought = (
@@ -315,6 +320,38 @@ def test_imported_options_that_reload_model_are_not_sent(api: Api, stub: StubSer
     assert sent is not None
     assert (sent["options"]["top_k"], sent["options"]["num_ctx"]) == (7, 8192)
     assert "num_gpu" not in sent["options"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"keep_alive": "soon"},
+        {"keep_alive": [1]},
+        {"think": "deeply"},
+        {"think": 5},
+        {"format": "yaml"},
+        {"format": ["json"]},
+        {"options": {"temperature": "hot"}},
+        {"options": {"stop": "end"}},
+        {"options": [7]},
+    ],
+    ids=str,
+)
+def test_import_rejects_settings_that_patch_rejects(api: Api, settings: dict[str, Any]) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    rejected = error_message(api.http.patch(f"/sessions/{session_id}", json=settings))
+    file = {"metadata": {"model": "mochi", **settings}, "messages": []}
+    message = error_message(_import(api, orjson.dumps([GOOD, file])))
+    (name,) = settings
+    assert message.startswith(f"Item 1 of the file cannot be imported: metadata.{name}: ")
+    assert rejected.startswith(message.removeprefix("Item 1 of the file cannot be imported: metadata."))
+
+
+def test_import_accepts_null_settings(api: Api) -> None:
+    nulls = dict.fromkeys(("options", "keep_alive", "think", "format"))
+    file = {"metadata": {"model": "mochi", **nulls}, "messages": []}
+    (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
+    assert nulls.items() <= imported.items()
 
 
 @pytest.mark.parametrize("approved", [5, "add", {"add": True}, [["add"]]], ids=str)

@@ -11,10 +11,11 @@ from pydantic_core import CoreSchema
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
-from mochi_server.models.common import Body, FiniteObject, decode_images
+from mochi_server.models.common import Body, decode_images
 from mochi_server.models.frontends import FrontendOptions, check_text
 from mochi_server.models.openai import FunctionTool
 from mochi_server.openai.request_mapping import CompletionInput, new_message, to_session_turn_request, tool_schema
+from mochi_server.sessions.generation_settings import FiniteObject
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, Role

@@ -10,8 +10,9 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn import GenerationOptions, TurnRequest, TurnResult
 from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Format, KeepAlive, NonBlank, OnDisconnect, Options, StrictBody, Think, WarningOut
+from mochi_server.models.common import NonBlank, OnDisconnect, Options, StrictBody, WarningOut
 from mochi_server.models.messages import MessageOut
+from mochi_server.sessions.generation_settings import Format, KeepAlive, Think
 
 KeyHeader = Annotated[
     str | None,

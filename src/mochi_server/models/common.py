@@ -1,41 +1,23 @@
 """Types that several schemas share: validated options of Ollama and the error envelope."""
 
-import json
-import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
-from pydantic.config import JsonDict
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from mochi_server.chat.images import read_images
 from mochi_server.constants import MAX_IMAGES, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
 from mochi_server.errors import ValidationFailed
+from mochi_server.sessions.generation_settings import OPTION_PROPERTIES, FiniteObject, StoredOptions
 from mochi_server.sessions.images import Image
 from mochi_server.util.nearest import nearest
 
-_NUMBERS = (
-    *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),
-    *("repeat_penalty", "presence_penalty", "frequency_penalty"),
-)
-"""Ollama's options with a number or null as value. The only other supported option is `stop`."""
-
-_OPTIONS = (*_NUMBERS, "stop")
-_NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
-_DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
 _MAX_REPORTED = 20
 _MAX_NAME_CHARS = 100
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
 """Pattern for text that is not blank, for the OpenAPI document. JavaScript's ``\\s`` lacks some of Python's blanks."""
-_OPTIONS_SCHEMA: JsonDict = {
-    "additionalProperties": False,
-    "properties": {
-        **{name: {"type": ["number", "null"]} for name in _NUMBERS},
-        "stop": {"type": ["array", "null"], "items": {"type": "string"}},
-    },
-}
 
 
 def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
@@ -48,7 +30,7 @@ def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
     name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()  # escapes lone surrogates
     similar = nearest(name, known)
     hint = f"Did you mean `{similar}`?" if similar else f"Known {kind}s: {', '.join(sorted(known))}."
-    if "options" in known and name in _OPTIONS:
+    if "options" in known and name in OPTION_PROPERTIES:
         hint = f'Send it in `options`: `{{"options": {{"{name}": ...}}}}`.'
     error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})
     return InitErrorDetails(type=error, loc=(name,), input=None)
@@ -60,22 +42,8 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
             f"{', '.join(forbidden)} would make Ollama reload the model. The server sets the context window. "
             "To change it, PATCH the session's `context_window`."
         )
-    reject_unknown(options, _OPTIONS, kind="option")
-    for name in _NUMBERS:
-        if isinstance(options.get(name), str | bool | list | dict):
-            raise ValueError(f"{name} must be a number")
-    stop = options.get("stop")
-    if stop is not None and not (isinstance(stop, list) and all(isinstance(text, str) for text in stop)):
-        raise ValueError("stop must be a list of strings")
-    return _finite(options)
-
-
-def _finite(value: dict[str, Any]) -> dict[str, Any]:
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError as error:
-        raise ValueError("contains a number that is not finite") from error
-    return value
+    reject_unknown(options, OPTION_PROPERTIES, kind="option")
+    return options
 
 
 def _readable_parameters(schema: dict[str, Any]) -> dict[str, Any]:
@@ -86,12 +54,6 @@ def _readable_parameters(schema: dict[str, Any]) -> dict[str, Any]:
             return schema
         case _:
             raise ValueError("`properties` must be an object")
-
-
-def _duration(value: str | float) -> str | float:
-    if isinstance(value, str) and not re.fullmatch(_DURATION, value):
-        raise ValueError('must be seconds, or a duration such as "5m" or "1h30m"')
-    return value
 
 
 class Body(BaseModel, strict=True):
@@ -144,27 +106,15 @@ def integral(value: object) -> object:
 
 Text = Annotated[str, StringConstraints(max_length=MAX_MESSAGE_CHARS)]
 NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=NOT_BLANK)]
-Options = Annotated[dict[str, Any], AfterValidator(_checked_options), Field(json_schema_extra=_OPTIONS_SCHEMA)]
-_Duration = Annotated[
-    Annotated[str, Field(json_schema_extra={"pattern": f"^({_DURATION})$"})]
-    | Annotated[float, Field(allow_inf_nan=False)],
-    AfterValidator(_duration),
+Options = Annotated[
+    StoredOptions, AfterValidator(_checked_options), Field(json_schema_extra={"additionalProperties": False})
 ]
-KeepAlive = Annotated[
-    _Duration | None,
-    Field(description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."),
-]
-ThinkLevel = bool | Literal["low", "medium", "high", "max"]
-Think = Annotated[ThinkLevel | None, Field(description="Reasoning of models that can think: on, off or a level.")]
 OnDisconnect = Annotated[
     Literal["cancel", "continue"],
     Field(description="`cancel` ends the turn when its last client disconnects. `continue` does not."),
 ]
-FiniteObject = Annotated[dict[str, Any], AfterValidator(_finite)]
-"""Object without NaN and infinity, which JSON does not have."""
 ToolParameters = Annotated[FiniteObject, AfterValidator(_readable_parameters)]
 """JSON schema of a tool's parameters. Ollama rejects the whole request if it cannot read the schema."""
-Format = Literal["json"] | FiniteObject
 
 
 class WarningOut(BaseModel, from_attributes=True):

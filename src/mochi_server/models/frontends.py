@@ -5,7 +5,8 @@ from pydantic import Field
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import MAX_MESSAGE_CHARS
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, Format, KeepAlive, OnDisconnect, Options, Think
+from mochi_server.models.common import Body, OnDisconnect, Options
+from mochi_server.sessions.generation_settings import Format, KeepAlive, Think
 
 
 class FrontendOptions(Body):

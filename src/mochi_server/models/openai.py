@@ -11,18 +11,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.constants import KEY_PATTERN
 from mochi_server.errors import SessionNotFound, ValidationFailed
-from mochi_server.models.common import (
-    Body,
-    FiniteObject,
-    KeepAlive,
-    Text,
-    ThinkLevel,
-    ToolParameters,
-    decode_images,
-)
+from mochi_server.models.common import Body, Text, ToolParameters, decode_images
 from mochi_server.models.openai_messages import AnyMessage, ImagePart, ToolMessage, Unsupported, UserMessage, allow
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput, ToolChoice, tool_schema
+from mochi_server.sessions.generation_settings import FiniteObject, KeepAlive, ThinkLevel
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.util.first_error import Items

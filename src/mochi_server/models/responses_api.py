@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, FiniteObject, Text, ToolParameters
+from mochi_server.models.common import Body, Text, ToolParameters
 from mochi_server.models.openai import CompletionRequest, MochiHeaders, NamedFunction, SamplingFields, TokenLimit
 from mochi_server.models.openai_messages import TextOr, Unsupported, allow
 from mochi_server.models.openai_responses import Besides
@@ -14,6 +14,7 @@ from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput
 from mochi_server.openai.responses_state import ResponseItems
+from mochi_server.sessions.generation_settings import FiniteObject
 from mochi_server.util.first_error import Items
 
 RESPONSE_PARAMETERS = {

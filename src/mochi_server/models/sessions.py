@@ -13,6 +13,7 @@ from mochi_server.models import common
 from mochi_server.models.common import NonBlank, StrictBody, Text, WarningOut
 from mochi_server.models.messages import MessageOut
 from mochi_server.services.sessions import SessionState
+from mochi_server.sessions.generation_settings import Format, KeepAlive, Think
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import AgentSettings, Names, SessionCreationOptions, ToolSettings
 
@@ -60,9 +61,9 @@ class SessionDefaults(StrictBody):
     options: common.Options | None = Field(
         None, description="Ollama's options, such as `temperature`, `seed` or `num_predict`."
     )
-    keep_alive: common.KeepAlive = None
-    think: common.Think = None
-    format: common.Format | None = Field(None, description="Format of answers: `json` or a JSON schema.")
+    keep_alive: KeepAlive = None
+    think: Think = None
+    format: Format | None = Field(None, description="Format of answers: `json` or a JSON schema.")
     tool_settings: ToolSettingsRequest | None = Field(
         None, description="Tools that the model may call, and the calls that need approval."
     )

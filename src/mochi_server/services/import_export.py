@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
 from mochi_server.services.open_webui import OpenModel, OpenWebUIBareChat, OpenWebUIChat, to_session
+from mochi_server.sessions.generation_settings import Format, KeepAlive, StoredOptions, Think
 from mochi_server.sessions.history_edits import forked, index_of
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.markdown import as_markdown
@@ -22,6 +23,7 @@ from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import Role
 from mochi_server.util.clock import new_id
 from mochi_server.util.first_error import Entries, Items
+from mochi_server.util.validation_errors import MAX_REPORTED, describe, field_path, to_entry
 
 _FILE_END = b"\n}\n"
 
@@ -46,6 +48,10 @@ class FileMessage(OpenModel):
 
 class FileMetadata(OpenModel):
     model: Annotated[str, Field(min_length=1, max_length=500)]
+    options: StoredOptions | None = None
+    keep_alive: KeepAlive = None
+    think: Think = None
+    format: Format | None = None
 
 
 class SessionFile(OpenModel):
@@ -190,12 +196,9 @@ def _validate(number: int, item: dict[str, Any], kind: type[_Model]) -> _Model:
     except TypeError as error:
         raise _invalid_item(number, f"has a value that cannot be stored: {error}") from error
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
-        first = problems[0]
-        where = ".".join(str(part) for part in first["loc"])
-        errors = [{"loc": list(entry["loc"]), "msg": entry["msg"], "type": entry["type"]} for entry in problems[:20]]
-        message = first["msg"].removeprefix("Value error, ")
-        raise _invalid_item(number, f"cannot be imported: {where}: {message}", errors) from error
+        problems = error.errors(include_url=False, include_context=False)[:MAX_REPORTED]
+        entries = [to_entry(problem, field_path(problem, problem["loc"], item)) for problem in problems]
+        raise _invalid_item(number, f"cannot be imported: {describe(entries)}", entries) from error
 
 
 def _invalid_item(number: int, problem: str, errors: Sequence[object] = ()) -> ValidationFailed:

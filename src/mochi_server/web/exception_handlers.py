@@ -17,6 +17,7 @@ from mochi_server.errors import MochiError, ValidationFailed
 from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import REFERENCE
 from mochi_server.models.openai_responses import OpenAIErrorEnvelope
+from mochi_server.util.validation_errors import MAX_REPORTED, describe, field_path, to_entry
 from mochi_server.web.asgi import error_response, format_error
 from mochi_server.web.disconnect import ClientDisconnected
 
@@ -32,7 +33,6 @@ _ANY_ROUTE = (
 )
 _ANY_ERROR = "Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500."
 _SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, float: 60, OSError: OSError(28, "Disk full")}
-_MAX_REPORTED = 20
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
@@ -105,31 +105,13 @@ def _methods(request: Request) -> list[str]:
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:
-    problems = [
-        {"loc": _location(item, error.body), "msg": item["msg"].removeprefix("Value error, "), "type": item["type"]}
-        for item in error.errors()
-    ]
-    first, problems = problems[0], problems[:_MAX_REPORTED]
-    if first["type"] == "json_invalid":
-        return ValidationFailed("The body is not valid JSON.", errors=problems)
-    # A field with a union type has one problem per member of the union. The deepest one is about the sent type.
-    inside = [problem for problem in problems if problem["loc"][: len(first["loc"])] == first["loc"]]
-    first = max(inside, key=lambda problem: len(problem["loc"]))
-    text = "; ".join(dict.fromkeys(problem["msg"] for problem in problems if problem["loc"] == first["loc"]))
-    field = ".".join(str(part) for part in first["loc"] if part != "body")
-    return ValidationFailed(f"{field}: {text}" if field else text, errors=problems)
+    entries = [to_entry(item, _location(item, error.body)) for item in error.errors()[:MAX_REPORTED]]
+    is_json = entries[0]["type"] != "json_invalid"
+    return ValidationFailed(describe(entries) if is_json else "The body is not valid JSON.", errors=entries)
 
 
-def _location(problem: dict[str, Any], body: Any) -> list[str | int]:
-    """Return the path of an invalid field, without the names of union members that pydantic adds to the path."""
-    part, *steps = problem["loc"]
-    if part != "body" or problem["type"] == "json_invalid":
+def _location(error: dict[str, Any], body: Any) -> list[str | int]:
+    part, *steps = error["loc"]
+    if part != "body" or error["type"] == "json_invalid":
         return [part, *steps]
-    location, absent = [part], steps[-1:] if problem["type"] in ("missing", "extra_forbidden") else []
-    for step in steps[: len(steps) - len(absent)]:
-        if body is problem.get("input"):  # the other steps are names of union members
-            break
-        if (isinstance(body, dict) and step in body) or (isinstance(body, list) and isinstance(step, int)):
-            location.append(step)
-            body = body[step]
-    return [*location, *absent]
+    return [part, *field_path(error, steps, body)]

@@ -1,0 +1,38 @@
+"""Conversion of pydantic's validation errors to entries and messages of API errors."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MAX_REPORTED = 20
+"""Maximum number of entries in the details of an API error."""
+
+
+def to_entry(error: Mapping[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
+    """Return the entry of the invalid field at ``location`` for the details of an API error."""
+    return {"loc": [*location], "msg": error["msg"].removeprefix("Value error, "), "type": error["type"]}
+
+
+def describe(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the path of the first invalid field, without the part ``body``, and what is wrong with this field."""
+    first = entries[0]["loc"]
+    # A field with a union type has one entry per member of the union. The deepest one is about the sent type.
+    location = max((entry["loc"] for entry in entries if entry["loc"][: len(first)] == first), key=len)
+    text = "; ".join(dict.fromkeys(entry["msg"] for entry in entries if entry["loc"] == location))
+    field = ".".join(str(part) for part in location if part != "body")
+    return f"{field}: {text}" if field else text
+
+
+def field_path(error: Mapping[str, Any], steps: Sequence[Any], value: Any) -> list[str | int]:
+    """Return the path of an invalid field in ``value``.
+
+    ``steps`` is pydantic's path, which also contains the names of union members.
+    """
+    path: list[str | int] = []
+    absent = steps[-1:] if error["type"] in ("missing", "extra_forbidden") else ()
+    for step in steps[: len(steps) - len(absent)]:
+        if value is error.get("input"):  # the other steps are names of union members
+            break
+        if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
+            path.append(step)
+            value = value[step]
+    return [*path, *absent]
