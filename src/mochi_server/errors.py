@@ -1,6 +1,6 @@
 """All errors that a client can receive. Each class has an error code, an HTTP status and a description of the cause.
 
-``SessionTaken`` and ``StorageUnavailable`` inherit these attributes from their base classes.
+``AgentChatNotFound``, ``SessionTaken`` and ``StorageUnavailable`` inherit these attributes from their base classes.
 """
 
 import json
@@ -41,6 +41,16 @@ class SessionNotFound(MochiError):
     def __init__(self, session_id: str) -> None:
         text = f"Session with ID {session_id!r} not found. GET /api/v1/sessions lists the sessions."
         super().__init__(text, session_id=session_id)
+
+
+class AgentChatNotFound(SessionNotFound):
+    """The session does not exist in the directory of agent sessions."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(session_id)
+        self.message = (
+            f"Session with ID {session_id!r} not found. GET /api/v1/agents/chats lists the sessions of agents."
+        )
 
 
 class SessionBusy(MochiError):

@@ -52,6 +52,11 @@ def test_embedding_model_cannot_chat(api: Api) -> None:
     assert "ollama pull" not in message
 
 
+def test_unknown_agent_session_names_the_list_of_agent_sessions(api: Api) -> None:
+    message = message_of(api, "GET", "/agents/chats/0123456789", 404)
+    assert message == "Session with ID '0123456789' not found. GET /api/v1/agents/chats lists the sessions of agents."
+
+
 def test_wrong_key_differs_from_missing_key(private_stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, private_stub.url, api_keys=("right",)) as server:
         messages = {

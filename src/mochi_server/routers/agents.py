@@ -4,7 +4,7 @@ from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.dependencies import AgentChatsDep, AgentsDep
-from mochi_server.errors import AgentInvalid, AgentNotFound, SessionNotFound
+from mochi_server.errors import AgentChatNotFound, AgentInvalid, AgentNotFound, SessionNotFound
 from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
 from mochi_server.models.sessions import SessionDetail
 from mochi_server.sessions.types import SessionQuery
@@ -32,10 +32,13 @@ async def list_agent_chats(chats: AgentChatsDep) -> dict[str, Any]:
     return {"sessions": (await chats.list(SessionQuery())).entries}
 
 
-@router.get("/chats/{session_id}", response_model=AgentChatDetail, responses=responses(SessionNotFound))
+@router.get("/chats/{session_id}", response_model=AgentChatDetail, responses=responses(AgentChatNotFound))
 async def get_agent_chat(session_id: str, chats: AgentChatsDep) -> SessionDetail:
     """Get a session of an agent with its messages."""
-    return AgentChatDetail.of(await chats.load(session_id))
+    try:
+        return AgentChatDetail.of(await chats.load(session_id))
+    except SessionNotFound as error:
+        raise AgentChatNotFound(session_id) from error
 
 
 @router.get("/{agent_name}", response_model=AgentDetails, responses=responses(AgentNotFound, AgentInvalid))
