@@ -81,6 +81,13 @@ def test_stream_of_typed_events_adds_up_to_the_answer(client: MochiClient) -> No
         assert list(again) == events
 
 
+def test_stream_outlives_the_variable_of_its_client(server: RunningServer) -> None:
+    session_id = MochiClient(server.url).create_session("mochi")["session_id"]
+    stream = MochiClient(server.url).stream(session_id, "Hello")
+    assert isinstance([*stream][-1], Done)
+    assert isinstance([*MochiClient(server.url).listen(session_id)][-1], Done)
+
+
 def test_images_are_bytes_or_base64_or_files(client: MochiClient, stub: StubServer, tmp_path: Path) -> None:
     (tmp_path / "two.gif").write_bytes(GIF)
     images = (PNG, base64_image(PNG), f"data:image/png;base64,{base64_image(PNG)}", tmp_path / "two.gif")

@@ -331,7 +331,7 @@ def _blocking_stream(
 ) -> Callable[Concatenate["MochiClient", P], Stream]:
     @wraps(method)
     def stream(self: "MochiClient", /, *args: P.args, **kwargs: P.kwargs) -> Stream:
-        return Stream(method(self._client, *args, **kwargs))
+        return Stream(method(self._client, *args, **kwargs), owner=self)
 
     return stream
 

@@ -164,6 +164,11 @@ class AsyncStream(AsyncIterator[StreamEvent]):
 class Stream(BlockingClient[AsyncStream], Iterator[StreamEvent]):
     """Synchronous version of ``AsyncStream``."""
 
+    def __init__(self, stream: AsyncStream, owner: object) -> None:
+        """Create a stream of the client ``owner``, whose connections would close if it were garbage-collected."""
+        super().__init__(stream)
+        self._owner = owner
+
     @property
     def last_event_id(self) -> str | None:
         return self._client.last_event_id
