@@ -235,7 +235,11 @@ class ConfirmationNotFound(MochiError):
     code, status, cause = "CONFIRMATION_NOT_FOUND", 404, "No tool call of the session has this confirmation ID."
 
     def __init__(self, confirmation_id: str) -> None:
-        super().__init__(f"This session has no confirmation {confirmation_id!r}.", confirmation_id=confirmation_id)
+        text = (
+            f"This session has no confirmation {confirmation_id!r}. "
+            "GET /api/v1/chat/{session_id}/confirmations lists the calls that wait for approval."
+        )
+        super().__init__(text, confirmation_id=confirmation_id)
 
 
 class ConfirmationResolved(MochiError):
@@ -276,8 +280,8 @@ class PromptNotFound(MochiError):
     code, status, cause = "PROMPT_NOT_FOUND", 404, "The system prompt does not exist."
 
     def __init__(self, filename: str | None) -> None:
-        text = "The session has no system prompt." if filename is None else f"System prompt {filename!r} not found."
-        super().__init__(text, filename=filename)
+        text = f"System prompt {filename!r} not found. GET /api/v1/system-prompts lists the prompt files."
+        super().__init__("The session has no system prompt." if filename is None else text, filename=filename)
 
 
 class PromptExists(MochiError):

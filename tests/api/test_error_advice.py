@@ -57,6 +57,18 @@ def test_unknown_agent_session_names_the_list_of_agent_sessions(api: Api) -> Non
     assert message == "Session with ID '0123456789' not found. GET /api/v1/agents/chats lists the sessions of agents."
 
 
+def test_unknown_prompt_and_confirmation_name_their_lists(api: Api) -> None:
+    assert message_of(api, "GET", "/system-prompts/none.md", 404) == (
+        "System prompt 'none.md' not found. GET /api/v1/system-prompts lists the prompt files."
+    )
+    session = api.create_session("mochi")["session_id"]
+    decision = {"confirmation_id": "none", "approved": True}
+    assert message_of(api, "POST", f"/chat/{session}/confirm-tool", 404, json=decision) == (
+        "This session has no confirmation 'none'. "
+        "GET /api/v1/chat/{session_id}/confirmations lists the calls that wait for approval."
+    )
+
+
 def test_wrong_key_differs_from_missing_key(private_stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, private_stub.url, api_keys=("right",)) as server:
         messages = {
