@@ -173,6 +173,15 @@ def test_invalid_json_is_reported(api: Api) -> None:
     assert response.json()["error"]["message"] == "The body is not valid JSON."
 
 
+@pytest.mark.parametrize("body", [b'{"message": "\xff"}', b'{"message": ' + b"[" * 100_000], ids=["not UTF-8", "deep"])
+def test_undecodable_json_is_reported(api: Api, body: bytes) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    response = api.http.post(f"/chat/{session_id}", content=body, headers={"Content-Type": "application/json"})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    message = "The body is not valid JSON: it is not UTF-8, or it nests values too deeply."
+    assert response.json()["error"] == {"code": "VALIDATION_ERROR", "message": message, "details": {"errors": []}}
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_bodies_over_the_limit_are_413(tmp_path: Path, stub: StubServer, declared: bool) -> None:
     with RunningServer(tmp_path, stub.url, max_body_bytes=1000) as server:

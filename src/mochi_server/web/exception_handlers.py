@@ -94,7 +94,10 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
         return errors.InternalError()
     if error.status_code == 405:
         return errors.MethodNotAllowed(request.method, request.url.path)
-    return errors.RouteNotFound(request.url.path) if error.status_code == 404 else ValidationFailed(str(error.detail))
+    if error.status_code == 404:
+        return errors.RouteNotFound(request.url.path)
+    # FastAPI raises this error for a body that the JSON parser cannot even decode.
+    return ValidationFailed("The body is not valid JSON: it is not UTF-8, or it nests values too deeply.", errors=[])
 
 
 def _methods(request: Request) -> list[str]:
