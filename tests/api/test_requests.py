@@ -154,7 +154,7 @@ def test_validation_error_names_the_field(api: Api) -> None:
     ("body", "place", "said"),
     [
         ({"model": "mochi", "think": "a lot"}, ["think"], "'low', 'medium', 'high' or 'max'"),
-        ({"model": "mochi", "format": 5}, ["format"], "Input should be 'json'; Input should be a valid dictionary"),
+        ({"model": "mochi", "format": 5}, ["format"], "Input should be 'json'; Input should be a JSON object"),
         ({"model": "mochi", "tool_settings": {"tools": ["a", 5]}}, ["tool_settings", "tools", 1], "a valid string"),
         ({}, ["model"], "Field required"),
     ],
@@ -166,6 +166,17 @@ def test_error_names_union_field_as_it_was_sent(
     assert {tuple(each["loc"]) for each in error["details"]["errors"]} == {("body", *place)}
     assert error["message"].startswith(".".join(map(str, place)) + ": ")
     assert said in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [(b"", "The body is missing. Send a JSON object."), (b"[]", "Input should be a JSON object")],
+    ids=["missing", "a list"],
+)
+def test_body_that_is_no_object_is_reported(api: Api, body: bytes, message: str) -> None:
+    response = api.http.post("/sessions", content=body, headers={"Content-Type": "application/json"})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["message"] == message
 
 
 def test_invalid_json_is_reported(api: Api) -> None:

@@ -5,11 +5,15 @@ from typing import Any
 
 MAX_REPORTED = 20
 """Maximum number of entries in the details of an API error."""
+_OBJECT_TYPES = ("dict_type", "model_type", "model_attributes_type")
+"""Types of pydantic's errors for values that are no objects. Their messages name Python classes."""
 
 
 def to_entry(error: Mapping[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
     """Return the entry of the invalid field at ``location`` for the details of an API error."""
-    return {"loc": [*location], "msg": error["msg"].removeprefix("Value error, "), "type": error["type"]}
+    is_object = error["type"] not in _OBJECT_TYPES
+    text = error["msg"].removeprefix("Value error, ") if is_object else "Input should be a JSON object"
+    return {"loc": [*location], "msg": text, "type": error["type"]}
 
 
 def describe(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -109,8 +109,11 @@ def _methods(request: Request) -> list[str]:
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:
     entries = [to_entry(item, _location(item, error.body)) for item in error.errors()[:MAX_REPORTED]]
-    is_json = entries[0]["type"] != "json_invalid"
-    return ValidationFailed(describe(entries) if is_json else "The body is not valid JSON.", errors=entries)
+    if entries[0]["type"] == "json_invalid":
+        return ValidationFailed("The body is not valid JSON.", errors=entries)
+    if entries[0]["type"] == "missing" and entries[0]["loc"] == ["body"]:
+        return ValidationFailed("The body is missing. Send a JSON object.", errors=entries)
+    return ValidationFailed(describe(entries), errors=entries)
 
 
 def _location(error: dict[str, Any], body: Any) -> list[str | int]:
