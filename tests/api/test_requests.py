@@ -179,6 +179,20 @@ def test_body_that_is_no_object_is_reported(api: Api, body: bytes, message: str)
     assert response.json()["error"]["message"] == message
 
 
+def test_invalid_positions_and_keys_are_explained(api: Api) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    for position in ("x", "-1", "5f5d36ccef:", "2\n"):
+        response = api.http.get(f"/chat/{session_id}/stream", params={"after": position})
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+        message = "query.after: must be the ID or the number of an event, such as 5f5d36ccef:2 or 2"
+        assert response.json()["error"]["message"] == message
+    for key in ("", "two words", "x" * 256):
+        response = api.http.post(f"/chat/{session_id}", headers={"Idempotency-Key": key})
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+        message = "header.Idempotency-Key: must have 1 to 255 printable ASCII characters and no spaces"
+        assert response.json()["error"]["message"] == message
+
+
 def test_invalid_json_is_reported(api: Api) -> None:
     response = api.http.post("/sessions", content=b"{", headers={"Content-Type": "application/json"})
     assert response.json()["error"]["message"] == "The body is not valid JSON."

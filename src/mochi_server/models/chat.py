@@ -1,33 +1,39 @@
 """Schemas of chat requests and responses."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.chat.images import read_images
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import GenerationOptions, TurnRequest, TurnResult
-from mochi_server.constants import KEY_PATTERN, MAX_IMAGES
+from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import NonBlank, OnDisconnect, Options, StrictBody, WarningOut
+from mochi_server.models.common import IdempotencyKey, NonBlank, OnDisconnect, Options, StrictBody, WarningOut
 from mochi_server.models.messages import MessageOut
 from mochi_server.sessions.generation_settings import Format, KeepAlive, Think
 
+_POSITION = "^([0-9a-f]{1,32}:)?[0-9]{1,18}$"
+
+
+def _position(value: str) -> str:
+    if not re.fullmatch(_POSITION, value):
+        raise ValueError("must be the ID or the number of an event, such as 5f5d36ccef:2 or 2")
+    return value
+
+
 KeyHeader = Annotated[
-    str | None,
+    IdempotencyKey | None,
     Header(
         alias="Idempotency-Key",
-        pattern=KEY_PATTERN,
         description="Idempotency key. A repeated request with the same key returns the existing turn.",
     ),
 ]
 AfterQuery = Annotated[
-    str | None,
-    Query(
-        pattern="^([0-9a-f]{1,32}:)?[0-9]{1,18}$",
-        description="ID or number of the last event received. `Last-Event-ID` takes precedence.",
-    ),
+    Annotated[str, AfterValidator(_position), Field(json_schema_extra={"pattern": _POSITION})] | None,
+    Query(description="ID or number of the last event received. `Last-Event-ID` takes precedence."),
 ]
 LastEventIdHeader = Annotated[
     str | None, Header(alias="Last-Event-ID", description="ID of the last event received. `EventSource` sends it.")

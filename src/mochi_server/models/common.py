@@ -1,5 +1,6 @@
 """Types that several schemas share: validated options of Ollama and the error envelope."""
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
@@ -8,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, Valida
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from mochi_server.chat.images import read_images
-from mochi_server.constants import MAX_IMAGES, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
+from mochi_server.constants import KEY_PATTERN, MAX_IMAGES, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.generation_settings import OPTION_PROPERTIES, FiniteObject, StoredOptions
 from mochi_server.sessions.images import Image
@@ -99,6 +100,12 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def _idempotency_key(key: str) -> str:
+    if not re.fullmatch(KEY_PATTERN, key):
+        raise ValueError("must have 1 to 255 printable ASCII characters and no spaces")
+    return key
+
+
 def integral(value: object) -> object:
     """Convert a float without a fraction, such as 8192.0, to an integer. Return other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -109,6 +116,7 @@ NonBlank = Annotated[Text, AfterValidator(_not_blank), Field(json_schema_extra=N
 Options = Annotated[
     StoredOptions, AfterValidator(_checked_options), Field(json_schema_extra={"additionalProperties": False})
 ]
+IdempotencyKey = Annotated[str, AfterValidator(_idempotency_key), Field(json_schema_extra={"pattern": KEY_PATTERN})]
 OnDisconnect = Annotated[
     Literal["cancel", "continue"],
     Field(description="`cancel` ends the turn when its last client disconnects. `continue` does not."),

@@ -9,9 +9,8 @@ from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from mochi_server.chat.turn import GenerationOptions
-from mochi_server.constants import KEY_PATTERN
 from mochi_server.errors import SessionNotFound, ValidationFailed
-from mochi_server.models.common import Body, Text, ToolParameters, decode_images
+from mochi_server.models.common import Body, IdempotencyKey, Text, ToolParameters, decode_images
 from mochi_server.models.openai_messages import AnyMessage, ImagePart, ToolMessage, Unsupported, UserMessage, allow
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.request_mapping import CompletionInput, ToolChoice, tool_schema
@@ -60,10 +59,9 @@ class MochiHeaders(BaseModel):
         alias="X-Mochi-Tool-Policy",
         description="Without a session: policy of the tool calls. Calls that need approval are denied.",
     )
-    key: str | None = Field(
+    key: IdempotencyKey | None = Field(
         None,
         alias="Idempotency-Key",
-        pattern=KEY_PATTERN,
         description="In a session: a repeated request with the same key returns the existing answer.",
     )
 
