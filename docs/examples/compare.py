@@ -31,7 +31,7 @@ def main(address: str, message: str, *models: str) -> None:
                 if event == "metadata":
                     columns[data["modelId"]] = [data["modelName"]]
                 elif event == "error":
-                    columns[data["modelId"]].append(f"failed: {data['error']}")
+                    columns[data["modelId"]].extend(textwrap.wrap(f"failed: {data['error']}", WIDTH))
                 elif event == "done":
                     columns[data["modelId"]].append(f"{data['tokensPerSecond']} tokens/s, {data['totalMs']:.0f} ms")
                     columns[data["modelId"]].extend(["", *textwrap.wrap(data["response"], WIDTH)])

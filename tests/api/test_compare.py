@@ -230,10 +230,18 @@ def test_remote_models_name_their_host(tmp_path: Path) -> None:
     assert [kind for kind, _ in events] == ["metadata", "start", "error", "complete"]
 
 
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "compare.py"
+
+
+def test_example_wraps_errors_in_their_columns(server: RunningServer) -> None:
+    command = [sys.executable, str(EXAMPLE), server.url, "Why?", "cut-stream", "mochi"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert {line.index(" | ") for line in table.splitlines()} == {38}
+
+
 def test_example_prints_errors_and_usage(server: RunningServer) -> None:
-    example = Path(__file__).parents[2] / "docs" / "examples" / "compare.py"
     usage = "Send a message to up to three models"
     for arguments, told in (([server.url, "Why?", "99"], "Invalid model ID: 99"), ([], usage)):
-        done = subprocess.run([sys.executable, example, *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, EXAMPLE, *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert done.stderr.startswith(told)
