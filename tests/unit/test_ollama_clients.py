@@ -173,8 +173,10 @@ def test_server_without_tls_is_reported_in_words(stub: StubServer) -> None:
 
 def test_html_error_page_is_reported_by_its_title() -> None:
     page = b"<!DOCTYPE html>\n<html><head><title>\n502 Bad Gateway</title></head><body>nginx</body></html>"
-    assert refusal_error(502, page).message == "Ollama answered with status 502 and a page: 502 Bad Gateway."
-    assert refusal_error(404, b"<html>").message == "Ollama answered with status 404."
+    advice = "Check that MOCHI_OLLAMA_HOST is the address of Ollama."
+    assert refusal_error(502, page).message == f"Ollama answered with status 502 and a page: 502 Bad Gateway. {advice}"
+    assert refusal_error(404, b"<html>").message == f"Ollama answered with status 404. {advice}"
+    assert refusal_error(500, b'{"error": "no"}').message == "no"
 
 
 def test_stopped_server_is_unreachable(kind: type[Sync | Async], private_stub: StubServer) -> None:

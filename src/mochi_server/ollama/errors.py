@@ -31,6 +31,8 @@ _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_SECONDS = 2
 """Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After`."""
 _EXCERPT_LENGTH = 200
+_CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama."
+"""Advice for a response that is not from Ollama, but from a proxy or another server."""
 
 _GO_REQUEST = re.compile(r'\bPost "https?://')
 """Pattern for the error text of a failed request from Ollama to its model runner. The text has an internal address."""
@@ -69,7 +71,7 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
     if names & _TIMEOUTS:
         return OllamaError(f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip())
     if isinstance(error, orjson.JSONDecodeError):
-        return OllamaError("Ollama sent a response that is not JSON.")
+        return OllamaError(f"Ollama sent a response that is not JSON. {_CHECK_ADDRESS}")
     logger.warning("Connection to Ollama broke host=%s error=%s: %s", host, type(error).__name__, error)
     reason = _system_reason(error)
     text = f"The connection to Ollama broke{f': {reason}' if reason else ' before the answer was complete'}."
@@ -79,8 +81,8 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
 def refusal_error(status: int, body: bytes, model: str | None = None, retry_after: str | None = None) -> MochiError:
     """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
     received = error_text(body)
-    # An HTML page is from a proxy, or from a server that is not Ollama.
-    if not received or received.startswith("<"):
+    is_foreign = not received or received.startswith("<")
+    if is_foreign:
         title = _TITLE.search(received)
         text = f"Ollama answered with status {status}{f' and a page: {title[2].strip()}' if title else ''}."
     else:
@@ -90,7 +92,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
     is_unknown = (status == HTTPStatus.NOT_FOUND and "not found" in text) or text == "invalid model name"
     if is_unknown and model is not None:
         return ModelNotFound(model)
-    error = OllamaError(text, upstream_status=status)
+    error = OllamaError(f"{text} {_CHECK_ADDRESS}" if is_foreign else text, upstream_status=status)
     error.upstream_text = received
     return error
 
