@@ -2685,7 +2685,7 @@ export interface components {
              */
             role: "system" | "user" | "assistant" | "tool";
             /** Content */
-            content: string;
+            content: string | null;
             /**
              * Message Id
              * @default null

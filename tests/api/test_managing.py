@@ -347,6 +347,19 @@ def test_import_rejects_settings_that_patch_rejects(api: Api, settings: dict[str
     assert rejected.startswith(message.removeprefix("Item 1 of the file cannot be imported: metadata."))
 
 
+def test_import_accepts_answer_without_text(api: Api) -> None:
+    call = {"id": "call_1", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}
+    messages = [
+        {"role": "user", "content": "Add 1 and 2."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "3", "tool_call_id": "call_1"},
+    ]
+    file = {"metadata": {"model": "mochi"}, "messages": messages}
+    (imported,) = api.ok(_import(api, orjson.dumps(file)), 201)["sessions"]
+    assert [message["content"] for message in api.messages(imported["session_id"])] == ["Add 1 and 2.", "", "3"]
+    assert api.send_message(imported["session_id"], "Thanks!")["state"] == "completed"
+
+
 def test_import_accepts_null_settings(api: Api) -> None:
     nulls = dict.fromkeys(("options", "keep_alive", "think", "format"))
     file = {"metadata": {"model": "mochi", **nulls}, "messages": []}

@@ -40,7 +40,7 @@ class FileCall(OpenModel):
 
 class FileMessage(OpenModel):
     role: Role
-    content: str
+    content: str | None
     message_id: str | None = None
     timestamp: str | None = None
     tool_calls: Items[FileCall] | None = None
