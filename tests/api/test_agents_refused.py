@@ -235,6 +235,16 @@ def test_repeated_identical_agent_call_ends_with_answer(api: Api, data_dir: Path
     assert events[-1].type == "done"
 
 
+def test_identical_agent_calls_of_one_reply_have_only_agent_events(api: Api) -> None:
+    several = {"tool_call": delegate(words(2), calls("look"), words(2), agent="third")["tool_call"] * 5}
+    events = api.stream_message(session_with(api, "third"), nested(several, words(2)))
+    types = [e.type for e in events]
+    assert (types.count("agent_start"), types.count("tool_call"), types.count("tool_result")) == (5, 0, 0)
+    completed = [e.data for e in events if e.type == "agent_complete"]
+    assert [data["success"] for data in completed] == [True, True, True, False, False]
+    assert "too often" in completed[-1]["output"]
+
+
 def limits(events: list[Event]) -> list[str]:
     return [e.data["message"] for e in events if e.type == "warning" and e.data["code"] == "TOOL_LIMIT_REACHED"]
 

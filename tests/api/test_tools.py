@@ -267,6 +267,15 @@ def test_repeated_identical_call_ends_with_answer(api: Api, data_dir: Path) -> N
     assert event_types(events)[-2:] == ["message_complete", "done"]
 
 
+def test_identical_calls_of_one_reply_are_all_announced(api: Api, data_dir: Path) -> None:
+    events = api.stream_message(session_with(api), instruct(calls(*["note"] * 5, text="again")))
+    assert notes(data_dir) == ["again"] * 3
+    announced, ended = ([e for e in events if e.type == kind] for kind in ("tool_call", "tool_result"))
+    assert [e.data["call_index"] for e in announced] == [e.data["call_index"] for e in ended] == [0, 1, 2, 3, 4]
+    assert [e.data["success"] for e in ended] == [True, True, True, False, False]
+    assert "too often" in ended[-1].data["error_message"]
+
+
 def test_tool_rounds_end_at_iteration_limit(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, max_tool_iterations=5) as server:

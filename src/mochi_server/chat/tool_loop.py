@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mochi_server.chat.model_call import ModelCall
@@ -10,7 +10,7 @@ from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn_writer import TurnWriter, interrupted_outcome
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ToolContinuationStart, TurnWarning
 from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome, failed
+from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class ToolLoop:
         is_same = previous is not None and (previous.name, previous.arguments) == (call.name, call.arguments)
         self._identical_calls = self._identical_calls + 1 if is_same else 1
         if self._identical_calls > self.limits.identical_calls:
-            return failed(call, "The call was not run: the same call was made too often. Change its arguments.")
+            call = replace(call, defect="The call was not run: the same call was made too often. Change its arguments.")
         return await self.toolbox.run(call, self.publish)
 
 

@@ -40,7 +40,7 @@ class ToolInvocation:
     name: str
     arguments: dict[str, Any]
     defect: str | None = None
-    """Error message for the model if the call is malformed; None for a valid call."""
+    """Error message for the model if the call cannot run, for example because it is malformed, or None."""
     progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
 
     def bind(self, schema: ToolSchema) -> inspect.BoundArguments:
