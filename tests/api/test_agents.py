@@ -334,7 +334,9 @@ def test_stop_stores_partial_work_of_agent(tmp_path: Path, phase: str) -> None:
         chat_id = data_of_type(events, "agent_start")[0]["agent_session_id"]
         chat, main = agent_chat(api, chat_id), api.messages(session_id)
     assert roles(main) == ["user", "assistant", "tool"]
-    assert "interrupted" in main[2]["content"]
+    assert main[2]["content"].startswith(
+        f"Session ID: {chat_id}\n\nThe turn was interrupted while this call was running"
+    )
     for messages in (main, chat):
         called = [call["id"] for m in messages for call in m.get("tool_calls", ())]
         assert called == [m["tool_call_id"] for m in messages if m["role"] == "tool"]

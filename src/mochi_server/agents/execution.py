@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from mochi_server.agents.event_mapping import AgentEvents
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, make_result
+from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, make_result, session_line
 from mochi_server.chat.flush_schedule import FlushSchedule
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.storage_retry import StorageRetry
@@ -61,6 +61,7 @@ class AgentExecutionService:
             async with self._open_session(task, name, model) as session:
                 events = replace(events, session_id=session.session_id)
                 events.start()
+                task.progress.partial_output = session_line(session.session_id)
                 request = TurnRequest(task.instruction)
                 writer = TurnWriter(self.store, session, request, schedule=self._schedule, retry=self.retry)
                 messages = writer.stored

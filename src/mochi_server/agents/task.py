@@ -1,7 +1,7 @@
 """Tasks for agents, and their results."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -9,7 +9,7 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.toolbox import Approver, BoundCall, needs_approval
+from mochi_server.tools.toolbox import Approver, BoundCall, CallProgress, needs_approval
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class AgentTask:
     keep_alive: str | float | None = None
     call_id: str = ""
     """ID of the tool call that started the task; the events of the agent contain it."""
+    progress: CallProgress = field(default_factory=CallProgress)
+    """Progress of that tool call. Its partial output names the session, so that the session can be continued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,16 @@ def make_result(
     task: AgentTask, session_id: str | None, messages: Sequence[Message], failure: MochiError | None
 ) -> AgentResult:
     """Return the result of a task. The task added ``messages`` to its session; ``failure`` is None on success."""
-    parts = [] if session_id is None else [f"Session ID: {session_id}", *_texts(messages)]
+    parts = [] if session_id is None else [session_line(session_id), *_texts(messages)]
     if failure is not None:
         parts.append(_explain(task, failure))
     code = failure.code if failure is not None else None
     return AgentResult("\n\n".join(filter(None, parts)), session_id, code, failure, messages)
+
+
+def session_line(session_id: str) -> str:
+    """Return the first line of an agent's output."""
+    return f"Session ID: {session_id}"
 
 
 def _texts(messages: Sequence[Message]) -> Iterator[str]:

@@ -124,6 +124,7 @@ class AgentToolbox:
             approver=replace(self.approver, agent_name=name),
             keep_alive=metadata.keep_alive,
             call_id=call.id,
+            progress=call.progress,
         )
 
 

@@ -247,8 +247,9 @@ class TurnWriter:
 
 def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
     """Return the outcome of a tool call that the end of the turn has interrupted."""
-    text = INTERRUPTED if call.progress.running is None else _INTERRUPTED_RUNNING
-    return failed(call.progress.running or call, text, decided_by=call.progress.decided_by)
+    progress = call.progress
+    parts = (progress.partial_output, INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING)
+    return failed(progress.running or call, "\n\n".join(filter(None, parts)), decided_by=progress.decided_by)
 
 
 def mark_interrupted(message: Message) -> Message:

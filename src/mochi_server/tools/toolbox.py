@@ -29,6 +29,8 @@ class CallProgress:
     decided_by: DecidedBy = "policy"
     running: "ToolInvocation | None" = None
     """The running call, with any arguments that the user edited. None before the call starts."""
+    partial_output: str = ""
+    """Output of the call so far. If the turn ends during the call, the result begins with this text."""
 
 
 @dataclass(frozen=True, slots=True)
