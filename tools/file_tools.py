@@ -15,7 +15,7 @@ def list_dir(path: str = ".") -> str:
     folder = _inside(path)
     if not folder.is_dir():
         raise ValueError(f"{path} is not a folder of the workspace")
-    entries = sorted(folder.iterdir(), key=lambda entry: (entry.is_file(), entry.name))
+    entries = sorted(folder.iterdir(), key=lambda entry: (not entry.is_dir(), entry.name))
     return "\n".join(_line(entry) for entry in entries) or "The folder is empty."
 
 
@@ -75,4 +75,4 @@ def _inside(path: str) -> Path:
 
 
 def _line(entry: Path) -> str:
-    return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.stat().st_size} bytes)"
+    return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.lstat().st_size} bytes)"

@@ -27,7 +27,7 @@ class Workspace:
         folder = self._inside(path)
         if not folder.is_dir():
             raise ValueError(f"{path} is not a folder of the workspace")
-        entries = sorted(folder.iterdir(), key=lambda entry: (entry.is_file(), entry.name))
+        entries = sorted(folder.iterdir(), key=lambda entry: (not entry.is_dir(), entry.name))
         return "\n".join(_line(entry) for entry in entries) or "The folder is empty."
 
     def read_file(self, path: str, first_line: int = 1, last_line: int | None = None) -> str:
@@ -141,7 +141,7 @@ class Workspace:
 
 
 def _line(entry: Path) -> str:
-    return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.stat().st_size} bytes)"
+    return f"{entry.name}/" if entry.is_dir() else f"{entry.name} ({entry.lstat().st_size} bytes)"
 
 
 def _ended(text: str) -> str:

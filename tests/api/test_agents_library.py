@@ -88,7 +88,10 @@ def test_packaged_prompts_replace_unusable_files(tmp_path: Path) -> None:
 def test_sample_agents_work_unchanged(
     private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))
+    workspace = tmp_path / "workspace"
+    monkeypatch.setenv("MOCHI_FILES_ROOT", str(workspace))
+    workspace.mkdir()
+    (workspace / "broken").symlink_to("missing")
     monkeypatch.setenv("MOCHI_API_KEYS", "secret")
     does = delegate(
         calls("write_file", path="src/a.py", content="print(1)\n"),
@@ -122,7 +125,7 @@ def test_sample_agents_work_unchanged(
         "read_file failed: ValueError: ../secret is outside the workspace",
         "Renamed src/a.py to b.py.",
         "Deleted b.py.",
-        "src/",
+        "src/\nbroken (7 bytes)",
     ]
 
 

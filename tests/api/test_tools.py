@@ -559,7 +559,10 @@ def test_hung_tools_do_not_delay_other_requests(stub: StubServer, tmp_path: Path
 
 
 def test_sample_tools_work_unchanged(private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path / "workspace"))
+    workspace = tmp_path / "workspace"
+    monkeypatch.setenv("MOCHI_FILES_ROOT", str(workspace))
+    workspace.mkdir()
+    (workspace / "broken").symlink_to("missing")
     with RunningServer(tmp_path, private_stub.url, tools_dir=SAMPLES) as server:
         api = server.api()
         everything = list(api.ok(api.http.get("/tools"))["tools"])
@@ -576,6 +579,7 @@ def test_sample_tools_work_unchanged(private_stub: StubServer, tmp_path: Path, m
                 calls("read_file", path="a/b.txt"),
                 calls("read_file", path="../secret.txt"),
                 calls("delete_file", path="a/b.txt"),
+                calls("list_dir"),
             ),
         )
     results = [(call["success"], call["result"] or call["error_message"]) for call in answer["tool_calls_executed"]]
@@ -584,7 +588,7 @@ def test_sample_tools_work_unchanged(private_stub: StubServer, tmp_path: Path, m
     assert results[2][1].endswith("UTC")
     assert results[4:7] == [(True, "Wrote 5 characters to a/b.txt."), (True, "b.txt (5 bytes)"), (True, "Hello")]
     assert results[7] == (False, "read_file failed: ValueError: ../secret.txt is outside the workspace")
-    assert results[8] == (True, "Deleted a/b.txt.")
+    assert results[8:] == [(True, "Deleted a/b.txt."), (True, "a/\nbroken (7 bytes)")]
 
 
 @pytest.mark.parametrize("approved", ["yes", "true", 1, "on", None])
