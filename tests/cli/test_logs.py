@@ -20,6 +20,7 @@ KEY, OTHER_KEY, OLLAMA_KEY, PASSWORD = "server-key-1", "server-key-2", "ollama-k
 TOOLS = """
     import logging
     import os
+    import sys
 
     def tell(what: str) -> str:
         "Log something."
@@ -34,7 +35,12 @@ TOOLS = """
         "Fail."
         raise RuntimeError(f"cannot do {what}")
 
-    __all__ = ["tell", "fail"]
+    def close_log(what: str) -> str:
+        "Close the log."
+        sys.stderr.close()
+        return what
+
+    __all__ = ["tell", "fail", "close_log"]
 """
 
 
@@ -53,7 +59,7 @@ def run_server(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -
 
 
 def call_tool(api: Api, tool: str, what: str, **session: Any) -> None:
-    settings = {"tools": ["tell", "fail"], "execution_policy": "never_confirm"}
+    settings = {"tools": ["tell", "fail", "close_log"], "execution_policy": "never_confirm"}
     session_id = api.create_session("mochi", tool_settings=settings, **session)["session_id"]
     api.stream_message(session_id, instruct(calls(tool, what=what), words(3), label=what))
 
@@ -208,3 +214,13 @@ def test_settings_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="ollama_host") as wrong:
         MochiServerSettings(ollama_host="ftp://me:word-4@x")
     assert "word-4" not in str(wrong.value)
+
+
+def test_server_works_without_its_log(tmp_path: Path, stub: StubServer) -> None:
+    with run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (_, api):
+        call_tool(api, "close_log", "closed")
+        call_tool(api, "fail", "it")
+        api.ok(api.http.post("/tools/reload"))
+        runs = api.ok(api.http.get("/tools/executions"))["executions"]
+    assert [run["success"] for run in runs] == [True, False]
+    assert runs[1]["error_message"] == "fail failed: RuntimeError: cannot do it"

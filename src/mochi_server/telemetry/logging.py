@@ -65,3 +65,4 @@ def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
     handler.setFormatter(JsonFormatter(secrets) if log_format == "json" else TextFormatter(secrets))
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)
+    logging.raiseExceptions = False  # a tool may close standard error; log calls must not raise then
