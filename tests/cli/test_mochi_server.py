@@ -310,22 +310,42 @@ def test_killed_process_loses_only_text_after_a_checkpoint(tmp_path: Path) -> No
     assert seen[0].data["content"] in partial["content"]
 
 
+HANGING = """
+    import threading
+
+    def hang() -> str:
+        "Hang."
+        threading.Event().wait()
+        return ""
+
+    __all__ = ["hang"]
+"""
+HANGING_IN_POOL = """
+    import asyncio
+    import threading
+
+    async def hang() -> str:
+        "Hang in a thread pool."
+        await asyncio.to_thread(threading.Event().wait)
+        return ""
+
+    __all__ = ["hang"]
+"""
+
+
 # 34 is more than the number of threads for tools
-@pytest.mark.parametrize(("calls", "start"), [(2, Command), pytest.param(34, FreshCommand, marks=pytest.mark.slow)])
-def test_sigterm_ends_the_process_with_hanging_tools(tmp_path: Path, calls: int, start: type[Command]) -> None:
-    write_tools(
-        tmp_path,
-        """
-        import threading
-
-        def hang() -> str:
-            "Hang."
-            threading.Event().wait()
-            return ""
-
-        __all__ = ["hang"]
-        """,
-    )
+@pytest.mark.parametrize(
+    ("tools", "calls", "start"),
+    [
+        (HANGING, 2, Command),
+        (HANGING_IN_POOL, 2, Command),
+        pytest.param(HANGING, 34, FreshCommand, marks=pytest.mark.slow),
+    ],
+)
+def test_sigterm_ends_the_process_with_hanging_tools(
+    tmp_path: Path, tools: str, calls: int, start: type[Command]
+) -> None:
+    write_tools(tmp_path, tools)
     with StubServer(speed=0) as stub:
         environment = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0", "MOCHI_OLLAMA_HOST": stub.url, "MOCHI_PORT": "0"}
         with start("mochi_server", cwd=tmp_path, **environment) as command, ExitStack() as stack:

@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from types import FrameType
@@ -29,6 +30,8 @@ from mochi_server.util.net import is_loopback, server_url
 from mochi_server.web.http_protocol import StrictHttpProtocol
 
 _CONNECTION_GRACE_SECONDS = 1
+_EXIT_SECONDS = 2
+"""Time that the process may take to exit after the shutdown. Thread pools of tools could otherwise block the exit."""
 _GRACEFUL_SIGNALS = 2
 _BACKLOG = 2048
 _ACCEPTS_PER_ITERATION = 8
@@ -146,6 +149,12 @@ class _Server(uvicorn.Server):
             _tune_interpreter()
             if self._banner is not None:
                 print_text(await self._banner())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        exit_timer = threading.Timer(_EXIT_SECONDS, os._exit, (0,))
+        exit_timer.daemon = True
+        exit_timer.start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """On the first signal, refuse new turns and wait for others. On the second, end them. On the third, stop."""
