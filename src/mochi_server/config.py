@@ -222,6 +222,12 @@ class MochiServerSettings(BaseSettings):
         """Return the path of a configured directory or file. Relative paths are below ``data_dir``."""
         return Path(self.data_dir, path)
 
+    def with_absolute_data_dir(self) -> Self:
+        """Return a copy whose directories do not depend on the working directory, which a tool may change."""
+        copy = self.model_copy()
+        copy.__dict__["data_dir"] = str(Path(self.data_dir).absolute())  # an update would mark the field as set
+        return copy
+
     def code_directory(self, name: CodeDirectory) -> Path | None:
         """Return the directory of the tools or of the agents, or None if the server may not import from it.
 

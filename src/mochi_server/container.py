@@ -193,7 +193,7 @@ class Services:
 
 def build_services(settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> Services:
     """Build the services of a server. Connections are opened later, by ``open()``."""
-    return Services(settings, ollama_client)
+    return Services(settings.with_absolute_data_dir(), ollama_client)
 
 
 def _ollama_client(settings: MochiServerSettings, metrics: Metrics, injected: ChatClient | None) -> AsyncOllamaClient:

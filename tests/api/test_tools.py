@@ -591,6 +591,33 @@ def test_sample_tools_work_unchanged(private_stub: StubServer, tmp_path: Path, m
     assert results[8:] == [(True, "Deleted a/b.txt."), (True, "a/\nbroken (7 bytes)")]
 
 
+def test_tool_may_change_the_working_directory(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # and restores the directory after the test
+    write_tools(
+        tmp_path,
+        """
+        import os
+
+        def leave() -> str:
+            "Leave."
+            os.chdir("/")
+            return os.getcwd()
+
+        __all__ = ["leave"]
+        """,
+    )
+    with RunningServer(Path(), private_stub.url) as server:
+        api = server.api()
+        session_id = session_with(api, tools=["leave"])
+        assert (
+            api.send_message(session_id, instruct(calls("leave"), words(2)))["tool_calls_executed"][0]["result"] == "/"
+        )
+        assert api.send_message(session_id, "Go on")["message"]
+        assert "leave" in api.ok(api.http.post("/tools/reload"))["tools"]
+
+
 @pytest.mark.parametrize("approved", ["yes", "true", 1, "on", None])
 def test_approval_requires_the_boolean_true(api: Api, approved: object) -> None:
     session_id = api.create_session("mochi")["session_id"]
