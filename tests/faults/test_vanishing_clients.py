@@ -67,6 +67,13 @@ def during_collected_answer(client: RawClient, environment: World, session_id: s
     until(environment.model_was_called, DEADLINE)
 
 
+def during_summary(client: RawClient, environment: World, session_id: str) -> None:
+    environment.api.send_message(session_id, "Hello!")
+    environment.clear_journal()
+    client.send_request(f"/sessions/{session_id}/summarize", {})
+    until(environment.model_was_called, DEADLINE)
+
+
 Stage = Callable[[RawClient, World, str], None]
 STAGES: list[Stage] = [
     during_head,
@@ -78,6 +85,7 @@ STAGES: list[Stage] = [
     during_approval,
     during_tool_call,
     during_collected_answer,
+    during_summary,
 ]
 
 

@@ -128,8 +128,8 @@ class World:
 def world(directory: Path, *, in_thread: bool) -> Iterator[World]:
     """Run a server in front of a stub.
 
-    The answer to "wait" never comes, the answer to "half" stops after its first chunk, and the answer to "long" is
-    three megabytes at once.
+    The answer to "wait" and the text of a summary never come, the answer to "half" stops after its first chunk, and the
+    answer to "long" is three megabytes at once.
     """
     never = Gate()
 
@@ -139,7 +139,7 @@ def world(directory: Path, *, in_thread: bool) -> Iterator[World]:
             "half": [Text(["half "]), never, Text("late")],
             "long": [Text(LONG)],
         }
-        return Reply(found) if (found := parts.get(prompt.user_text)) else None
+        return Reply(found) if (found := parts.get("wait" if prompt.format else prompt.user_text)) else None
 
     write_tools(directory, HANGING)
     with StubServer(speed=0, resolve=resolve) as stub, _started(directory, stub.url, in_thread) as (api, process_id):

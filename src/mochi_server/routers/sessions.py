@@ -15,7 +15,7 @@ from mochi_server.models.sessions import SessionChanged, SessionDetail
 from mochi_server.services.summarization import SummaryResult
 from mochi_server.sessions.images import MEDIA_TYPES
 from mochi_server.sessions.types import SessionQuery
-from mochi_server.web.disconnect import read_body
+from mochi_server.web.disconnect import read_body, until_disconnect
 from mochi_server.web.exception_handlers import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
 from mochi_server.web.prefix_router import PrefixRouter
 
@@ -183,10 +183,10 @@ async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
     responses=responses(SessionNotFound, errors.NothingToSummarize, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS),
 )
 async def summarize_session(
-    session_id: str, summaries: SummariesDep, body: schemas.SummarizeRequest | None = None
+    session_id: str, request: Request, summaries: SummariesDep, body: schemas.SummarizeRequest | None = None
 ) -> SummaryResult:
     """Summarize a session now."""
-    return await summaries.summarize(session_id, body.model if body else None)
+    return await until_disconnect(request, summaries.summarize(session_id, body.model if body else None))
 
 
 @router.get("/{session_id}/summary", responses=responses(*_READ_ERRORS))
