@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from mochi_server.cli.store_copy import copy, find_problem, hash_of
-from mochi_server.errors import SessionBusy, SessionNotFound, StorageFailed
+from mochi_server.errors import SessionBusy, SessionNotFound, SessionTooNew, StorageFailed
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
 from mochi_server.sessions.types import ImageReference, ToolCall
 from mochi_server.storage.postgres.pool import Database, fetch_one
@@ -56,6 +56,17 @@ async def test_history_changed_by_another_process_is_read_anew(database: str) ->
         fresh.metadata.session_id = session_id
         await here.chats.create(fresh)
         assert contents(await there.chats.load(session_id)) == []
+
+
+async def test_session_of_a_later_version_is_omitted_from_the_list(database: str) -> None:
+    async with open_stores(database) as stores, open_database(database) as other:
+        listed, later = [(await stored_session(stores.chats, user(text))).session_id for text in "ab"]
+        async with other.transaction("write as a later version") as connection:
+            statement = """UPDATE sessions SET metadata = replace(metadata, '"1.3"', '"9.0"') WHERE session_id = %s"""
+            await connection.execute(statement, [later])
+        with pytest.raises(SessionTooNew):
+            await stores.chats.load(later)
+        assert [entry["session_id"] for entry in (await stores.chats.list(SessionQuery())).entries] == [listed]
 
 
 @pytest.mark.slow

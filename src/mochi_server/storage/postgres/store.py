@@ -213,7 +213,13 @@ class PostgresSessionStore(SessionStore):
         async with self._database.connection("list the sessions") as connection:
             rows = await fetch_all(connection, f"SELECT {_COLUMNS} FROM sessions s WHERE {condition} {newest}", page)
             count = await fetch_one(connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page)
-        return SessionPage.of([encode(SessionRow(*row).entry()) for row in rows], count[0] if count else 0)
+        entries = []
+        for row in rows:
+            try:
+                entries.append(encode(SessionRow(*row).entry()))
+            except errors.SessionTooNew as error:
+                logger.warning("session omitted from the list: %s", error.message)
+        return SessionPage.of(entries, count[0] if count else 0)
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
