@@ -298,12 +298,17 @@ class PostgresSessionStore(SessionStore):
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
-        """Delete a session. Return the hashes of the images it referenced, or None if the session does not exist."""
+        """Delete a session. Return the hashes of the images it referenced, or None if the session does not exist.
+
+        Raises ``SessionTooNew`` for a session of a later version.
+        """
         row = await fetch_one(connection, _LOCK, self._parameters(session_id))
         if row is None:
             return None
-        images = await row_mapping.images_from(connection, row[0], 0)
-        await connection.execute("DELETE FROM sessions WHERE key = %s", [row[0]])
+        head = SessionRow(*row[:-2])
+        head.metadata()  # raises SessionTooNew
+        images = await row_mapping.images_from(connection, head.key, 0)
+        await connection.execute("DELETE FROM sessions WHERE key = %s", [head.key])
         return images
 
     async def _write_partial(
