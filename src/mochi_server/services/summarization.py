@@ -39,6 +39,8 @@ _LENIENCY = 10
 _MAX_PROMPT_RATIO = 0.6
 _ANSWER_TOKENS = 1200
 """Maximum length of an answer in tokens. The longest JSON of the schema fits even if each character is a token."""
+_SYNTAX_CHARS = 40
+"""Number of characters of an answer with an empty summary and without topics, with some spaces."""
 _UNKNOWN_WINDOW = 4096
 _TRIES = 2
 _MAX_POSTPONEMENTS = 5
@@ -253,10 +255,9 @@ class SummarizationService:
         ]
         # A stop sequence such as "." would end the JSON too early.
         options = {name: value for name, value in options.items() if name != "stop"} | {"num_predict": _ANSWER_TOKENS}
-        format = ConversationSummary.model_json_schema()
         try:
             summary, number = await self._request_summary(
-                {**exchange.payload, "format": format, "options": options}, messages
+                {**exchange.payload, "format": _schema(_ANSWER_TOKENS), "options": options}, messages
             )
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
@@ -281,14 +282,14 @@ class SummarizationService:
                 session, covered, lambda text: self.windows.estimate(model, len(text)) <= max_tokens
             )
             characters = sum(len(message["content"]) for message in messages)
-            room = self.windows.room(model, size, characters)
+            limit = max(min(_ANSWER_TOKENS, self.windows.room(model, size, characters)), 1)
             payload = chat_payload(
                 name,
                 messages,
                 think=False if model.can("thinking") else None,
                 context_window=window if self.windows.dynamic or self.windows.size(name) else None,
-                options={"num_predict": max(min(_ANSWER_TOKENS, room), 1)},
-                format=ConversationSummary.model_json_schema(),
+                options={"num_predict": limit},
+                format=_schema(limit),
                 keep_alive=session.metadata.keep_alive,
             )
             try:
@@ -329,6 +330,15 @@ class SummarizationService:
 
 class _ModelNotLoaded(Exception):
     """Refusal of a background summary that would load or unload a model, or change its window."""
+
+
+def _schema(max_tokens: int) -> dict[str, Any]:
+    """Return a JSON schema whose longest answer fits into ``max_tokens`` even if each character is a token."""
+    schema = ConversationSummary.model_json_schema()
+    share = max(max_tokens - _SYNTAX_CHARS, 0) / (_ANSWER_TOKENS - _SYNTAX_CHARS)
+    schema["properties"]["summary"]["maxLength"] = max(int(_MAX_SUMMARY_CHARS * share), 1)
+    schema["properties"]["topics"]["maxItems"] = max(int(_MAX_TOPICS * share), 1)
+    return schema
 
 
 def _unloads_model(keep_alive: str | float | None) -> bool:
