@@ -216,6 +216,16 @@ EXCHANGES: dict[str, tuple[str, Any]] = {
 }
 
 
+def test_recorded_thinking_tokens_and_stop_sequence_of_anthropic(tmp_path: Path) -> None:
+    stop = {"stop_reason": "stop_sequence", "stop_sequence": "END"}
+    usage = {"output_tokens": 9, "output_tokens_details": {"thinking_tokens": 4}}
+    whole = {"content": [], **stop, "usage": usage}
+    stream = [{"type": "message_delta", "delta": stop, "usage": usage}, {"type": "message_stop"}]
+    for body in (whole, stream):
+        reply = reply_of(write_recording(tmp_path, "https://x/v1/messages", body))
+        assert (reply.stop_sequence, reply.usage) == ("END", Usage(output=9, reasoning=4))
+
+
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_recordings_of_all_apis_have_the_same_answer(tmp_path: Path, name: str) -> None:
     url, body = EXCHANGES[name]

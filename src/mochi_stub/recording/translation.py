@@ -19,7 +19,8 @@ _FINISH: Mapping[str, Finish] = {
 _USAGE = {  # fields of each token count in the usage objects of all providers; dots separate nested fields
     "input": "prompt_tokens input_tokens promptTokenCount prompt_eval_count",
     "output": "completion_tokens output_tokens candidatesTokenCount eval_count",
-    "reasoning": "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens thoughtsTokenCount",
+    "reasoning": "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens "
+    "output_tokens_details.thinking_tokens thoughtsTokenCount",
     "cache_read": "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens "
     "cache_read_input_tokens cachedContentTokenCount",
     "cache_creation": "cache_creation_input_tokens",
@@ -103,6 +104,7 @@ class _ReplyBuilder:
     parts: list[Part] = field(default_factory=list)
     calls: dict[Any, _Call] = field(default_factory=dict)
     finish: Finish = "stop"
+    stop_sequence: str | None = None
     usage: dict[str, int] = field(default_factory=dict)
     durations: Durations = field(default_factory=Durations)
 
@@ -142,7 +144,10 @@ class _ReplyBuilder:
         self._wait()
         calls = [ToolCalls([call.finished() for call in self.calls.values()])] if self.calls else []
         pace = Pace(characters_per_second=math.inf)
-        return Reply([*self.parts, *calls], self.finish, Usage(**self.usage), self.durations, pace=pace)
+        usage = Usage(**self.usage)
+        return Reply(
+            [*self.parts, *calls], self.finish, usage, self.durations, stop_sequence=self.stop_sequence, pace=pace
+        )
 
     def _wait(self) -> None:
         if self.at > self.last:
@@ -220,6 +225,7 @@ def _anthropic(body: Any, builder: _ReplyBuilder) -> None:
         builder.add(Reasoning, get(block, "thinking"))
         if get(block, "type") in ("tool_use", "input_json_delta"):
             builder.call(index, block, get(block, "id"))
+    builder.stop_sequence = get(delta, "stop_sequence") or get(body, "stop_sequence") or builder.stop_sequence
     usage = get(body, "usage") or get(body, "message", "usage")
     builder.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
 
