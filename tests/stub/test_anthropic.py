@@ -98,7 +98,12 @@ def test_usage_includes_cached_tokens() -> None:
         stream = events(stub)
     assert (whole.input_tokens, whole.output_tokens) == (500, 1000)
     assert (whole.cache_read_input_tokens, whole.cache_creation_input_tokens) == (10, 5)
-    assert stream[0][1]["message"]["usage"]["input_tokens"] == 500
+    assert stream[0][1]["message"]["usage"] == {
+        "input_tokens": 500,
+        "cache_creation_input_tokens": 5,
+        "cache_read_input_tokens": 10,
+        "output_tokens": 1,
+    }
     assert stream[-2][1]["usage"] == {
         "input_tokens": 500,
         "cache_creation_input_tokens": 5,

@@ -168,6 +168,7 @@ class MessageEvents:
             return ""
         self.started = True
         usage = {**self.usage, "output_tokens": min(1, self.usage["output_tokens"])}
+        usage.pop("output_tokens_details", None)  # only the last event has the final counts
         return _event("message_start", message={**self.message, "usage": usage}) + _event("ping")
 
     def _piece(self, piece: Piece) -> str:
