@@ -83,6 +83,21 @@ def test_shutdown_without_turns_is_immediate(tmp_path: Path, stub: StubServer) -
         assert time.monotonic() - begun < 3
 
 
+@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, reason="the server inherits the ignored signal")
+def test_closed_terminal_stores_partial_answers(tmp_path: Path, stub: StubServer) -> None:
+    with Command("mochi_server", cwd=tmp_path, **environment(stub, 0)) as command:
+        api = command.api()
+        session_id = api.create_session("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events:
+            seen = [next(events) for _ in range(3)]
+            command.process.send_signal(signal.SIGHUP)
+            seen.extend(events)
+        assert command.wait() == 0
+    assert [event.type for event in seen[-2:]] == ["error", "done"]
+    answer = stored(tmp_path, session_id)[-1]
+    assert (answer["content"], answer["interrupted"]) == (text_of(seen), True)
+
+
 def test_second_signal_ends_running_turns(tmp_path: Path, stub: StubServer) -> None:
     with Command("mochi_server", cwd=tmp_path, **environment(stub, 60)) as command:
         api = command.api()

@@ -27,6 +27,7 @@ from mochi_server.ollama.payloads import parse_endpoint
 from mochi_server.telemetry import logging as logs
 from mochi_server.util.masking import SecretMasker
 from mochi_server.util.net import is_loopback, server_url
+from mochi_server.util.platform import on_hangup
 from mochi_server.web.http_protocol import StrictHttpProtocol
 
 _CONNECTION_GRACE_SECONDS = 1
@@ -78,6 +79,7 @@ def _serve_on(
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGINT, lambda *_: None)
     server = _Server(uvicorn_config(app, settings), services, banner if prints_banner else None)
+    on_hangup(lambda: server.handle_exit(signal.SIGTERM, None))
     server.run(sockets=[duplicate for listener in listeners for duplicate in duplicates(listener)])
     return 0 if server.started else 1
 

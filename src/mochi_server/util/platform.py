@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -104,6 +104,15 @@ def exclusive_lock(path: Path, timeout: float) -> Iterator[None]:
             yield
         finally:
             release_file(descriptor)
+
+
+def on_hangup(handler: Callable[[], None]) -> None:
+    """Call ``handler`` when the terminal of this process closes, unless the process ignores this, as under ``nohup``.
+
+    On Windows, do nothing.
+    """
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: handler())
 
 
 def terminate_group(leader: int, *, kill: bool = False) -> None:
