@@ -98,7 +98,11 @@ SIDE_BY_SIDE = [
         "env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-frameworks uv run --locked --quiet --no-dev --group frameworks "
         f"pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks tests/openai/frameworks",
     ),
-    Step("types", "uv run mypy --strict"),
+    Step(
+        "types, also for Windows and macOS",
+        "uv run mypy --strict && uv run mypy --strict --platform win32 src "
+        "&& uv run mypy --strict --platform darwin src",
+    ),
     Step("format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"),
     Step("documentation site", "uv run zensical build --strict && " + f"{PYTEST} -n 0 -m slow tests/docs/test_site.py"),
     Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),

@@ -13,6 +13,8 @@ from multiprocessing import connection, get_context, parent_process
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
+from mochi_server.util.platform import leave_terminal
+
 Job = Callable[[socket.socket, bool], int]
 """Picklable function that serves on a socket and returns the exit code. The flag tells it to print the banner."""
 
@@ -72,7 +74,7 @@ class _Supervisor:
 
 
 def _run_worker(job: Job, listener: socket.socket, prints_banner: bool) -> None:
-    os.setsid()  # only the supervisor receives signals of the terminal; it forwards them
+    leave_terminal()  # the supervisor forwards the signals of the terminal
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     sys.exit(job(listener, prints_banner))
 

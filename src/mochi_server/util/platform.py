@@ -115,6 +115,12 @@ def on_hangup(handler: Callable[[], None]) -> None:
         signal.signal(signal.SIGHUP, lambda *_: handler())
 
 
+def leave_terminal() -> None:
+    """Start a new session, so that this process receives no signals of the terminal. On Windows, do nothing."""
+    if sys.platform != "win32":
+        os.setsid()
+
+
 def terminate_group(leader: int, *, kill: bool = False) -> None:
     """Send SIGTERM to a process group, or SIGKILL if ``kill`` is true. On Windows, terminate only the leader."""
     with suppress(OSError):
