@@ -45,4 +45,4 @@ def divide_numbers(a: float, b: float) -> str:
 
 def _plain(number: float) -> str:
     """Whole numbers without a decimal point."""
-    return str(int(number)) if number == int(number) else str(number)
+    return str(int(number)) if float(number).is_integer() else str(number)

@@ -580,6 +580,7 @@ def test_sample_tools_work_unchanged(private_stub: StubServer, tmp_path: Path, m
                 calls("read_file", path="../secret.txt"),
                 calls("delete_file", path="a/b.txt"),
                 calls("list_dir"),
+                calls("multiply_numbers", a=1e200, b=1e200),
             ),
         )
     results = [(call["success"], call["result"] or call["error_message"]) for call in answer["tool_calls_executed"]]
@@ -588,7 +589,7 @@ def test_sample_tools_work_unchanged(private_stub: StubServer, tmp_path: Path, m
     assert results[2][1].endswith("UTC")
     assert results[4:7] == [(True, "Wrote 5 characters to a/b.txt."), (True, "b.txt (5 bytes)"), (True, "Hello")]
     assert results[7] == (False, "read_file failed: ValueError: ../secret.txt is outside the workspace")
-    assert results[8:] == [(True, "Deleted a/b.txt."), (True, "a/\nbroken (7 bytes)")]
+    assert results[8:] == [(True, "Deleted a/b.txt."), (True, "a/\nbroken (7 bytes)"), (True, "inf")]
 
 
 def test_tool_may_change_the_working_directory(
