@@ -2883,9 +2883,8 @@ export interface components {
             /**
              * Type
              * @default message
-             * @constant
              */
-            type?: "message";
+            type?: "message" | null;
             /**
              * Role
              * @enum {string}
@@ -2909,11 +2908,13 @@ export interface components {
         };
         /**
          * InputTokensDetails
-         * @description Number of cached tokens in the input. It is always 0, because Ollama does not count cached tokens.
+         * @description Numbers of cached tokens in the input. They are always 0, because Ollama does not count cached tokens.
          */
         InputTokensDetails: {
             /** Cached Tokens */
             cached_tokens: number;
+            /** Cache Write Tokens */
+            cache_write_tokens: number;
         };
         /**
          * ItemReference

@@ -96,7 +96,7 @@ def test_session_file_of_a_later_version_is_refused(private_api: Api, tmp_path: 
     )
     assert message_of(private_api, "POST", f"/chat/{session}", 409, json={"message": "Hello"}) == message
     assert private_api.ok(private_api.http.get("/sessions")) == {"sessions": []}
-    assert private_api.http.delete(f"/sessions/{session}").status_code == 204
+    assert private_api.http.delete(f"/sessions/{session}").status_code == 409
 
 
 def test_import_of_a_later_version_is_refused(api: Api) -> None:
