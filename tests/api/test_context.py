@@ -349,6 +349,7 @@ def test_longest_answer_fits_the_window_after_each_prompt(tmp_path: Path, chars_
         assert (exchange.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"], options
 
 
+@pytest.mark.one_process("each server has its own windows")
 def test_checkpoint_in_a_large_window_may_have_its_full_length(tmp_path: Path) -> None:
     models = (Model("large", context_length=200_000),)
     with (
