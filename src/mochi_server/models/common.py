@@ -14,8 +14,8 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.generation_settings import OPTION_PROPERTIES, FiniteObject, StoredOptions
 from mochi_server.sessions.images import Image
 from mochi_server.util.nearest import nearest
+from mochi_server.util.validation_errors import MAX_REPORTED
 
-_MAX_REPORTED = 20
 _MAX_NAME_CHARS = 100
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
 """Pattern for text that is not blank, for the OpenAPI document. JavaScript's ``\\s`` lacks some of Python's blanks."""
@@ -23,7 +23,7 @@ NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}
 
 def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -> None:
     """Raise a `ValidationError` that names each unknown field or option and the nearest known one."""
-    if unknown := [name for name in names if name not in known][:_MAX_REPORTED]:
+    if unknown := [name for name in names if name not in known][:MAX_REPORTED]:
         raise ValidationError.from_exception_data(kind, [_problem(name, known, kind) for name in unknown])
 
 

@@ -11,8 +11,8 @@ _OBJECT_TYPES = ("dict_type", "model_type", "model_attributes_type")
 
 def to_entry(error: Mapping[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
     """Return the entry of the invalid field at ``location`` for the details of an API error."""
-    is_object = error["type"] not in _OBJECT_TYPES
-    text = error["msg"].removeprefix("Value error, ") if is_object else "Input should be a JSON object"
+    is_no_object = error["type"] in _OBJECT_TYPES
+    text = "Input should be a JSON object" if is_no_object else error["msg"].removeprefix("Value error, ")
     return {"loc": [*location], "msg": text, "type": error["type"]}
 
 
