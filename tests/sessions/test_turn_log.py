@@ -135,11 +135,9 @@ async def test_parallel_checkpoints_do_not_affect_each_other(files: FileSessionS
         for text in ("so", "so f", "so fa"):
             await asyncio.gather(*(files.flush(session_id, assistant(text)) for session_id in ids))
         await files.delete(ids[7])
-        noted = await asyncio.gather(
-            *(files.flush(session_id, assistant("so far")) for session_id in ids), return_exceptions=True
-        )
+        errors = await files.flush_all({session_id: assistant("so far") for session_id in ids})
         directory = crash()
-    assert [type(failure) for failure in noted if failure] == [SessionNotFound]
+    assert {session_id: type(error) for session_id, error in errors.items()} == {ids[7]: SessionNotFound}
     for session in sessions[:7] + sessions[8:]:
         assert contents(load(directory, session)) == ["a", "so far"]
 

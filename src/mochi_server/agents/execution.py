@@ -10,7 +10,7 @@ import anyio.to_thread
 from mochi_server.agents.event_mapping import AgentEvents
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, make_result, session_line
-from mochi_server.chat.flush_schedule import FlushSchedule
+from mochi_server.chat.flusher import Flusher
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
@@ -45,7 +45,10 @@ class AgentExecutionService:
     on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None
     """Callback that receives the messages that an agent has stored, including tool results."""
     retry: StorageRetry = field(default_factory=StorageRetry)
-    _schedule: FlushSchedule = field(default_factory=FlushSchedule)
+    _flusher: Flusher = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._flusher = Flusher(self.store)
 
     async def execute(self, task: AgentTask, publish: Publish = lambda _: None) -> AgentResult:
         """Run an agent, publish its events and return its result.
@@ -63,7 +66,7 @@ class AgentExecutionService:
                 events.start()
                 task.progress.partial_output = session_line(session.session_id)
                 request = TurnRequest(task.instruction)
-                writer = TurnWriter(self.store, session, request, schedule=self._schedule, retry=self.retry)
+                writer = TurnWriter(self.store, session, request, flusher=self._flusher, retry=self.retry)
                 messages = writer.stored
                 await self._run_phases(task, model, session, writer, events)
         except MochiError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from mochi_server import errors
-from mochi_server.chat.flush_schedule import FlushSchedule
+from mochi_server.chat.flusher import Flusher
 from mochi_server.chat.forced_call import ForcedCallLoop
 from mochi_server.chat.idempotency import resolve_idempotent
 from mochi_server.chat.model_call import ModelCall
@@ -44,7 +44,10 @@ class ChatEngine:
 
     If the checker is None, turns do not warn about enabled tools and agents that cannot be used.
     """
-    _schedule: FlushSchedule = field(default_factory=FlushSchedule)
+    _flusher: Flusher = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._flusher = Flusher(self.store)
 
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Validate a turn request against its session and model, and return the turn.
@@ -102,7 +105,7 @@ class ChatEngine:
         returns whether the server has cancelled the turn, for example at a shutdown. If the server has cancelled the
         turn, the session keeps the turn's approval request.
         """
-        writer = TurnWriter(self.store, turn.session, turn.request, schedule=self._schedule, retry=self.retry)
+        writer = TurnWriter(self.store, turn.session, turn.request, flusher=self._flusher, retry=self.retry)
         scope = anyio.CancelScope()
         gate = _EventGate(publish, scope)
         model: ModelCall | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mochi_server.chat.flush_schedule import FlushSchedule
+from mochi_server.chat.flusher import Flusher
 from mochi_server.chat.idempotency import key_digest
 from mochi_server.chat.prompt_messages import answer_index, last_user_index, with_instructions
 from mochi_server.chat.response_builder import ResponseBuilder
@@ -40,19 +40,17 @@ class TurnWriter:
         session: ChatSession,
         request: TurnRequest,
         *,
-        schedule: FlushSchedule,
+        flusher: Flusher,
         retry: StorageRetry,
     ) -> None:
         self._store = store
-        self._schedule = schedule
+        self._flusher = flusher
         self._retry = retry
         self._session_id = session.session_id
         self._client_tools = request.client_tools
         self._answer: ResponseBuilder | None = None
         self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
         """Tool calls without a stored result, by index. The outcome is set when the call has run."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._flushing: asyncio.Task[None] | None = None
         self._initial_write: asyncio.Future[None] | None = None
         self.stored: list[Message] = []
         """Messages that the turn has added, oldest first."""
@@ -110,9 +108,8 @@ class TurnWriter:
 
     def schedule_flush(self) -> None:
         """Schedule a write of the partial answer, so that a crash loses only the last seconds of text."""
-        if self._timer is None and not self._is_regeneration:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(self._schedule.following(loop.time()), self._flush)
+        if not self._is_regeneration:
+            self._flusher.schedule(self._session_id, self._partial)
 
     async def add(self, message: Message, *, last: bool = False) -> None:
         """Store a complete answer message. ``last`` states whether the answer ends the turn."""
@@ -200,13 +197,11 @@ class TurnWriter:
         images = list(self.unstored_images.values())
         await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images)
 
-    def _flush(self) -> None:
-        self._timer = None
-        if self._flushing is not None and not self._flushing.done():
-            self.schedule_flush()
-        elif self._answer is not None:
-            message = self._answer.message(interrupted=True)
-            self._flushing = asyncio.get_running_loop().create_task(self._store_partial(message))
+    def _partial(self) -> Message | None:
+        """Return the partial answer, or None if there is no answer or the user message is not stored yet."""
+        if self._answer is None or (self._initial_write is not None and not self._initial_write.done()):
+            return None
+        return self._answer.message(interrupted=True)
 
     def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
         """Return a placeholder for the results of the calls that are still open, or None if no call is open.
@@ -227,21 +222,9 @@ class TurnWriter:
     def _handed_back(self, message: Message) -> list[str]:
         return [call["id"] for call in message.get("tool_calls", ()) if call["function"]["name"] in self._client_tools]
 
-    async def _store_partial(self, message: Message) -> None:
-        try:
-            await self.wait_until_stored()
-            await self._store.flush(self._session_id, message)
-        except MochiError as error:
-            logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error.message)
-
     async def _finish_writes(self) -> None:
         """Cancel the scheduled flush and wait for running writes."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._flushing is not None:
-            await asyncio.shield(self._flushing)
-            self._flushing = None
+        await self._flusher.finish(self._session_id)
         await self.wait_until_stored()
 
 

@@ -1,11 +1,13 @@
 """Protocols of the session stores. One contract test suite covers all implementations."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from mochi_server.errors import MochiError
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.patching import FieldChanges
 from mochi_server.sessions.serialization import decode
@@ -105,6 +107,19 @@ class SessionStore(Protocol):
 
     async def flush(self, session_id: str, partial: Message) -> None:
         """Store the partial answer of a turn for crash recovery. The next change of the history removes it."""
+
+    async def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, MochiError]:
+        """Store the partial answers of several sessions, by session ID. Return the errors of those that failed."""
+        errors: dict[str, MochiError] = {}
+
+        async def flush(session_id: str, partial: Message) -> None:
+            try:
+                await self.flush(session_id, partial)
+            except MochiError as error:
+                errors[session_id] = error
+
+        await asyncio.gather(*(flush(*item) for item in partials.items()))
+        return errors
 
     async def delete(self, session_id: str) -> None:
         """Remove a session."""

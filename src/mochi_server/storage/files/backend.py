@@ -5,14 +5,14 @@ appends the changes in between to the turn log. A turn of a large session rewrit
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
+from mochi_server.errors import MochiError, SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.patching import FieldChanges, normalized, normalized_fields, normalized_message
 from mochi_server.sessions.search import searchable_texts
@@ -172,6 +172,16 @@ class SessionDirectory:
         with self._writing(session_id) as stored:
             after, line = self._partial_record(stored.record, partial)
             self._cache(session_id, self._files.append_to_log(session_id, stored, after, line, durably=False))
+
+    def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, MochiError]:
+        """Flush several sessions. Return the errors by session ID. A session whose files are locked fails too."""
+        errors: dict[str, MochiError] = {}
+        for session_id, partial in partials.items():
+            try:
+                self.flush(session_id, partial)
+            except MochiError as error:
+                errors[session_id] = error
+        return errors
 
     def _partial_record(self, record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
         """Return ``record`` with a partial answer, and the line for the turn log."""

@@ -94,6 +94,7 @@ class FileSessionStore(SessionStore):
     append = _in_thread(SessionDirectory.append, of_turn=True)
     patch = _in_thread(SessionDirectory.patch, of_turn=True)
     flush = _in_thread(SessionDirectory.flush, of_turn=True)
+    flush_all = _in_thread(SessionDirectory.flush_all, of_turn=True)
     delete = _in_thread(SessionDirectory.delete)
 
     async def load(self, session_id: str) -> ChatSession:
