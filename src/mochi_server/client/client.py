@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import re
 import uuid
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,15 +33,8 @@ OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaita
 
 _POLL_SECONDS = 0.25
 _COMPARED_FIELDS = {
-    "model": "modelId",
-    "response": "response",
-    "error": "error",
-    "input_tokens": "inputTokens",
-    "output_tokens": "outputTokens",
-    "first_token_ms": "firstTokenMs",
-    "total_ms": "totalMs",
-    "tokens_per_second": "tokensPerSecond",
-}
+    name: re.sub("_(.)", lambda match: match[1].upper(), name) for name in types.ComparedAnswer.__annotations__
+} | {"model": "modelId"}
 """Fields of a ``ComparedAnswer``, and their names in the event stream."""
 _TOO_LATE = {
     errors.ConfirmationInterrupted.code,
