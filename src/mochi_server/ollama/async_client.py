@@ -218,10 +218,8 @@ class AsyncOllamaClient:
 
         Messages and tools may also be objects of the library ``ollama``: ``Message`` and ``Tool``.
         """
-        lines: list[Line] = []
-        payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
-        await self.post_chat(payload, lines.extend)
-        return merge_chunks([read_response(line) for line in lines])
+        chunks = self.chat_stream(model, messages, tools, think, context_window)
+        return merge_chunks([chunk async for chunk in chunks])
 
     def _start(self, request: Coroutine[Any, Any, _Response]) -> asyncio.Task[_Response]:
         """Start a request in the background. ``aclose`` cancels it."""
