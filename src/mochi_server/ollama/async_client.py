@@ -275,14 +275,7 @@ class AsyncInstructorOllamaClient:
             self._client = None
 
     async def structured_response(
-        self,
-        model: str,
-        messages: Sequence[ChatMessage],
-        format: "type[BaseModel]",
-        *,
-        options: Mapping[str, Any] | None = None,
-        keep_alive: str | float | None = None,
-        think: bool | None = None,
+        self, model: str, messages: Sequence[ChatMessage], format: "type[BaseModel]"
     ) -> ChatResponse:
         """Return an answer whose content is JSON for the Pydantic model ``format``. Raises ``ValidationError``."""
         from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - the import takes 0.1 seconds
@@ -292,6 +285,5 @@ class AsyncInstructorOllamaClient:
             self._client = Instructor(self.endpoint, self._timeout)
         # Limit the total time, because the timeout of httpx restarts with each byte.
         with translating_errors(self.endpoint.url), anyio.fail_after(self._timeout):
-            request = {"model": model, "messages": list(messages), "options": options, "keep_alive": keep_alive}
-            answer: ChatResponse = await self._client.attempt(think, format=format, **request)
+            answer: ChatResponse = await self._client.attempt(model, messages, format)
             return answer
