@@ -31,8 +31,10 @@ _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_SECONDS = 2
 """Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After`."""
 _EXCERPT_LENGTH = 200
-_CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama."
-"""Advice for a response that is not from Ollama, but from a proxy or another server."""
+_CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
+"""Advice for a response that is not from Ollama, but from a proxy or another server, or for an unknown path."""
+_FOREIGN_TEXTS = ("<", "404 page not found")
+"""Beginnings of a response that is an HTML page, and of Ollama's response to an unknown path."""
 
 _GO_REQUEST = re.compile(r'\bPost "https?://')
 """Pattern for the error text of a failed request from Ollama to its model runner. The text has an internal address."""
@@ -81,7 +83,7 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
 def refusal_error(status: int, body: bytes, model: str | None = None, retry_after: str | None = None) -> MochiError:
     """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
     received = _error_text(body)
-    is_foreign = not received or received.startswith("<")
+    is_foreign = not received or received.startswith(_FOREIGN_TEXTS)
     if is_foreign:
         title = _TITLE.search(received)
         text = f"Ollama answered with status {status}{f' and a page: {title[2].strip()}' if title else ''}."
