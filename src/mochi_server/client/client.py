@@ -7,6 +7,7 @@ import re
 import uuid
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial, wraps
 from pathlib import Path
@@ -284,11 +285,9 @@ class AsyncMochiClient:
 
     async def _decide(self, session_id: str, on_confirm: OnConfirm, event: ToolConfirmationRequired) -> None:
         """Call ``on_confirm`` and send its decision to the server. A decision that is too late has no effect."""
-        if inspect.iscoroutinefunction(on_confirm):
-            decision = await on_confirm(event)
-        else:
-            decision = await anyio.to_thread.run_sync(on_confirm, event)
-            decision = await decision if inspect.isawaitable(decision) else decision
+        decision = await anyio.to_thread.run_sync(on_confirm, event)
+        if inspect.isawaitable(decision):
+            decision = await decision
         try:
             await self.confirm(session_id, event, **_decision(decision))
         except ApiError as error:
@@ -367,12 +366,10 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
 
 
 def _result(kind: type[T], response: httpx.Response) -> T:
-    if not response.is_success:
-        raise parse_error(response.status_code, response.content)
-    try:
-        return cast("T", response.content if kind is bytes or not response.content else response.json())
-    except ValueError as error:  # for example an HTML page of another server
-        raise parse_error(response.status_code, response.content) from error
+    if response.is_success:
+        with suppress(ValueError):  # for example an HTML page of another server
+            return cast("T", response.content if kind is bytes or not response.content else response.json())
+    raise parse_error(response.status_code, response.content)
 
 
 def _compared_answers(content: bytes) -> list[types.ComparedAnswer]:
