@@ -16,6 +16,7 @@ from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.ollama.slot_prompts import SlotPrompts
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
+from mochi_server.util.shielding import cancel_and_wait
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -65,9 +66,7 @@ class AsyncOllamaClient:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait([*self._tasks])
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
@@ -203,8 +202,7 @@ class AsyncOllamaClient:
                     yield read_response(line)
             await request
         finally:
-            request.cancel()
-            await asyncio.gather(request, return_exceptions=True)
+            await cancel_and_wait([request])
 
     async def chat(
         self,
