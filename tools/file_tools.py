@@ -52,10 +52,10 @@ def delete_file(path: str) -> str:
     Args:
         path: The file, relative to the workspace.
     """
-    file = _inside(path)
-    if not file.is_file():
+    if not _inside(path).is_file():
         raise ValueError(f"{path} is not a file of the workspace")
-    file.unlink()
+    entry = Path(path)
+    (_inside(str(entry.parent)) / entry.name).unlink()  # a link, not the file to which it leads
     return f"Deleted {path}."
 
 

@@ -83,11 +83,12 @@ class Workspace:
             path: The file or folder, relative to the workspace.
             new_path: Its new name, relative to the workspace, where nothing may be yet. Empty to delete.
         """
-        old = self._inside(path)
-        if not old.exists() or old == self._root:
+        target, entry = self._inside(path), Path(path)
+        if not target.exists() or target == self._root:
             raise ValueError(f"{path} is not a file or folder in the workspace")
+        old = self._inside(str(entry.parent)) / entry.name  # a link, not the file to which it leads
         if not new_path:
-            old.rmdir() if old.is_dir() else old.unlink()
+            old.rmdir() if old.is_dir() and not old.is_symlink() else old.unlink()
             return f"Deleted {path}."
         new = self._inside(new_path)
         if new.exists():

@@ -212,8 +212,6 @@ def _ollama_client(settings: MochiServerSettings, metrics: Metrics, injected: Ch
 
 async def prepare_store(settings: MochiServerSettings) -> str:
     """Migrate the database, and return its version as a text for the user. Raises ``StorageFailed``."""
-    if not settings.store_url:
-        return "files need no migration"
     with _database_driver():
         from mochi_server.storage.postgres.migrations import prepare  # noqa: PLC0415 - its driver is optional
     return f"the database schema is up to date (version {await prepare(settings.store_url)})"

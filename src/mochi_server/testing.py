@@ -31,8 +31,7 @@ class ThreadedServer:
     """
 
     def __init__(self, **settings: Any) -> None:
-        fields = MochiServerSettings.model_fields.items()
-        defaults = {name: field.get_default(call_default_factory=True) for name, field in fields}
+        defaults = MochiServerSettings.model_construct().model_dump()
         values = MochiServerSettings(**{**defaults, **_DEFAULTS, **settings})
         self._listener = listen(values.host, values.port)
         host, port = self._listener.getsockname()[:2]

@@ -139,7 +139,10 @@ def test_greeting_reports_another_server_in_place_of_ollama(tmp_path: Path) -> N
     with RawOllama(lambda _: None) as ollama:
         wrong = f"{ollama.url}/nowhere"
         with Command("mochi_server", "--port", "0", "--ollama-host", wrong, cwd=tmp_path) as command:
-            assert greeting(command)[1] == f"  Ollama   {wrong}: 404 page not found"
+            assert greeting(command)[1] == (
+                f"  Ollama   {wrong}: Ollama answered with status 404. "
+                "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
+            )
 
 
 def test_greeting_names_test_mode_and_open_address(tmp_path: Path) -> None:

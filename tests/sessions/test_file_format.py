@@ -209,6 +209,27 @@ def test_loosely_written_json_is_read(manager: SessionManager, sessions_dir: Pat
     assert len(rewrite(manager, path)["messages"]) == 3
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"think": "yes"},
+        {"keep_alive": "soon"},
+        {"keep_alive": True},
+        {"format": "yaml"},
+        {"options": {"temperature": "hot"}},
+    ],
+    ids=str,
+)
+def test_generation_settings_that_ollama_would_reject_are_ignored(
+    manager: SessionManager, sessions_dir: Path, settings: dict[str, Any]
+) -> None:
+    valid = {"think": "high", "keep_alive": 5, "format": "json", "options": {"temperature": 1, "num_gpu": 2}}
+    put(sessions_dir, {"metadata": {"session_id": ID, "model": "m", **valid, **settings}, "messages": []})
+    metadata = manager.load_session(ID).metadata
+    assert {name: getattr(metadata, name) for name in valid} == valid | dict.fromkeys(settings)
+    assert type(metadata.keep_alive) is not float
+
+
 def test_file_has_indented_metadata_and_one_message_per_line() -> None:
     session = new_session(system_prompt='A "prompt"\nof two lines — and more')
     session.messages.append(user("hello"))

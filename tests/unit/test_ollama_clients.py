@@ -173,9 +173,11 @@ def test_server_without_tls_is_reported_in_words(stub: StubServer) -> None:
 
 def test_html_error_page_is_reported_by_its_title() -> None:
     page = b"<!DOCTYPE html>\n<html><head><title>\n502 Bad Gateway</title></head><body>nginx</body></html>"
-    advice = "Check that MOCHI_OLLAMA_HOST is the address of Ollama."
+    advice = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
     assert refusal_error(502, page).message == f"Ollama answered with status 502 and a page: 502 Bad Gateway. {advice}"
     assert refusal_error(404, b"<html>").message == f"Ollama answered with status 404. {advice}"
+    unknown_path = refusal_error(404, b"404 page not found", model="mochi")
+    assert unknown_path.message == f"Ollama answered with status 404. {advice}"
     assert refusal_error(500, b'{"error": "no"}').message == "no"
 
 

@@ -3,9 +3,11 @@
 import asyncio
 import inspect
 import os
+import re
 import uuid
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial, wraps
 from pathlib import Path
@@ -32,15 +34,8 @@ OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaita
 
 _POLL_SECONDS = 0.25
 _COMPARED_FIELDS = {
-    "model": "modelId",
-    "response": "response",
-    "error": "error",
-    "input_tokens": "inputTokens",
-    "output_tokens": "outputTokens",
-    "first_token_ms": "firstTokenMs",
-    "total_ms": "totalMs",
-    "tokens_per_second": "tokensPerSecond",
-}
+    name: re.sub("_(.)", lambda match: match[1].upper(), name) for name in types.ComparedAnswer.__annotations__
+} | {"model": "modelId"}
 """Fields of a ``ComparedAnswer``, and their names in the event stream."""
 _TOO_LATE = {
     errors.ConfirmationInterrupted.code,
@@ -290,11 +285,9 @@ class AsyncMochiClient:
 
     async def _decide(self, session_id: str, on_confirm: OnConfirm, event: ToolConfirmationRequired) -> None:
         """Call ``on_confirm`` and send its decision to the server. A decision that is too late has no effect."""
-        if inspect.iscoroutinefunction(on_confirm):
-            decision = await on_confirm(event)
-        else:
-            decision = await anyio.to_thread.run_sync(on_confirm, event)
-            decision = await decision if inspect.isawaitable(decision) else decision
+        decision = await anyio.to_thread.run_sync(on_confirm, event)
+        if inspect.isawaitable(decision):
+            decision = await decision
         try:
             await self.confirm(session_id, event, **_decision(decision))
         except ApiError as error:
@@ -373,12 +366,10 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
 
 
 def _result(kind: type[T], response: httpx.Response) -> T:
-    if not response.is_success:
-        raise parse_error(response.status_code, response.content)
-    try:
-        return cast("T", response.content if kind is bytes or not response.content else response.json())
-    except ValueError as error:  # for example an HTML page of another server
-        raise parse_error(response.status_code, response.content) from error
+    if response.is_success:
+        with suppress(ValueError):  # for example an HTML page of another server
+            return cast("T", response.content if kind is bytes or not response.content else response.json())
+    raise parse_error(response.status_code, response.content)
 
 
 def _compared_answers(content: bytes) -> list[types.ComparedAnswer]:

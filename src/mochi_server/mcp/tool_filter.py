@@ -5,11 +5,11 @@ the list.
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
+from anyio.abc import ObjectReceiveStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
 from mcp_types.methods import parse_server_result
@@ -22,32 +22,30 @@ _Streams = tuple[Any, Any]
 """Streams of a transport: first the incoming messages, then the outgoing messages."""
 
 
-@dataclass(frozen=True)
-class ToolFilter:
-    """Filter that removes malformed tools from the messages of one connection."""
+@dataclass(eq=False)
+class ToolFilter(ObjectReceiveStream[Any]):
+    """Stream of the incoming messages of one connection, without malformed tools."""
 
     version: Callable[[], str]
     """Function that returns the protocol version of the connection."""
     problems: list[str] = field(default_factory=list)
     """One error message for each removed tool, in the order of removal."""
+    _messages: Any = field(default=None, init=False)
 
     @asynccontextmanager
     async def wrap(self, transport: AbstractAsyncContextManager[_Streams]) -> AsyncGenerator[_Streams, None]:
         """Open ``transport`` and yield its streams with the filter applied to incoming messages."""
-        async with transport as (read, write):
-            outgoing, incoming = anyio.create_memory_object_stream[Any](0)
-            async with anyio.create_task_group() as tasks, incoming, outgoing:
-                tasks.start_soon(self._forward, read, outgoing)
-                yield incoming, write
-                tasks.cancel_scope.cancel()
+        async with transport as (self._messages, write):
+            yield self, write
 
-    async def _forward(self, read: Any, outgoing: Any) -> None:
-        async with read, outgoing:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                async for item in read:
-                    if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-                        self._remove_malformed(item.message.result)
-                    await outgoing.send(item)
+    async def receive(self) -> Any:
+        item = await self._messages.receive()
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+            self._remove_malformed(item.message.result)
+        return item
+
+    async def aclose(self) -> None:
+        await self._messages.aclose()
 
     def _remove_malformed(self, result: dict[str, Any]) -> None:
         """Remove the malformed tools from ``result`` if it is a list of tools."""

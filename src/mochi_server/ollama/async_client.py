@@ -16,6 +16,7 @@ from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.ollama.slot_prompts import SlotPrompts
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
+from mochi_server.util.shielding import cancel_and_wait
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -65,9 +66,7 @@ class AsyncOllamaClient:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait([*self._tasks])
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
@@ -203,8 +202,7 @@ class AsyncOllamaClient:
                     yield read_response(line)
             await request
         finally:
-            request.cancel()
-            await asyncio.gather(request, return_exceptions=True)
+            await cancel_and_wait([request])
 
     async def chat(
         self,
@@ -218,10 +216,8 @@ class AsyncOllamaClient:
 
         Messages and tools may also be objects of the library ``ollama``: ``Message`` and ``Tool``.
         """
-        lines: list[Line] = []
-        payload = chat_payload(model, messages, tools=tools, think=think, context_window=context_window)
-        await self.post_chat(payload, lines.extend)
-        return merge_chunks([read_response(line) for line in lines])
+        chunks = self.chat_stream(model, messages, tools, think, context_window)
+        return merge_chunks([chunk async for chunk in chunks])
 
     def _start(self, request: Coroutine[Any, Any, _Response]) -> asyncio.Task[_Response]:
         """Start a request in the background. ``aclose`` cancels it."""
@@ -277,14 +273,7 @@ class AsyncInstructorOllamaClient:
             self._client = None
 
     async def structured_response(
-        self,
-        model: str,
-        messages: Sequence[ChatMessage],
-        format: "type[BaseModel]",
-        *,
-        options: Mapping[str, Any] | None = None,
-        keep_alive: str | float | None = None,
-        think: bool | None = None,
+        self, model: str, messages: Sequence[ChatMessage], format: "type[BaseModel]"
     ) -> ChatResponse:
         """Return an answer whose content is JSON for the Pydantic model ``format``. Raises ``ValidationError``."""
         from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - the import takes 0.1 seconds
@@ -294,6 +283,5 @@ class AsyncInstructorOllamaClient:
             self._client = Instructor(self.endpoint, self._timeout)
         # Limit the total time, because the timeout of httpx restarts with each byte.
         with translating_errors(self.endpoint.url), anyio.fail_after(self._timeout):
-            request = {"model": model, "messages": list(messages), "options": options, "keep_alive": keep_alive}
-            answer: ChatResponse = await self._client.attempt(think, format=format, **request)
+            answer: ChatResponse = await self._client.attempt(model, messages, format)
             return answer

@@ -40,7 +40,6 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
         self, host: str = "http://localhost:11434", *, connect_timeout: float = 5, stall_timeout: float = 600
     ) -> None:
         super().__init__(AsyncOllamaClient(host, connect_timeout=connect_timeout, stall_timeout=stall_timeout))
-        self.endpoint = self._client.endpoint
 
     list_models = blocking(AsyncOllamaClient.list_models)
     find_model = blocking(AsyncOllamaClient.find_model)

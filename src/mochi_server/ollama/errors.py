@@ -31,8 +31,10 @@ _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_SECONDS = 2
 """Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After`."""
 _EXCERPT_LENGTH = 200
-_CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama."
-"""Advice for a response that is not from Ollama, but from a proxy or another server."""
+_CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
+"""Advice for a response that is not from Ollama, but from a proxy or another server, or for an unknown path."""
+_FOREIGN_TEXTS = ("<", "404 page not found")
+"""Beginnings of a response that is an HTML page, and of Ollama's response to an unknown path."""
 
 _GO_REQUEST = re.compile(r'\bPost "https?://')
 """Pattern for the error text of a failed request from Ollama to its model runner. The text has an internal address."""
@@ -80,8 +82,8 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
 
 def refusal_error(status: int, body: bytes, model: str | None = None, retry_after: str | None = None) -> MochiError:
     """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
-    received = error_text(body)
-    is_foreign = not received or received.startswith("<")
+    received = _error_text(body)
+    is_foreign = not received or received.startswith(_FOREIGN_TEXTS)
     if is_foreign:
         title = _TITLE.search(received)
         text = f"Ollama answered with status {status}{f' and a page: {title[2].strip()}' if title else ''}."
@@ -99,7 +101,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
 
 def reported_error(line: bytes) -> OllamaError:
     """Return the error that a line of a stream reports."""
-    received = error_text(line)
+    received = _error_text(line)
     error = OllamaError(_readable(received) or "Ollama reported an error without a message. See its log.")
     error.upstream_text = received
     return error
@@ -145,16 +147,9 @@ def invalid_json_error(line: bytes) -> OllamaError:
     return OllamaError("Ollama sent a line that is not JSON. The log of this server shows the line.")
 
 
-def error_text(body: bytes) -> str:
+def _error_text(body: bytes) -> str:
     """Return the error message in a JSON body, or the beginning of any other body."""
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        parsed = None
-    error = parsed.get("error") if isinstance(parsed, dict) else None
-    if isinstance(error, dict):
-        error = error.get("message")
-    return error if isinstance(error, str) else _excerpt(body.strip())
+    return _message_in(body) or _excerpt(body.strip())
 
 
 def _received(error: OllamaError) -> str:
@@ -172,7 +167,7 @@ def _readable(text: str) -> str:
     return text.replace("llama-server", "model runner").strip()
 
 
-def _message_in(json: str) -> str:
+def _message_in(json: str | bytes) -> str:
     """Return the message of an error object in JSON, or "" if it has none."""
     try:
         value = orjson.loads(json)

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -10,23 +10,21 @@ import stamina.instrumentation
 from ollama import ChatResponse as LibraryResponse
 from ollama import ResponseError
 from ollama_instructor import OllamaInstructorAsync
+from pydantic import BaseModel
 
 from mochi_server.ollama.errors import redirect_error, refusal_error
 from mochi_server.ollama.payloads import Endpoint, read_response
-from mochi_server.ollama.types import ChatResponse
+from mochi_server.ollama.types import ChatMessage, ChatResponse
 
 # The library logs each request, and its retry hook logs whole conversations.
 logging.getLogger("ollama_instructor").setLevel(logging.WARNING)
 stamina.instrumentation.set_on_retry_hooks([])
 
-_think: ContextVar[bool | None] = ContextVar("think", default=None)
-"""Value of ``think`` for the current request. ``chat_completion`` of ollama-instructor has no such parameter."""
-
 _BEFORE_JSON = re.compile(r"\s*(?:<think>.*?</think>)?\s*(?:```(?:json)?)?", re.DOTALL)
 
 
 class Instructor(OllamaInstructorAsync):
-    """Client that supports ``think`` and removes thinking blocks and code fences around the JSON of an answer."""
+    """Client that removes thinking blocks and code fences around the JSON of an answer."""
 
     def __init__(self, endpoint: Endpoint, timeout: float) -> None:
         super().__init__(
@@ -39,19 +37,18 @@ class Instructor(OllamaInstructorAsync):
         )
 
     async def chat(self, *args: Any, **options: Any) -> Any:
-        answer = await super().chat(*args, think=_think.get(), **options)
+        answer = await super().chat(*args, **options)
         if isinstance(answer, LibraryResponse):
             text = _BEFORE_JSON.sub("", answer.message.content or "", count=1)
             answer.message.content = text.strip().removesuffix("```").rstrip()
         return answer
 
-    async def attempt(self, think: bool | None, **request: Any) -> ChatResponse:
+    async def attempt(self, model: str, messages: Sequence[ChatMessage], format: type[BaseModel]) -> ChatResponse:
         """Send one request without retries. Raises ``ValidationError`` if the answer does not match the schema."""
-        _think.set(think)
         try:
-            answer = await self.chat_completion(retries=1, **request)
+            answer = await self.chat_completion(format, model, messages, retries=1)
         except ResponseError as error:
-            raise refusal_error(error.status_code, error.error.encode(), request["model"]) from error
+            raise refusal_error(error.status_code, error.error.encode(), model) from error
         return read_response(answer.model_dump(exclude_none=True))
 
 

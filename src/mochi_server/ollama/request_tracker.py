@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -11,24 +12,11 @@ from mochi_server.ollama.payloads import qualified_name
 
 @dataclass(eq=False, slots=True)
 class TrackedRequest:
-    """Context manager that tracks one request until the ``with`` block ends.
-
-    ``answering`` is true after the first token.
-    """
+    """A running request. ``answering`` is true after the first token."""
 
     model: str
-    _running: "dict[TrackedRequest, None]"
-    _answering: Counter[str]
     answering: bool = False
     started: float = field(default_factory=time.monotonic)
-
-    def __enter__(self) -> "TrackedRequest":
-        self._running[self] = None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        del self._running[self]
-        self._answering[self.model] -= self.answering
 
 
 class RequestTracker:
@@ -42,9 +30,16 @@ class RequestTracker:
         self._max_parallel: dict[str, int] = {}
         """Estimated slots by model: the most parallel answers so far. Ollama does not report its number of slots."""
 
-    def request(self, model: str) -> TrackedRequest:
-        """Return a context manager that tracks a request to ``model``."""
-        return TrackedRequest(qualified_name(model), self._running, self._answering)
+    @contextmanager
+    def request(self, model: str) -> Iterator[TrackedRequest]:
+        """Track a request to ``model`` until the ``with`` block ends."""
+        request = TrackedRequest(qualified_name(model))
+        self._running[request] = None
+        try:
+            yield request
+        finally:
+            del self._running[request]
+            self._answering[request.model] -= request.answering
 
     def first_token(self, request: TrackedRequest) -> None:
         """Record the first token of a request."""

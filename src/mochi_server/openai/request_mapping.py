@@ -11,7 +11,7 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, Role, ToolExecutionPolicy
-from mochi_server.tools.toolbox import ClientToolbox, ClosedToolbox, JoinedToolbox, SingleToolbox, Toolbox
+from mochi_server.tools.toolbox import ClientToolbox, JoinedToolbox, LimitedToolbox, Toolbox
 from mochi_server.util.clock import new_id, now
 
 
@@ -147,10 +147,10 @@ def _with_user_message(turn: TurnRequest, request: CompletionInput, position: in
 def _wrap_client_tools(client_tools: Sequence[dict[str, Any]], choice: ToolChoice, own: Toolbox) -> Toolbox:
     """Return the client tools and the tools of ``own``, limited by ``choice``. Client tools take precedence."""
     if not choice.may_call:
-        return ClosedToolbox()
+        return LimitedToolbox(own, names=())
     toolbox = JoinedToolbox(ClientToolbox(client_tools), own) if client_tools else own
     if choice.name is not None:
-        toolbox = SingleToolbox(toolbox, choice.name)
+        toolbox = LimitedToolbox(toolbox, names=[choice.name])
     if choice.must_call and not toolbox.schemas():
         missing = f"there is no tool {choice.name!r}" if choice.name is not None else "the request has no tools"
         raise ValidationFailed.at("tool_choice", f"{missing}; add one to `tools`")

@@ -1,11 +1,14 @@
 """Types of the data that is stored with a session: settings, messages and options."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any, Literal, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from mochi_server.sessions.generation_settings import Format, KeepAlive, StoredOptions, Think
 
 
 class ToolExecutionPolicy(str, Enum):
@@ -54,7 +57,6 @@ class AgentSettings(BaseModel):
 
 
 Role = Literal["system", "user", "assistant", "tool"]
-Think = bool | Literal["low", "medium", "high", "max"]
 
 
 class ToolCallFunction(TypedDict):
@@ -156,11 +158,19 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
     return read
 
 
-def optional(*kinds: type, always_written: bool = False) -> dict[str, Any]:
-    """Return field metadata for an optional setting: its types, and whether the session file can contain null."""
+def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
+    """Return field metadata for an optional setting: its type, and whether the session file can contain null.
+
+    Stored values of other types become None.
+    """
+    adapter: TypeAdapter[Any] = TypeAdapter(kind, config=ConfigDict(strict=True))
 
     def read(stored: object) -> object:
-        return stored if isinstance(stored, kinds) else None
+        if stored is not None:
+            with suppress(ValidationError):
+                adapter.validate_python(stored)
+                return stored
+        return None
 
     return {"read": read, "only_if_set": not always_written}
 
@@ -187,10 +197,10 @@ class SessionSettings:
         default_factory=default_window_config, metadata={"read": _window_config}
     )
     title: str | None = field(default=None, metadata=optional(str))
-    options: dict[str, Any] | None = field(default=None, metadata=optional(dict))
-    keep_alive: str | float | None = field(default=None, metadata=optional(str, int, float))
-    think: bool | str | None = field(default=None, metadata=optional(bool, str))
-    format: str | dict[str, Any] | None = field(default=None, metadata=optional(str, dict))
+    options: dict[str, Any] | None = field(default=None, metadata=optional(StoredOptions))
+    keep_alive: str | float | None = field(default=None, metadata=optional(KeepAlive))
+    think: bool | str | None = field(default=None, metadata=optional(Think))
+    format: str | dict[str, Any] | None = field(default=None, metadata=optional(Format))
 
 
 @dataclass

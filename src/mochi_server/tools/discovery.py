@@ -84,15 +84,11 @@ class ToolDiscoveryService:
     def reload_tools(self) -> ToolCatalogue:
         """Import the directory again and return its tools. During the import, ``discover`` returns the old tools."""
         self._newest = scan = object()
-        catalogue = self._scan()
-        if scan is self._newest:  # this import may have hung while a newer one ended
-            self.cached = catalogue
-        return catalogue
-
-    def _scan(self) -> ToolCatalogue:
         catalogue = ToolCatalogue() if self._directory is None else find_tools(self._directory)
         for problem in catalogue.problems:
             logger.warning("Tool problem name=%s directory=%s: %s", problem.name, self._directory, problem.message)
+        if scan is self._newest:  # this import may have hung while a newer one ended
+            self.cached = catalogue
         return catalogue
 
 

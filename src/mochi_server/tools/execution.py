@@ -85,16 +85,14 @@ class ToolExecutionService:
         """Run the tool with validated arguments. Errors are returned in the result and never raised."""
         started = time.monotonic()
         try:
-            content, error = await self._run(tool, arguments), None
+            content = await self._run(tool, arguments)
         except ToolRaised as raised:
-            content, error = None, shorten(f"{tool.name} failed: {raised}", self.output_limit)
-        seconds = round(time.monotonic() - started, 6)
-        if content is None:
-            return self._record(tool, None, error, seconds)
-        return replace(self._record(tool, content.text, None, seconds), images=content.images)
+            error = shorten(f"{tool.name} failed: {raised}", self.output_limit)
+            return self._record(tool, None, error, time.monotonic() - started)
+        return replace(self._record(tool, content.text, None, time.monotonic() - started), images=content.images)
 
     def _record(self, tool: Tool, text: str | None, error: str | None, seconds: float) -> ToolExecutionResult:
-        result = ToolExecutionResult(error is None, text, error, seconds, tool.name)
+        result = ToolExecutionResult(error is None, text, error, round(seconds, 6), tool.name)
         self._history.append(result)
         return result
 

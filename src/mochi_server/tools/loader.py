@@ -42,6 +42,12 @@ class UnavailableFunction:
     def __call__(self, *_: object, **__: object) -> None:
         raise ImportError(f"{self.file} could not be imported")
 
+    def named(self, name: str) -> "UnavailableFunction":
+        """Return the placeholder for the function ``name``. Raises ``AttributeError`` for a special attribute."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
 
 def leads_out(path: Path, directory: Path) -> bool:
     """Return whether ``path`` resolves to a location outside ``directory``."""
@@ -74,13 +80,15 @@ def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
     return package, importer.problems
 
 
-class _PackageImporter:
+class _PackageImporter(Loader):
+    """Module loader for the Python files of a directory. If a file is broken, placeholders replace its functions."""
+
     def __init__(self, directory: Path) -> None:
         self.name = f"_mochi_tools_{next(_generations)}"
         self.problems: list[Problem] = []
-        self.unused: set[str] = set()
+        self._unused: set[str] = set()
         """Names of the modules that have not been executed."""
-        self.lock = RLock()
+        self._lock = RLock()
         """Lock that is held while a module is executed at its first use."""
         self._directory = directory
 
@@ -88,17 +96,29 @@ class _PackageImporter:
         """Create the module of a file, or of a folder and its submodules. No code is executed yet."""
         is_folder = path.is_dir()
         file, folders = (path / "__init__.py", [str(path)]) if is_folder else (path, None)
-        loader = _SourceLoader(self, file)
-        spec = spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
+        spec = spec_from_file_location(name, file, loader=self, submodule_search_locations=folders)
         assert spec is not None  # noqa: S101 - there is a loader
         module = sys.modules[name] = module_from_spec(spec)
         if is_folder and not leads_out(path, self._directory):
             for inner in modules_in(path):
                 setattr(module, inner.stem, self.create(f"{name}.{inner.stem}", inner))
         if name != self.name:
-            self.unused.add(name)
-            vars(module)["__getattr__"] = partial(loader.attribute, module)
+            self._unused.add(name)
+            vars(module)["__getattr__"] = partial(self._attribute, module)
         return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._unused.discard(module.__name__)
+        try:
+            self.execute(module)
+        except BaseException as error:  # user code may raise anything
+            file = Path(str(module.__file__))
+            self.report(error, file)
+            names = vars(module)
+            for name in [name for name in names if not name.startswith("__")]:
+                del names[name]
+            names.setdefault("__all__", [])  # packages often concatenate the lists of their files
+            names["__getattr__"] = UnavailableFunction(file.name).named
 
     def execute(self, module: ModuleType) -> None:
         """Execute the code of a module. Raises any error of that code."""
@@ -125,6 +145,22 @@ class _PackageImporter:
             text = text.replace(f"{directory}{os.sep}", "")
         self.problems.append(Problem(file.relative_to(self._directory).as_posix(), text))
 
+    def _attribute(self, module: ModuleType, name: str) -> Any:
+        """Return an attribute that the module does not have yet. At the first use, execute the module.
+
+        Special attributes, such as ``__wrapped__``, do not, because some libraries inspect all modules.
+        """
+        if name == "__all__" or not name.startswith("__"):
+            with self._lock:
+                if module.__name__ in self._unused:
+                    self.exec_module(module)
+            names = vars(module)
+            if name in names:
+                return names[name]
+            if not isinstance(names["__getattr__"], partial):  # the file defines its own, or is broken
+                return names["__getattr__"](name)
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
+
     def _make_relative(self, tree: ast.Module) -> None:
         """Rewrite the imports in ``tree``, so that ``import weather`` imports ``weather.py`` from the directory."""
         siblings = {path.stem for path in modules_in(self._directory)}
@@ -137,47 +173,6 @@ class _PackageImporter:
                     if first in siblings:
                         alias.name = f"{self.name}.{alias.name if alias.asname else first}"
                         alias.asname = alias.asname or first
-
-
-@dataclass(frozen=True)
-class _SourceLoader(Loader):
-    """Module loader for one Python file. If the file is broken, placeholders replace its functions."""
-
-    importer: _PackageImporter
-    file: Path
-
-    def attribute(self, module: ModuleType, name: str) -> Any:
-        """Return an attribute that the module does not have yet. At the first use, execute the module.
-
-        Special attributes, such as ``__wrapped__``, do not, because some libraries inspect all modules.
-        """
-        if name == "__all__" or not name.startswith("__"):
-            with self.importer.lock:
-                if module.__name__ in self.importer.unused:
-                    self.exec_module(module)
-            names = vars(module)
-            if name in names:
-                return names[name]
-            if not isinstance(names["__getattr__"], partial):  # the file defines its own, or is broken
-                return names["__getattr__"](name)
-        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self.importer.unused.discard(module.__name__)
-        try:
-            self.importer.execute(module)
-        except BaseException as error:  # user code may raise anything
-            self.importer.report(error, self.file)
-            names = vars(module)
-            for name in [name for name in names if not name.startswith("__")]:
-                del names[name]
-            names.setdefault("__all__", [])  # packages often concatenate the lists of their files
-            names["__getattr__"] = self._placeholder
-
-    def _placeholder(self, name: str) -> UnavailableFunction:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return UnavailableFunction(self.file.name)
 
 
 def modules_in(directory: Path) -> Iterator[Path]:

@@ -1,7 +1,7 @@
 """Toolboxes: sets of tools that a model may call in a turn, with their approval policy."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -129,18 +129,19 @@ class JoinedToolbox:
 
 
 @dataclass(frozen=True)
-class SingleToolbox:
-    """Toolbox that offers only the tool ``name`` of another toolbox."""
+class LimitedToolbox:
+    """Toolbox that offers only the tools ``names`` of another toolbox."""
 
     toolbox: Toolbox
-    name: str
+    names: Collection[str]
 
     def schemas(self) -> list[dict[str, Any]]:
-        return [schema for schema in self.toolbox.schemas() if schema["function"]["name"] == self.name]
+        return [schema for schema in self.toolbox.schemas() if schema["function"]["name"] in self.names]
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        toolbox = self.toolbox if call.name == self.name else ClosedToolbox()
-        return await toolbox.run(call, publish)
+        if call.name in self.names:
+            return await self.toolbox.run(call, publish)
+        return failed(call, "No tools may be called now. Answer without tools.", ToolNotFound.code)
 
 
 @dataclass(frozen=True)
@@ -154,16 +155,6 @@ class ClientToolbox:
 
     async def run(self, call: ToolInvocation, _: Publish) -> ToolOutcome:
         return ToolOutcome(call, content="", success=True, handed_back=True)
-
-
-class ClosedToolbox:
-    """Toolbox without tools. Every call is refused."""
-
-    def schemas(self) -> list[dict[str, Any]]:
-        return []
-
-    async def run(self, call: ToolInvocation, _: Publish) -> ToolOutcome:
-        return failed(call, "No tools may be called now. Answer without tools.", ToolNotFound.code)
 
 
 @dataclass
