@@ -9,8 +9,7 @@ import httpx
 import pytest
 
 from mochi_stub import DEFAULT_MODELS, Failure, Model, Prompt, Reply, StubServer, ToolCall
-from mochi_stub.cli.conformance import capabilities_of, nearest_model, verify
-from mochi_stub.cli.probes import probes
+from mochi_stub.cli.conformance import capabilities_of, nearest_model, probes, verify
 from tests.support.raw_ollama import RawOllama
 
 MODELS = [model.name for model in DEFAULT_MODELS]
