@@ -16,7 +16,8 @@ from typing import Any
 import httpx
 import yaml
 
-from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
+from mochi_stub.config.loader import packaged_config
+from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Machine
 from mochi_stub.server import StubServer
 
@@ -107,7 +108,7 @@ def capabilities_of(client: httpx.Client, name: str) -> set[str]:
 
 
 def nearest_model(client: httpx.Client, name: str, capabilities: set[str]) -> Model:
-    """Return the stub's model that is most similar to the model `name` of the server that `client` calls.
+    """Return the packaged model that is most similar to the model `name` of the server that `client` calls.
 
     The capabilities are compared first, then the habit (see `catalogue.Model`). The server's model has the habit
     `native` if it has several `capabilities`, but `/api/tags` lists only `completion`.
@@ -115,7 +116,8 @@ def nearest_model(client: httpx.Client, name: str, capabilities: set[str]) -> Mo
     models = client.get("/api/tags").json().get("models") or []
     listed = {_full_name(entry.get("name", "")): entry.get("capabilities") for entry in models}
     habit = "native" if listed.get(_full_name(name)) == ["completion"] and len(capabilities) > 1 else "template"
-    return min(DEFAULT_MODELS, key=lambda one: (len(capabilities ^ set(one.capabilities)), one.habit != habit))
+    packaged = packaged_config().models
+    return min(packaged, key=lambda one: (len(capabilities ^ set(one.capabilities)), one.habit != habit))
 
 
 def _full_name(model: str) -> str:

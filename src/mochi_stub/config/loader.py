@@ -6,7 +6,7 @@ import logging
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial, reduce
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 from mochi_stub.config import entry_readers
 from mochi_stub.config.response_types import ReplySettings, Response, Trigger
 from mochi_stub.config.yaml_source import ConfigError, Item, Readers, WatchedFile, parse
-from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
+from mochi_stub.models.catalogue import Model
 from mochi_stub.recording.files import recorded, recordings_below
 from mochi_stub.recording.translation import wire_of
 
@@ -123,13 +123,9 @@ def packaged_config() -> Config:
 
 def _packaged_scripts(replaced: Iterable[str]) -> dict[str, Script]:
     """Return the entries of the packaged models, except for the models with a name in `replaced`."""
-    scripts = []
-    for model in DEFAULT_MODELS:
-        properties = {item.name: getattr(model, item.name) for item in fields(model) if item.name != "name"}
-        scripts.append(Script(model.name, Item(None, "", str(PACKAGED), 1), properties=properties))
-    scripts += [entry.scripts[0] for entry in packaged_config().by_name.values()]
     names = set(map(normalized_name, replaced))
-    return {script.name: script for script in scripts if normalized_name(script.name) not in names}
+    scripts = [entry.scripts[0] for name, entry in packaged_config().by_name.items() if name not in names]
+    return {script.name: script for script in scripts}
 
 
 def normalized_name(model: str) -> str:
