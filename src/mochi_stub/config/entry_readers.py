@@ -38,7 +38,7 @@ def response(item: Item) -> Response:
         return Response(kind, failure=_failure(fields))
     if kind == "file":
         fields["source"] = item.value["path"]
-    return Response(fields.pop("type"), _reply_settings(fields), **fields)
+    return Response(fields.pop("type"), pop_settings(fields), **fields)
 
 
 def read_trigger(text: str, item: Item) -> Trigger:
@@ -57,12 +57,6 @@ def read_trigger(text: str, item: Item) -> Trigger:
     return trigger
 
 
-def model(item: Item) -> tuple[dict[str, Any], ReplySettings]:
-    """Read a `_model` entry. Return the fields of `Model` and the stream settings. Raises ConfigError."""
-    fields = item.fields({**MODEL, **STREAM}, "_model")
-    return fields, _reply_settings(fields)
-
-
 def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Model:
     """Return a model. The first model of the file (`position` 0) has the latest default modification time."""
     modified_at = (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -71,7 +65,8 @@ def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Mo
     return replace(_UNDECLARED, **{**default, **fields})
 
 
-def _reply_settings(fields: dict[str, Any]) -> ReplySettings:
+def pop_settings(fields: dict[str, Any]) -> ReplySettings:
+    """Remove the stream settings from `fields` and return them."""
     return ReplySettings(**{name: fields.pop(name) for name in STREAM if name in fields})
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cached_property, lru_cache, partial, reduce
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ PACKAGED = Path(__file__).parent / "default.yaml"
 
 @dataclass
 class Script:
-    """Configuration entries of one model: responses by trigger, a default response, and model properties."""
+    """Configuration entries of one model: responses by trigger, a default response, and the fields of `_model`."""
 
     name: str
     source: Item
@@ -34,7 +34,6 @@ class Script:
     default: Response | None = None
     parent: Item | None = None
     properties: dict[str, Any] = field(default_factory=dict)
-    settings: ReplySettings = field(default_factory=ReplySettings)
 
     def matching(self, message: str) -> Iterator[Trigger]:
         """Yield the triggers that apply to a user message, in the order of the file."""
@@ -160,8 +159,8 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
             chain = _with_parents(script, scripts)
             if normalized_name(name) in by_name:
                 raise script.source.error(f"unique model names, found {name!r} again")
-            properties = ChainMap(*(ancestor.properties for ancestor in chain))
-            settings = reduce(ReplySettings.merged_over, [ancestor.settings for ancestor in chain])
+            properties = dict(ChainMap(*(ancestor.properties for ancestor in chain)))
+            settings = entry_readers.pop_settings(properties)
             model = entry_readers.model_from_fields(name, properties, position)
             by_name[normalized_name(name)] = ConfiguredModel(model, settings, chain)
     folder = None
@@ -205,7 +204,7 @@ def _add_entry(script: Script, trigger: str, item: Item) -> None:
         item.string("the name of another model")
         script.parent = item
     elif trigger == "_model":
-        script.properties, script.settings = entry_readers.model(item)
+        script.properties = item.fields({**entry_readers.MODEL, **entry_readers.STREAM}, "_model")
     elif trigger == "_default":
         script.default = entry_readers.response(item)
     elif trigger.startswith("_") and (close := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
