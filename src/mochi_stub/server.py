@@ -142,7 +142,7 @@ class StubServer:
             """Return a value that changes when cached replies become invalid, or None if caching is impossible."""
             registry.refresh()  # once per request
             config = registry.config
-            cacheable = config is None or (config.recordings is None and not config.files)
+            cacheable = config is None or not config.uses_recordings
             varies = self.speed or self.resolve or machine.prompt_speed
             return None if varies or not cacheable else (config, registry.changes)
 

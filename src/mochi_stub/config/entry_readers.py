@@ -6,12 +6,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any, get_args
 
 from mochi_stub.config.response_types import CHUNK_SIZES, Match, ReplySettings, Response, Trigger
 from mochi_stub.config.yaml_source import Item, Readers
 from mochi_stub.models.catalogue import MIN_CONTEXT, Model
 from mochi_stub.prompt import ToolCall
+from mochi_stub.recording.files import recorded
+from mochi_stub.recording.translation import wire_of
 from mochi_stub.reply import Content, Failure, Usage
 
 CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
@@ -36,8 +39,6 @@ def response(item: Item) -> Response:
     fields = item.fields({"type": Item.string, **RESPONSES[kind]}, label, **required)
     if kind == "error":
         return Response(kind, failure=_failure(fields))
-    if kind == "file":
-        fields["source"] = item.value["path"]
     return Response(fields.pop("type"), pop_settings(fields), **fields)
 
 
@@ -112,6 +113,16 @@ def _vector(item: Item) -> tuple[float, ...] | None:
     return tuple(number.number() for number in item.value)
 
 
+def _recorded_file(item: Item) -> Path:
+    path = item.path("a path to a recorded file")
+    if not path.exists():
+        raise item.error(f"a recorded file, found none at {path}")
+    recording = recorded(path)
+    if recording.status < 400 and not wire_of(recording.path):
+        raise item.error(f"a recorded reply of a model, found a response from {recording.url}")
+    return path
+
+
 def _time(item: Item) -> str:
     text = item.string("a time like 2026-01-15T09:00:00Z")
     try:
@@ -176,7 +187,7 @@ RESPONSES: Mapping[str, Readers] = {  # the fields of each type of response
     **dict.fromkeys(("echo", "mirror", "lorem", "task", "demo"), _GENERATED),
     "embedding": {"vector": _vector},
     "error": _ERROR,
-    "file": {"path": lambda item: item.path("a path to a recorded file"), **STREAM},
+    "file": {"path": _recorded_file, **STREAM},
 }
 _LABELS = {"embedding": "an embedding", "error": "an error", "file": "a file"}
 MODEL: Readers = {  # the fields of Model that a configuration can declare

@@ -16,8 +16,7 @@ from mochi_stub.config import entry_readers
 from mochi_stub.config.response_types import ReplySettings, Response, Trigger
 from mochi_stub.config.yaml_source import ConfigError, Item, Readers, WatchedFile, parse
 from mochi_stub.models.catalogue import Model
-from mochi_stub.recording.files import recorded, recordings_below
-from mochi_stub.recording.translation import wire_of
+from mochi_stub.recording.files import recordings_below
 
 logger = logging.getLogger("mochi_stub")
 
@@ -62,13 +61,12 @@ class Config:
         return tuple(configured.model for configured in self.by_name.values())
 
     @cached_property
-    def files(self) -> list[tuple[Path, Item]]:
-        """Recorded files with their entries. They can change without a change of the configuration."""
-        responses: list[Response | None] = []
-        for configured in self.by_name.values():
-            script = configured.scripts[0]
-            responses += [*(trigger.response for trigger in script.triggers.values()), script.default]
-        return [(one.path, one.source) for one in responses if one and one.path and one.source]
+    def uses_recordings(self) -> bool:
+        """Whether replies come from recorded files, which can change without a change of the configuration."""
+        scripts = [configured.scripts[0] for configured in self.by_name.values()]
+        responses = [trigger.response for script in scripts for trigger in script.triggers.values()]
+        responses += [script.default for script in scripts if script.default]
+        return self.recordings is not None or any(response.path for response in responses)
 
     def find(self, model: str) -> ConfiguredModel | None:
         """Return the model with this name, or None if it is not configured. Case is ignored."""
@@ -90,9 +88,8 @@ def reloading_config(path: Path) -> Callable[[], Config]:
 
     def current() -> Config:
         nonlocal config, logged
-        problem = ""
         try:
-            config = watched.current()
+            config, problem = watched.current(), ""
         except ConfigError as error:
             problem = str(error)
         if problem and problem != logged:
@@ -112,7 +109,7 @@ def check(path: Path) -> list[str]:
     except ConfigError as error:
         return [str(error)]
     recordings = recordings_below(config.recordings, config.path)[1] if config.recordings else []
-    return list(dict.fromkeys([*map(str, problems), *recordings, *_recorded_problems(config)]))
+    return list(dict.fromkeys([*map(str, problems), *recordings]))
 
 
 @lru_cache(maxsize=1)
@@ -135,8 +132,8 @@ def normalized_name(model: str) -> str:
 def _watched(path: Path) -> WatchedFile[Config]:
     def read(data: bytes) -> Config:
         config, problems = _read(path, data)
-        for problem in (*problems, *_recorded_problems(config)):  # raise only the first problem
-            raise ConfigError(str(problem))
+        if problems:
+            raise problems[0]
         return config
 
     return WatchedFile(path, read)
@@ -163,12 +160,7 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
             settings = entry_readers.pop_settings(properties)
             model = entry_readers.model_from_fields(name, properties, position)
             by_name[normalized_name(name)] = ConfiguredModel(model, settings, chain)
-    folder = None
-    if "recordings" in top:
-        folder = top["recordings"].path("a folder of recordings")
-        if not folder.is_dir():
-            problems.append(top["recordings"].error(f"a folder of recordings, found none at {folder}"))
-    return Config(path, by_name, folder), problems
+    return Config(path, by_name, top.get("recordings")), problems
 
 
 def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script, ...]:
@@ -221,22 +213,15 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
         problems.append(error)
 
 
-def _recorded_problems(config: Config) -> Iterator[str]:
-    for path, source in config.files:
-        if not path.exists():
-            yield str(source.error(f"a recorded file, found none at {path}"))
-            continue
-        try:
-            recording = recorded(path)
-        except ConfigError as error:
-            yield str(error)
-            continue
-        if recording.status < 400 and not wire_of(recording.path):
-            yield str(source.error(f"a recorded reply of a model, found a response from {recording.url}"))
+def _folder(item: Item) -> Path:
+    folder = item.path("a folder of recordings")
+    if not folder.is_dir():
+        raise item.error(f"a folder of recordings, found none at {folder}")
+    return folder
 
 
 _TOP: Readers = {
     "models": lambda item: item.mapping("models as a mapping"),
     "include": lambda item: item.choice("default"),
-    "recordings": lambda item: item,
+    "recordings": _folder,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from mochi_stub.config.yaml_source import ConfigError, Item
+from mochi_stub.config.yaml_source import ConfigError
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.recording.files import recorded
@@ -51,7 +51,7 @@ _NO_SETTINGS = ReplySettings()
 class Response:
     """A configured response. `kind` is its type in the configuration, which determines the fields that are used.
 
-    `vector` is None for a vector of zeros. `source` is the configuration's entry for the recorded file `path`.
+    `vector` is None for a vector of zeros. `path` is the path of a recorded file.
     """
 
     kind: str = "message"
@@ -65,7 +65,6 @@ class Response:
     vector: tuple[float, ...] | None = None
     failure: Failure | None = None
     path: Path | None = None
-    source: Item | None = None
 
     def reply(self, prompt: Prompt, model: Model) -> Reply:
         """Return the reply to a prompt. An invalid recorded file gives an error reply."""
