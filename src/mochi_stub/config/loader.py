@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mochi_stub.config import entry_readers
-from mochi_stub.config.response_types import ReplySettings, Response, Trigger
+from mochi_stub.config.response_types import ReplySettings, Response
 from mochi_stub.config.yaml_source import ConfigError, Item, Readers, WatchedFile, parse
 from mochi_stub.models.catalogue import Model
 from mochi_stub.recording.files import recordings_below
@@ -29,14 +29,14 @@ class Script:
 
     name: str
     source: Item
-    triggers: dict[str, Trigger] = field(default_factory=dict)
+    triggers: dict[str, Response] = field(default_factory=dict)
     default: Response | None = None
     parent: Item | None = None
     properties: dict[str, Any] = field(default_factory=dict)
 
-    def matching(self, message: str) -> Iterator[Trigger]:
-        """Yield the triggers that apply to a user message, in the order of the file."""
-        return (trigger for trigger in self.triggers.values() if trigger.applies_to(message))
+    def matching(self, message: str) -> Iterator[tuple[str, Response]]:
+        """Yield the triggers that apply to a user message, with their responses, in the order of the file."""
+        return (entry for entry in self.triggers.items() if entry[1].applies_to(entry[0], message))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Config:
     def uses_recordings(self) -> bool:
         """Whether replies come from recorded files, which can change without a change of the configuration."""
         scripts = [configured.scripts[0] for configured in self.by_name.values()]
-        responses = [trigger.response for script in scripts for trigger in script.triggers.values()]
+        responses = [response for script in scripts for response in script.triggers.values()]
         responses += [script.default for script in scripts if script.default]
         return self.recordings is not None or any(response.path for response in responses)
 
@@ -202,7 +202,7 @@ def _add_entry(script: Script, trigger: str, item: Item) -> None:
     elif trigger.startswith("_") and (close := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
         raise item.key_error(f"{close[0]}, found {trigger!r}")
     else:
-        script.triggers[trigger] = entry_readers.read_trigger(trigger, item)
+        script.triggers[trigger] = entry_readers.triggered_response(trigger, item)
 
 
 @contextmanager

@@ -51,11 +51,13 @@ _NO_SETTINGS = ReplySettings()
 class Response:
     """A configured response. `kind` is its type in the configuration, which determines the fields that are used.
 
+    `match` is how the text of its trigger is compared with a message.
     `vector` is None for a vector of zeros. `path` is the path of a recorded file.
     """
 
     kind: str = "message"
     settings: ReplySettings = _NO_SETTINGS
+    match: Match = "exact"
     content: Content = ""
     reasoning: Content = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -65,6 +67,12 @@ class Response:
     vector: tuple[float, ...] | None = None
     failure: Failure | None = None
     path: Path | None = None
+
+    def applies_to(self, trigger: str, message: str) -> bool:
+        """Return whether a message matches the trigger of this response."""
+        if self.match == "regex":
+            return re.search(trigger, message) is not None
+        return trigger in message if self.match == "substring" else trigger == message
 
     def reply(self, prompt: Prompt, model: Model) -> Reply:
         """Return the reply to a prompt. An invalid recorded file gives an error reply."""
@@ -97,20 +105,6 @@ class Response:
             content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
         calls = self.tool_calls
         return Reply.of(content, reasoning=reasoning, tool_calls=calls, finish=self.finish, usage=self.usage)
-
-
-@dataclass(frozen=True)
-class Trigger:
-    """Text of a trigger, and the response that it selects. `match` is how the text is compared with a message."""
-
-    text: str
-    response: Response
-    match: Match = "exact"
-
-    def applies_to(self, message: str) -> bool:
-        if self.match == "regex":
-            return re.search(self.text, message) is not None
-        return self.text in message if self.match == "substring" else self.text == message
 
 
 def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
