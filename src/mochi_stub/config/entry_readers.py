@@ -34,9 +34,8 @@ def response(item: Item, **others: Callable[[Item], Any]) -> Response:
     kind = item.value["type"].string()
     if kind not in RESPONSES:
         raise item.value["type"].error(f"a type: {', '.join(RESPONSES)}; found {kind!r}")
-    label = _LABELS.get(kind, f"a response of type {kind}")
     required = {"path": "a path to a recorded file"} if kind == "file" else {}
-    fields = item.fields({"type": Item.string, **RESPONSES[kind], **others}, label, **required)
+    fields = item.fields({"type": Item.string, **RESPONSES[kind], **others}, f"a response of type {kind}", **required)
     if kind == "error":
         fields["failure"] = _pop_failure(fields)
     return Response(fields.pop("type"), pop_settings(fields), **fields)
@@ -184,7 +183,6 @@ RESPONSES: Mapping[str, Readers] = {  # the fields of each type of response
     "error": _ERROR,
     "file": {"path": _recorded_file, **STREAM},
 }
-_LABELS = {"embedding": "an embedding", "error": "an error", "file": "a file"}
 MODEL: Readers = {  # the fields of Model that a configuration can declare
     "capabilities": lambda item: tuple(name.choice(*CAPABILITIES) for name in item.items("a list of capabilities")),
     "context_length": lambda item: item.whole(4),
