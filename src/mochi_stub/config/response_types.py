@@ -85,26 +85,26 @@ class Response:
                 return recorded(self.path).reply
             except ConfigError as error:
                 return Reply([Failure(str(error))])
-        if self.kind in ("lorem", "demo"):
-            reply = default_reply(prompt) if self.kind == "lorem" else demo_reply(prompt)
-            return replace(reply, finish=self.finish, usage=self.usage)
-        return self._message(prompt)
+        reply = self._content(prompt)
+        parts: list[Part] = [*reply.parts, *Reply.of(tool_calls=self.tool_calls).parts]
+        if self.reasoning and self.think_tags:
+            tagged = Text(f"<think>{joined(self.reasoning)}</think>\n\n{reply.text}")
+            parts = [tagged, *(part for part in parts if not isinstance(part, (Reasoning, Text)))]
+        elif self.reasoning:
+            parts = [Reasoning(self.reasoning), *(part for part in parts if not isinstance(part, Reasoning))]
+        return Reply(parts, self.finish, self.usage)
 
-    def _message(self, prompt: Prompt) -> Reply:
+    def _content(self, prompt: Prompt) -> Reply:
+        if self.kind == "demo":
+            return demo_reply(prompt)
         content: Content | None = self.content
-        reasoning = self.reasoning
         if self.kind == "task":
             content = ui_task_reply(prompt)
         elif self.kind == "mirror":
             content = prompt.request.decode(errors="replace")
         elif self.kind == "echo":
             content = prompt.user_text
-        if content is None:
-            return default_reply(prompt)
-        if self.think_tags and reasoning:
-            content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
-        calls = self.tool_calls
-        return Reply.of(content, reasoning=reasoning, tool_calls=calls, finish=self.finish, usage=self.usage)
+        return default_reply(prompt) if content is None or self.kind == "lorem" else Reply.of(content)
 
 
 def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
