@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mochi_stub.config.yaml_source import ConfigError
     from mochi_stub.journal import Exchange
-    from mochi_stub.models.catalogue import DEFAULT_MODELS, Model, Remote
+    from mochi_stub.models.catalogue import Model, Remote
     from mochi_stub.models.scheduler import Machine
     from mochi_stub.prompt import Message, Prompt, ToolCall
     from mochi_stub.reply import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # The modules that define the exported names. The first ones load fastest.
 _MODULES = ("prompt", "reply", "models.catalogue", "models.scheduler", "config.yaml_source", "journal", "server")
 
-__all__ = ["DEFAULT_MODELS", "ConfigError", "Exchange", "Machine", "Message", "Model", "Prompt", "Remote", "StubServer"]
+__all__ = ["ConfigError", "Exchange", "Machine", "Message", "Model", "Prompt", "Remote", "StubServer"]
 __all__ += ["Choice", "Cut", "Durations", "Failure", "Gate", "Logprob", "Pace", "Pause", "Reasoning", "Reply", "Text"]
 __all__ += ["ToolCall", "ToolCalls", "Usage"]
 

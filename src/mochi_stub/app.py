@@ -79,7 +79,7 @@ class ExchangeHandler:
             if isinstance(result, CachedReply):
                 noted = dict(result.noted)
                 if result.evaluation is not None and self.lease is not None:
-                    noted["evaluated_tokens"] = result.evaluation.run(self.lease.prompt_cache)
+                    noted["evaluated_tokens"] = self.lease.prompt_cache.evaluate(result.evaluation)
                 self.record.update(chunks=result.chunks, **noted)
                 result = result.answer
             if isinstance(result, HttpResponse):

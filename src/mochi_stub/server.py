@@ -23,7 +23,7 @@ from mochi_stub.http.connection import Application, HttpConnection
 from mochi_stub.http.http_result import Stub
 from mochi_stub.http.response_cache import ResponseCache
 from mochi_stub.journal import Exchange, Journal
-from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
+from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.resolver import resolver
@@ -47,7 +47,7 @@ class StubServer:
 
     Args:
         port: Port to listen on; 0 selects a free port.
-        models: Models to serve. Without `models` and `config`, the default models are served.
+        models: Models to serve. Without `models` and `config`, the packaged models are served.
         config: YAML file of models and their replies.
         resolve: Function that returns the reply to a prompt. If it returns None, the stub selects the reply.
         seed: Seed of generated values. Equal seeds and requests give equal responses.
@@ -80,7 +80,7 @@ class StubServer:
         if self.config is not None:
             self._config = reloading_config(self.config)
         elif self.models is None:
-            self.models, self._config = DEFAULT_MODELS, packaged_config
+            self._config = packaged_config
         self._access = Access(self.cors, self.host)
         self._journal = Journal()
         self._thread: threading.Thread | None = None
@@ -142,7 +142,7 @@ class StubServer:
             """Return a value that changes when cached replies become invalid, or None if caching is impossible."""
             registry.refresh()  # once per request
             config = registry.config
-            cacheable = config is None or (config.recordings is None and not config.files)
+            cacheable = config is None or not config.uses_recordings
             varies = self.speed or self.resolve or machine.prompt_speed
             return None if varies or not cacheable else (config, registry.changes)
 

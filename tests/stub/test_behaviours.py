@@ -39,7 +39,7 @@ def reply_to(text: str, model: str, **fields: Any) -> Reply:
 def test_plain_models_are_listed_before_special_models(stub: StubServer) -> None:
     names = [model["name"].removesuffix(":latest") for model in send_request(stub, "GET", "/api/tags").json["models"]]
     assert names[:5] == ["mochi", "mochi-chat", "mochi-long", "mochi-native:4b", "mochi-embed"]
-    assert names[5:] == [model.name for model in packaged_config().models]
+    assert names == [model.name for model in packaged_config().models]
 
 
 def test_mirror_returns_the_request(stub: StubServer) -> None:
@@ -295,5 +295,6 @@ def test_journal_names_the_rule_that_answered(private_stub: StubServer) -> None:
     assert second.rule == "built-in: lorem and echo"
     assert second.passed_over == (
         "instruction block: no valid block",
-        "configuration: the model is not configured",
+        "mochi: no match among its triggers (0)",
+        "mochi: no _default",
     )

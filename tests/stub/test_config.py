@@ -69,6 +69,19 @@ def test_example_of_the_specification_works() -> None:
         assert listed == ["echo", "weirdo", "thinker", "coder", "gpt-4", "claude-3-opus"]
 
 
+@pytest.mark.parametrize("kind", ["message", "echo", "mirror", "lorem", "task", "demo"])
+def test_reasoning_calls_and_finish_apply_to_all_generated_types(tmp_path: Path, kind: str) -> None:
+    fields = "reasoning: hm, tool_calls: [{name: now}], finish: length, usage: {output: 7}"
+    text = f"models:\n  a: [_default: {{type: {kind}, {fields}}}]\n  b: [_default: {{type: {kind}}}]\n"
+    text += f"  c: [_default: {{type: {kind}, {fields}, think_tags: true}}]\n"
+    (tmp_path / "config.yaml").write_text(text)
+    config = load(tmp_path / "config.yaml")
+    full, plain, tagged = [resolve(Prompt(model, messages=(Message("user", "hello"),)), config) for model in "abc"]
+    assert (full.reasoning, full.text, [call.name for call in full.tool_calls]) == ("hm", plain.text, ["now"])
+    assert (full.finish, full.usage.output) == ("length", 7)
+    assert (tagged.reasoning, tagged.text) == ("", f"<think>hm</think>\n\n{plain.text}")
+
+
 def test_child_triggers_win_over_inherited_ones() -> None:
     with StubServer(config=DATA / "spec-inheritance.yaml", speed=0) as stub:
         assert reply_message(stub, "claude-3-opus", "hello")["content"] == "Hi from Opus specifically!"

@@ -133,11 +133,11 @@ def test_check_reports_all_mistakes_and_recorded_files(tmp_path: Path) -> None:
     )
     found = check(file)
     assert [line.split(": expected")[0] for line in found] == [
-        f"{file}:6",
-        f"{file}:7",
         f"{file}:3",
         f"{tmp_path / 'broken.yaml'}:1",
         f"{tmp_path / 'other.json'}:2",
+        f"{file}:6",
+        f"{file}:7",
         f"{file}:8",
     ]
 
@@ -146,7 +146,7 @@ def test_check_reports_mistakes_beside_and_in_the_models(tmp_path: Path) -> None
     file = tmp_path / "config.yaml"
     file.write_text("model: {}\ninclude: all\nrecordings: gone\nmodels:\n  a: [_inherit: echo]\n  b: [x: {}]\n")
     found = check(file)
-    assert [int(line.removeprefix(f"{file}:").partition(":")[0]) for line in found] == [1, 2, 6, 3]
+    assert [int(line.removeprefix(f"{file}:").partition(":")[0]) for line in found] == [1, 2, 3, 6]
 
 
 @pytest.mark.parametrize(

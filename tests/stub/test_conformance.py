@@ -8,17 +8,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mochi_stub import DEFAULT_MODELS, Failure, Model, Prompt, Reply, StubServer, ToolCall
-from mochi_stub.cli.conformance import capabilities_of, nearest_model, verify
-from mochi_stub.cli.probes import probes
+from mochi_stub import Failure, Model, Prompt, Reply, StubServer, ToolCall
+from mochi_stub.cli.conformance import capabilities_of, nearest_model, probes, verify
+from mochi_stub.config.loader import packaged_config
 from tests.support.raw_ollama import RawOllama
 
-MODELS = [model.name for model in DEFAULT_MODELS]
+MODELS = {model.name: model for model in packaged_config().models[:5]}
 
 
-@pytest.mark.parametrize("model", [MODELS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS[1:])])
+@pytest.mark.parametrize("model", ["mochi", *(pytest.param(name, marks=pytest.mark.slow) for name in [*MODELS][1:])])
 def test_identical_server_has_no_differences(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with StubServer(models=[one for one in DEFAULT_MODELS if one.name == model], speed=0) as real:
+    with StubServer(models=[MODELS[model]], speed=0) as real:
         assert verify(real.url, model) == 0
     assert capsys.readouterr().out == f"0 differences between {real.url} and the stub, model {model}\n"
 
@@ -27,7 +27,7 @@ def test_differences_are_reported_with_their_probe(capsys: pytest.CaptureFixture
     def wrong(prompt: Prompt) -> Reply | None:
         return Reply([Failure("kaput", 503)]) if prompt.operation == "generate" else None
 
-    with StubServer(models=DEFAULT_MODELS[:1], resolve=wrong, speed=0) as real:
+    with StubServer(models=[MODELS["mochi"]], resolve=wrong, speed=0) as real:
         assert verify(real.url, "mochi") == 1
     told = capsys.readouterr().out.splitlines()
     assert "generate, streamed: status: server 503, stub 200" in told

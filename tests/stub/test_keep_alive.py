@@ -29,7 +29,7 @@ async def use(scheduler: Scheduler, model: Model, keep_alive: float | None = Non
 
 def loaded_models(scheduler: Scheduler) -> list[tuple[str, int, float]]:
     now = scheduler.now()
-    return [(lease.model.name, lease.context_length, lease.expires_at(now) - now) for lease in scheduler.loaded()]
+    return [(lease.model.name, lease.settings.context, lease.expires_at(now) - now) for lease in scheduler.loaded()]
 
 
 async def test_model_stays_loaded_for_five_minutes() -> None:

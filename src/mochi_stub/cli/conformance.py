@@ -9,15 +9,19 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
-from mochi_stub.cli.probes import Probe, probes
-from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
+from mochi_stub.config.loader import packaged_config
+from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Machine
 from mochi_stub.server import StubServer
 
+PROBES = Path(__file__).with_name("probes.yaml")
 TIMEOUT = 600.0  # seconds, including the time to load a real model
 MAX_ERROR_LENGTH = 300
 COMPARED_FIELDS = {"done", "role", "error", "model", "status", "object"}  # only the types of other fields are compared
@@ -27,6 +31,23 @@ OF_MODEL = {  # fields that Ollama omits in the descriptions of some models
     *("license", "parameters", "system", "messages", "tensors", "projector_info", "parent_model", "requires"),
     *("capabilities", "remote_model", "remote_host", "context_length", "embedding_length"),
 }
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Request to send to both servers. If the model of a server lacks the capability `needs`, the request is skipped.
+
+    If `shared` is true, only the status and the fields that both responses contain are compared. `shared` is true for
+    the paths below `/v1`, because the stub imitates OpenAI there, not Ollama's version of OpenAI's API.
+    """
+
+    name: str
+    path: str
+    body: Any = None
+    needs: str = ""
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    shared: bool = False
 
 
 def verify(url: str, model: str, stub_model: str | None = None, machine: Machine | None = None) -> int:
@@ -62,6 +83,19 @@ def _differences(url: str, name: str, stub: StubServer, stub_model: str | None) 
                 yield from (f"{probe.name}: {line}" for line in _compare(*parts, shared=probe.shared))
 
 
+def probes(model: str) -> Iterator[Probe]:
+    """Yield the requests of `probes.yaml` for a model."""
+    text = json.dumps(yaml.safe_load(PROBES.read_bytes()))
+    for placeholder, value in (("model", model), ("6000 words", "word " * 6000), ("200000 words", "word " * 200_000)):
+        text = text.replace(f"<{placeholder}>", json.dumps(value)[1:-1])
+    for group in json.loads(text):
+        defaults = group["defaults"]
+        for name, fields in group["probes"].items():
+            if "body" in defaults:
+                fields["body"] = defaults["body"] | fields["body"]
+            yield Probe(group["prefix"] + name, **(defaults | fields))
+
+
 def capabilities_of(client: httpx.Client, name: str) -> set[str]:
     """Return the capabilities of a model. Raises ValueError for invalid responses."""
     response = client.post("/api/show", json={"model": name})
@@ -74,7 +108,7 @@ def capabilities_of(client: httpx.Client, name: str) -> set[str]:
 
 
 def nearest_model(client: httpx.Client, name: str, capabilities: set[str]) -> Model:
-    """Return the stub's model that is most similar to the model `name` of the server that `client` calls.
+    """Return the packaged model that is most similar to the model `name` of the server that `client` calls.
 
     The capabilities are compared first, then the habit (see `catalogue.Model`). The server's model has the habit
     `native` if it has several `capabilities`, but `/api/tags` lists only `completion`.
@@ -82,7 +116,8 @@ def nearest_model(client: httpx.Client, name: str, capabilities: set[str]) -> Mo
     models = client.get("/api/tags").json().get("models") or []
     listed = {_full_name(entry.get("name", "")): entry.get("capabilities") for entry in models}
     habit = "native" if listed.get(_full_name(name)) == ["completion"] and len(capabilities) > 1 else "template"
-    return min(DEFAULT_MODELS, key=lambda one: (len(capabilities ^ set(one.capabilities)), one.habit != habit))
+    packaged = packaged_config().models
+    return min(packaged, key=lambda one: (len(capabilities ^ set(one.capabilities)), one.habit != habit))
 
 
 def _full_name(model: str) -> str:
@@ -91,7 +126,7 @@ def _full_name(model: str) -> str:
 
 def _send(client: httpx.Client, model: str, probe: Probe) -> dict[str, Any]:
     """Send a probe. Return the response parts to compare: status, headers, text, and the first object of each kind."""
-    data = probe.body if probe.body is None or isinstance(probe.body, bytes) else json.dumps(probe.body).encode()
+    data = probe.body if probe.body is None or isinstance(probe.body, str) else json.dumps(probe.body)
     response = client.request(probe.method, probe.path, content=data, headers=dict(probe.headers))
     parts: dict[str, Any] = {"status": response.status_code}
     parts |= {name: response.headers[name] for name in HEADERS if name in response.headers}

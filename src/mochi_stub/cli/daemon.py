@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import gettempdir
 from threading import Thread
 
 with suppress(ImportError):  # on Windows, the functions that need fcntl raise OSError
@@ -142,6 +141,8 @@ def _lock(path: Path) -> int | None:
 def _runtime_folder() -> Path:
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
+    from tempfile import gettempdir
+
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or gettempdir()) / f"mochi-stub-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():

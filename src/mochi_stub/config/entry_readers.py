@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any, get_args
 
-from mochi_stub.config.response_types import CHUNK_SIZES, Match, ReplySettings, Response, Trigger
+from mochi_stub.config.response_types import CHUNK_SIZES, Match, ReplySettings, Response
 from mochi_stub.config.yaml_source import Item, Readers
 from mochi_stub.models.catalogue import MIN_CONTEXT, Model
 from mochi_stub.prompt import ToolCall
+from mochi_stub.recording.files import recorded
+from mochi_stub.recording.translation import wire_of
 from mochi_stub.reply import Content, Failure, Usage
 
 CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
@@ -22,8 +25,8 @@ SERVER_HEADERS = ("connection", "content-length", "content-type", "transfer-enco
 _UNDECLARED = Model("", CAPABILITIES[:6], context_length=131072, embedding_length=768)
 
 
-def response(item: Item) -> Response:
-    """Read a response: a text, or a mapping with a type. Raises ConfigError."""
+def response(item: Item, **others: Callable[[Item], Any]) -> Response:
+    """Read a response: a text, or a mapping with a type. `others` read additional fields. Raises ConfigError."""
     if not isinstance(item.value, dict):
         return Response(content=item.string("a text or a mapping with a type"))
     if "type" not in item.value:
@@ -31,36 +34,22 @@ def response(item: Item) -> Response:
     kind = item.value["type"].string()
     if kind not in RESPONSES:
         raise item.value["type"].error(f"a type: {', '.join(RESPONSES)}; found {kind!r}")
-    label = _LABELS.get(kind, f"a response of type {kind}")
     required = {"path": "a path to a recorded file"} if kind == "file" else {}
-    fields = item.fields({"type": Item.string, **RESPONSES[kind]}, label, **required)
+    fields = item.fields({"type": Item.string, **RESPONSES[kind], **others}, f"a response of type {kind}", **required)
     if kind == "error":
-        return Response(kind, failure=_failure(fields))
-    if kind == "file":
-        fields["source"] = item.value["path"]
-    return Response(fields.pop("type"), _reply_settings(fields), **fields)
+        fields["failure"] = _pop_failure(fields)
+    return Response(fields.pop("type"), pop_settings(fields), **fields)
 
 
-def read_trigger(text: str, item: Item) -> Trigger:
-    """Read the value of a trigger: a response, which can have the additional key `match`. Raises ConfigError."""
-    matching = item.value.get("match") if isinstance(item.value, dict) else None
-    if matching is None:
-        return Trigger(text, response(item))
-    match = matching.choice(*get_args(Match))
-    without_match = replace(item, value={key: value for key, value in item.value.items() if key != "match"})
-    trigger = Trigger(text, response(without_match), match)
-    if match == "regex":
+def triggered_response(trigger: str, item: Item) -> Response:
+    """Read the response of a trigger, which can have the additional key `match`. Raises ConfigError."""
+    found = response(item, match=lambda value: value.choice(*get_args(Match)))
+    if found.match == "regex":
         try:
-            re.compile(text)
+            re.compile(trigger)
         except (re.error, OverflowError) as error:
-            raise item.key_error(f"a regular expression, found {text!r} ({error})") from None
-    return trigger
-
-
-def model(item: Item) -> tuple[dict[str, Any], ReplySettings]:
-    """Read a `_model` entry. Return the fields of `Model` and the stream settings. Raises ConfigError."""
-    fields = item.fields({**MODEL, **STREAM}, "_model")
-    return fields, _reply_settings(fields)
+            raise item.key_error(f"a regular expression, found {trigger!r} ({error})") from None
+    return found
 
 
 def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Model:
@@ -71,7 +60,8 @@ def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Mo
     return replace(_UNDECLARED, **{**default, **fields})
 
 
-def _reply_settings(fields: dict[str, Any]) -> ReplySettings:
+def pop_settings(fields: dict[str, Any]) -> ReplySettings:
+    """Remove the stream settings from `fields` and return them."""
     return ReplySettings(**{name: fields.pop(name) for name in STREAM if name in fields})
 
 
@@ -93,12 +83,12 @@ def _pause(item: Item) -> tuple[int, float]:
 
 def _fail(item: Item) -> tuple[int, Failure]:
     fields = item.fields({"after": _count, **_ERROR}, "an error")
-    return fields.pop("after", 0), _failure(fields)
+    return fields.pop("after", 0), _pop_failure(fields)
 
 
-def _failure(fields: Mapping[str, Any]) -> Failure:
-    status = fields.get("status", 500)
-    return Failure(fields.get("message", f"error {status}"), status, fields.get("headers", ()))
+def _pop_failure(fields: dict[str, Any]) -> Failure:
+    status = fields.pop("status", 500)
+    return Failure(fields.pop("message", f"error {status}"), status, fields.pop("headers", ()))
 
 
 def _headers(item: Item) -> tuple[tuple[str, str], ...]:
@@ -115,6 +105,16 @@ def _vector(item: Item) -> tuple[float, ...] | None:
     if not item.items("zero or a list of numbers"):
         raise item.error("zero or a list of numbers, found an empty list")
     return tuple(number.number() for number in item.value)
+
+
+def _recorded_file(item: Item) -> Path:
+    path = item.path("a path to a recorded file")
+    if not path.exists():
+        raise item.error(f"a recorded file, found none at {path}")
+    recording = recorded(path)
+    if recording.status < 400 and not wire_of(recording.path):
+        raise item.error(f"a recorded reply of a model, found a response from {recording.url}")
+    return path
 
 
 def _time(item: Item) -> str:
@@ -181,9 +181,8 @@ RESPONSES: Mapping[str, Readers] = {  # the fields of each type of response
     **dict.fromkeys(("echo", "mirror", "lorem", "task", "demo"), _GENERATED),
     "embedding": {"vector": _vector},
     "error": _ERROR,
-    "file": {"path": lambda item: item.path("a path to a recorded file"), **STREAM},
+    "file": {"path": _recorded_file, **STREAM},
 }
-_LABELS = {"embedding": "an embedding", "error": "an error", "file": "a file"}
 MODEL: Readers = {  # the fields of Model that a configuration can declare
     "capabilities": lambda item: tuple(name.choice(*CAPABILITIES) for name in item.items("a list of capabilities")),
     "context_length": lambda item: item.whole(4),

@@ -6,18 +6,17 @@ import logging
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cached_property, lru_cache, partial, reduce
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from mochi_stub.config import entry_readers
-from mochi_stub.config.response_types import ReplySettings, Response, Trigger
+from mochi_stub.config.response_types import ReplySettings, Response
 from mochi_stub.config.yaml_source import ConfigError, Item, Readers, WatchedFile, parse
-from mochi_stub.models.catalogue import DEFAULT_MODELS, Model
-from mochi_stub.recording.files import recorded, recordings_below
-from mochi_stub.recording.translation import wire_of
+from mochi_stub.models.catalogue import Model
+from mochi_stub.recording.files import recordings_below
 
 logger = logging.getLogger("mochi_stub")
 
@@ -26,19 +25,18 @@ PACKAGED = Path(__file__).parent / "default.yaml"
 
 @dataclass
 class Script:
-    """Configuration entries of one model: responses by trigger, a default response, and model properties."""
+    """Configuration entries of one model: responses by trigger, a default response, and the fields of `_model`."""
 
     name: str
     source: Item
-    triggers: dict[str, Trigger] = field(default_factory=dict)
+    triggers: dict[str, Response] = field(default_factory=dict)
     default: Response | None = None
     parent: Item | None = None
     properties: dict[str, Any] = field(default_factory=dict)
-    settings: ReplySettings = field(default_factory=ReplySettings)
 
-    def matching(self, message: str) -> Iterator[Trigger]:
-        """Yield the triggers that apply to a user message, in the order of the file."""
-        return (trigger for trigger in self.triggers.values() if trigger.applies_to(message))
+    def matching(self, message: str) -> Iterator[tuple[str, Response]]:
+        """Yield the triggers that apply to a user message, with their responses, in the order of the file."""
+        return (entry for entry in self.triggers.items() if entry[1].applies_to(entry[0], message))
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,12 @@ class Config:
         return tuple(configured.model for configured in self.by_name.values())
 
     @cached_property
-    def files(self) -> list[tuple[Path, Item]]:
-        """Recorded files with their entries. They can change without a change of the configuration."""
-        responses: list[Response | None] = []
-        for configured in self.by_name.values():
-            script = configured.scripts[0]
-            responses += [*(trigger.response for trigger in script.triggers.values()), script.default]
-        return [(one.path, one.source) for one in responses if one and one.path and one.source]
+    def uses_recordings(self) -> bool:
+        """Whether replies come from recorded files, which can change without a change of the configuration."""
+        scripts = [configured.scripts[0] for configured in self.by_name.values()]
+        responses = [response for script in scripts for response in script.triggers.values()]
+        responses += [script.default for script in scripts if script.default]
+        return self.recordings is not None or any(response.path for response in responses)
 
     def find(self, model: str) -> ConfiguredModel | None:
         """Return the model with this name, or None if it is not configured. Case is ignored."""
@@ -91,9 +88,8 @@ def reloading_config(path: Path) -> Callable[[], Config]:
 
     def current() -> Config:
         nonlocal config, logged
-        problem = ""
         try:
-            config = watched.current()
+            config, problem = watched.current(), ""
         except ConfigError as error:
             problem = str(error)
         if problem and problem != logged:
@@ -113,7 +109,7 @@ def check(path: Path) -> list[str]:
     except ConfigError as error:
         return [str(error)]
     recordings = recordings_below(config.recordings, config.path)[1] if config.recordings else []
-    return list(dict.fromkeys([*map(str, problems), *recordings, *_recorded_problems(config)]))
+    return list(dict.fromkeys([*map(str, problems), *recordings]))
 
 
 @lru_cache(maxsize=1)
@@ -123,13 +119,9 @@ def packaged_config() -> Config:
 
 def _packaged_scripts(replaced: Iterable[str]) -> dict[str, Script]:
     """Return the entries of the packaged models, except for the models with a name in `replaced`."""
-    scripts = []
-    for model in DEFAULT_MODELS:
-        properties = {item.name: getattr(model, item.name) for item in fields(model) if item.name != "name"}
-        scripts.append(Script(model.name, Item(None, "", str(PACKAGED), 1), properties=properties))
-    scripts += [entry.scripts[0] for entry in packaged_config().by_name.values()]
     names = set(map(normalized_name, replaced))
-    return {script.name: script for script in scripts if normalized_name(script.name) not in names}
+    scripts = [entry.scripts[0] for name, entry in packaged_config().by_name.items() if name not in names]
+    return {script.name: script for script in scripts}
 
 
 def normalized_name(model: str) -> str:
@@ -140,8 +132,8 @@ def normalized_name(model: str) -> str:
 def _watched(path: Path) -> WatchedFile[Config]:
     def read(data: bytes) -> Config:
         config, problems = _read(path, data)
-        for problem in (*problems, *_recorded_problems(config)):  # raise only the first problem
-            raise ConfigError(str(problem))
+        if problems:
+            raise problems[0]
         return config
 
     return WatchedFile(path, read)
@@ -164,16 +156,11 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
             chain = _with_parents(script, scripts)
             if normalized_name(name) in by_name:
                 raise script.source.error(f"unique model names, found {name!r} again")
-            properties = ChainMap(*(ancestor.properties for ancestor in chain))
-            settings = reduce(ReplySettings.merged_over, [ancestor.settings for ancestor in chain])
+            properties = dict(ChainMap(*(ancestor.properties for ancestor in chain)))
+            settings = entry_readers.pop_settings(properties)
             model = entry_readers.model_from_fields(name, properties, position)
             by_name[normalized_name(name)] = ConfiguredModel(model, settings, chain)
-    folder = None
-    if "recordings" in top:
-        folder = top["recordings"].path("a folder of recordings")
-        if not folder.is_dir():
-            problems.append(top["recordings"].error(f"a folder of recordings, found none at {folder}"))
-    return Config(path, by_name, folder), problems
+    return Config(path, by_name, top.get("recordings")), problems
 
 
 def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script, ...]:
@@ -209,13 +196,13 @@ def _add_entry(script: Script, trigger: str, item: Item) -> None:
         item.string("the name of another model")
         script.parent = item
     elif trigger == "_model":
-        script.properties, script.settings = entry_readers.model(item)
+        script.properties = item.fields({**entry_readers.MODEL, **entry_readers.STREAM}, "_model")
     elif trigger == "_default":
         script.default = entry_readers.response(item)
     elif trigger.startswith("_") and (close := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
         raise item.key_error(f"{close[0]}, found {trigger!r}")
     else:
-        script.triggers[trigger] = entry_readers.read_trigger(trigger, item)
+        script.triggers[trigger] = entry_readers.triggered_response(trigger, item)
 
 
 @contextmanager
@@ -226,22 +213,15 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
         problems.append(error)
 
 
-def _recorded_problems(config: Config) -> Iterator[str]:
-    for path, source in config.files:
-        if not path.exists():
-            yield str(source.error(f"a recorded file, found none at {path}"))
-            continue
-        try:
-            recording = recorded(path)
-        except ConfigError as error:
-            yield str(error)
-            continue
-        if recording.status < 400 and not wire_of(recording.path):
-            yield str(source.error(f"a recorded reply of a model, found a response from {recording.url}"))
+def _folder(item: Item) -> Path:
+    folder = item.path("a folder of recordings")
+    if not folder.is_dir():
+        raise item.error(f"a folder of recordings, found none at {folder}")
+    return folder
 
 
 _TOP: Readers = {
     "models": lambda item: item.mapping("models as a mapping"),
     "include": lambda item: item.choice("default"),
-    "recordings": lambda item: item,
+    "recordings": _folder,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from mochi_stub.config.yaml_source import ConfigError, Item
+from mochi_stub.config.yaml_source import ConfigError
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.recording.files import recorded
@@ -51,11 +51,13 @@ _NO_SETTINGS = ReplySettings()
 class Response:
     """A configured response. `kind` is its type in the configuration, which determines the fields that are used.
 
-    `vector` is None for a vector of zeros. `source` is the configuration's entry for the recorded file `path`.
+    `match` is how the text of its trigger is compared with a message.
+    `vector` is None for a vector of zeros. `path` is the path of a recorded file.
     """
 
     kind: str = "message"
     settings: ReplySettings = _NO_SETTINGS
+    match: Match = "exact"
     content: Content = ""
     reasoning: Content = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -65,7 +67,12 @@ class Response:
     vector: tuple[float, ...] | None = None
     failure: Failure | None = None
     path: Path | None = None
-    source: Item | None = None
+
+    def applies_to(self, trigger: str, message: str) -> bool:
+        """Return whether a message matches the trigger of this response."""
+        if self.match == "regex":
+            return re.search(trigger, message) is not None
+        return trigger in message if self.match == "substring" else trigger == message
 
     def reply(self, prompt: Prompt, model: Model) -> Reply:
         """Return the reply to a prompt. An invalid recorded file gives an error reply."""
@@ -78,40 +85,26 @@ class Response:
                 return recorded(self.path).reply
             except ConfigError as error:
                 return Reply([Failure(str(error))])
-        if self.kind in ("lorem", "demo"):
-            reply = default_reply(prompt) if self.kind == "lorem" else demo_reply(prompt)
-            return replace(reply, finish=self.finish, usage=self.usage)
-        return self._message(prompt)
+        reply = self._content(prompt)
+        parts: list[Part] = [*reply.parts, *Reply.of(tool_calls=self.tool_calls).parts]
+        if self.reasoning and self.think_tags:
+            tagged = Text(f"<think>{joined(self.reasoning)}</think>\n\n{reply.text}")
+            parts = [tagged, *(part for part in parts if not isinstance(part, (Reasoning, Text)))]
+        elif self.reasoning:
+            parts = [Reasoning(self.reasoning), *(part for part in parts if not isinstance(part, Reasoning))]
+        return Reply(parts, self.finish, self.usage)
 
-    def _message(self, prompt: Prompt) -> Reply:
+    def _content(self, prompt: Prompt) -> Reply:
+        if self.kind == "demo":
+            return demo_reply(prompt)
         content: Content | None = self.content
-        reasoning = self.reasoning
         if self.kind == "task":
             content = ui_task_reply(prompt)
         elif self.kind == "mirror":
             content = prompt.request.decode(errors="replace")
         elif self.kind == "echo":
             content = prompt.user_text
-        if content is None:
-            return default_reply(prompt)
-        if self.think_tags and reasoning:
-            content, reasoning = f"<think>{joined(reasoning)}</think>\n\n{joined(content)}", ""
-        calls = self.tool_calls
-        return Reply.of(content, reasoning=reasoning, tool_calls=calls, finish=self.finish, usage=self.usage)
-
-
-@dataclass(frozen=True)
-class Trigger:
-    """Text of a trigger, and the response that it selects. `match` is how the text is compared with a message."""
-
-    text: str
-    response: Response
-    match: Match = "exact"
-
-    def applies_to(self, message: str) -> bool:
-        if self.match == "regex":
-            return re.search(self.text, message) is not None
-        return self.text in message if self.match == "substring" else self.text == message
+        return default_reply(prompt) if content is None or self.kind == "lorem" else Reply.of(content)
 
 
 def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -26,7 +26,7 @@ class ConfigError(ValueError):
     """Invalid configuration or recording. The text is one line, `file:line: expected …`."""
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: frozen instances take three times as long to create
 class Item:
     """A parsed value with its file and line.
 
@@ -174,7 +174,7 @@ def parse(data: bytes, file: str) -> Item:
         _check_depth(text, file)
         loader = _LOADER(text)
         node = loader.get_single_node()
-        return Item(None, "", file, 1) if node is None else _Reader(loader, file).item(node, ())
+        return Item(None, "", file, 1) if node is None else _Reader(loader, file).item(node)
     except ConfigError:
         raise
     except UnicodeDecodeError as error:
@@ -213,23 +213,25 @@ class _Reader:
     count: int = 0
     own_ids: dict[int, set[int]] = field(default_factory=dict)
 
-    def item(self, node: Any, parents: tuple[int, ...]) -> Item:
-        line = node.start_mark.line + 1
+    def item(self, node: Any, parents: tuple[int, ...] = (), key_line: int | None = None) -> Item:
+        line = max(node.start_mark.line + 1, key_line or 0)
         self.count += 1
         if self.count > MAX_VALUES:
             raise ConfigError(f"{self.file}:{line}: expected at most {MAX_VALUES} values, including those of aliases")
         if id(node) in parents:
             raise ConfigError(f"{self.file}:{line}: expected an anchor that does not contain itself")
         if isinstance(node, yaml.MappingNode):
-            return Item(self._mapping(node, (*parents, id(node))), "", self.file, line)
+            return Item(self._mapping(node, (*parents, id(node))), "", self.file, line, key_line)
         if isinstance(node, yaml.SequenceNode):
-            return Item([self.item(child, (*parents, id(node))) for child in node.value], "", self.file, line)
+            items = [self.item(child, (*parents, id(node))) for child in node.value]
+            return Item(items, "", self.file, line, key_line)
         try:
             value = self.loader.construct_object(node)
         except ValueError:  # an impossible date, such as 2026-02-30
             value = node.value
         plain = value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
-        return Item(value if plain else node.value, node.value, self.file, line)  # dates and bytes remain texts
+        value = value if plain else node.value  # dates and bytes remain texts
+        return Item(value, node.value, self.file, line, key_line)
 
     def _mapping(self, node: Any, parents: tuple[int, ...]) -> dict[str, Item]:
         # Without the keys that `<<` merges. An alias leads to the same node again, which contains the merged keys.
@@ -244,8 +246,7 @@ class _Reader:
             if key.value in own_keys and id(key) in own_ids:
                 raise ConfigError(f"{self.file}:{line}: expected unique keys, found {key.value!r} again")
             own_keys |= {key.value} if id(key) in own_ids else set()
-            item = self.item(value, parents)
-            items[key.value] = replace(item, line=max(item.line, line), key_line=line)
+            items[key.value] = self.item(value, parents, line)
         return items
 
 

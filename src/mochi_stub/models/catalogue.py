@@ -1,4 +1,4 @@
-"""Model declarations, the default models and the load options."""
+"""Model declarations and the load options."""
 
 from __future__ import annotations
 
@@ -172,57 +172,3 @@ def effective_context(model: Model, options: Mapping[str, Any], default: int = D
     minimum = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
     requested = options.get("num_ctx")
     return min(max(default if requested is None else int(requested), minimum), model.context_length or sys.maxsize)
-
-
-DEFAULT_MODELS: tuple[Model, ...] = (
-    Model(
-        "mochi",
-        capabilities=("completion", "tools", "thinking"),
-        context_length=40960,
-        family="qwen3",
-        parameter_size="8.2B",
-        size=5_225_388_164,
-        modified_at="2026-03-02T10:15:00.123456789Z",
-        parameters={"temperature": 0.6, "top_k": 20, "top_p": 0.95},
-        license="Apache License 2.0",
-    ),
-    Model(
-        "mochi-chat",
-        family="gemma2",
-        parameter_size="2.6B",
-        embedding_length=2304,
-        quantization="Q4_0",
-        size=1_629_518_495,
-        modified_at="2026-03-01T18:40:12.5Z",
-        license="Gemma Terms of Use",
-    ),
-    Model(
-        "mochi-long",
-        capabilities=("completion", "tools"),
-        context_length=131072,
-        modified_at="2026-02-20T08:05:31.75Z",
-        license="MIT",
-    ),
-    Model(
-        "mochi-native:4b",
-        capabilities=("tools", "thinking", "completion"),
-        context_length=32768,
-        family="gemma3",
-        parameter_size="4.3B",
-        embedding_length=2560,
-        size=3_338_801_804,
-        modified_at="2026-02-11T21:30:00.000000001Z",
-        habit="native",
-    ),
-    Model(
-        "mochi-embed",
-        capabilities=("embedding",),
-        context_length=2048,
-        embedding_length=768,
-        family="nomic-bert",
-        parameter_size="137M",
-        quantization="F16",
-        size=274_302_450,
-        modified_at="2026-01-30T12:00:00Z",
-    ),
-)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 MAGIC = b"GGUF"
@@ -21,6 +20,8 @@ def read_gguf(data: bytes) -> dict[str, Any]:
     """Read a GGUF file. Return values for the fields of `Model`, by field name. Raises GgufError."""
     if not data.startswith(MAGIC):
         raise GgufError("supplied file was not in GGUF format")
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - slow, and only needed here
+
     try:
         from gguf import GGUFReader, LlamaFileType  # noqa: PLC0415 - an optional package, which takes half a second
     except ImportError:

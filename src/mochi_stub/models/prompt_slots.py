@@ -8,6 +8,14 @@ from typing import NamedTuple
 _LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
 
 
+class Evaluation(NamedTuple):
+    """Prompt and reply as text. `tokens` is the number of tokens in the prompt."""
+
+    prompt: str
+    reply: str
+    tokens: int
+
+
 @dataclass
 class PromptSlots:
     """Prompt cache slots of a model. `count` is the number of parallel requests, or 1 if that number is unlimited."""
@@ -15,8 +23,9 @@ class PromptSlots:
     count: int = 1
     _texts: list[str] = field(default_factory=list)  # texts of the used slots, the least recently used first
 
-    def evaluate(self, prompt: str, reply: str) -> int:
-        """Put a prompt and its reply into a slot. Return how many leading prompt characters the slot already held."""
+    def evaluate(self, evaluation: Evaluation) -> int:
+        """Put a prompt and its reply into a slot. Return the number of uncached prompt tokens, at least 1."""
+        prompt, reply, tokens = evaluation
         best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
         prefix = _common_prefix(best, prompt)
         if best and prefix >= len(prompt) * _LEAST_SIMILARITY:
@@ -26,20 +35,7 @@ class PromptSlots:
             if len(self._texts) == self.count:
                 del self._texts[0]
         self._texts.append(prompt + reply)
-        return prefix
-
-
-class Evaluation(NamedTuple):
-    """Prompt and reply as text. `tokens` is the number of tokens in the prompt."""
-
-    prompt: str
-    reply: str
-    tokens: int
-
-    def run(self, slots: PromptSlots) -> int:
-        """Put the prompt into a slot. Return the number of prompt tokens that were not cached, at least 1."""
-        prefix = slots.evaluate(self.prompt, self.reply)
-        return max(self.tokens - self.tokens * prefix // max(len(self.prompt), 1), 1)
+        return max(tokens - tokens * prefix // max(len(prompt), 1), 1)
 
 
 def _common_prefix(first: str, second: str) -> int:

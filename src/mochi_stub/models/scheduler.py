@@ -96,10 +96,6 @@ class LoadedModel:
     idle_since: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def context_length(self) -> int:
-        return self.settings.context
-
     def expires_at(self, now: float) -> float:
         """Return when the model will be unloaded, in seconds since 1970. Infinity means never."""
         return (now if self._busy else self.idle_since) + self.keep_alive
@@ -166,7 +162,7 @@ class Scheduler:
             raise
         if request.keep_alive is not None:
             loaded.keep_alive = request.keep_alive
-        context = loaded.context_length
+        context = loaded.settings.context
         limit = None if settings.automatic else context
         return Lease(context, limit, reload, duration, loaded.prompt_cache, partial(self._release, loaded))
 

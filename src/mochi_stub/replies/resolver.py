@@ -207,10 +207,11 @@ def _is_answered(reply: Reply, prompt: Prompt) -> bool:
 
 def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
     for script in model.scripts:
-        trigger = next((trigger for text in _trigger_texts(prompt) for trigger in script.matching(text)), None)
-        if trigger is not None:
-            how = "" if trigger.match == "exact" else f" ({trigger.match})"
-            yield f"trigger {_shown(trigger.text)}{how} of {script.name}", trigger.response
+        matching = next((found for text in _trigger_texts(prompt) for found in script.matching(text)), None)
+        if matching is not None:
+            trigger, response = matching
+            how = "" if response.match == "exact" else f" ({response.match})"
+            yield f"trigger {_shown(trigger)}{how} of {script.name}", response
         else:
             passed_over.append(f"{script.name}: no match among its triggers ({len(script.triggers)})")
     for script in model.scripts:

@@ -96,7 +96,7 @@ def evaluate_prompt(
     reply = apply_stop_conditions(stub.resolve(fit.prompt), options, model.chars_per_token)
     answer = render_message("assistant", reply.text, reply.tool_calls)
     evaluation = Evaluation(render(fit.prompt), f"\n{answer}", fit.tokens)
-    evaluated_tokens, speed = evaluation.run(lease.prompt_cache), stub.scheduler.machine.prompt_speed
+    evaluated_tokens, speed = lease.prompt_cache.evaluate(evaluation), stub.scheduler.machine.prompt_speed
     seconds = evaluated_tokens / speed if speed else None
     return EvaluatedPrompt(stub, model, fit, reply, evaluation, evaluated_tokens, seconds)
 

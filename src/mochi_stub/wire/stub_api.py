@@ -37,7 +37,7 @@ def state(stub: Stub, _request: Request) -> Result:
     models = [
         {
             "name": loaded.model.name,
-            "context_length": loaded.context_length,
+            "context_length": loaded.settings.context,
             "keep_alive": None if math.isinf(loaded.keep_alive) else loaded.keep_alive,
             "requests": loaded.users,
         }

@@ -36,7 +36,7 @@ def ps(stub: Stub, _request: Request) -> Result:
             "details": _details(loaded.model, loaded.model.quantization),
             "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
             "size_vram": loaded.model.size,
-            "context_length": loaded.context_length,
+            "context_length": loaded.settings.context,
         }
         for loaded in stub.scheduler.loaded()
     ]
