@@ -7,10 +7,10 @@ MAX_BYTES = 1_000_000
 
 
 def list_dir(path: str = ".") -> str:
-    """List the files and folders of a folder.
+    """List the files and folders in a folder.
 
     Args:
-        path: The folder, relative to the workspace.
+        path: Path of the folder, relative to the workspace.
     """
     folder = _inside(path)
     if not folder.is_dir():
@@ -23,7 +23,7 @@ def read_file(path: str) -> str:
     """Read a text file.
 
     Args:
-        path: The file, relative to the workspace.
+        path: Path of the file, relative to the workspace.
     """
     file = _inside(path)
     if not file.is_file():
@@ -34,11 +34,11 @@ def read_file(path: str) -> str:
 
 
 def write_file(path: str, content: str) -> str:
-    """Write a text file; one that exists is overwritten.
+    """Write a text file. An existing file is overwritten.
 
     Args:
-        path: The file, relative to the workspace. Folders on the way are made.
-        content: The whole new text.
+        path: Path of the file, relative to the workspace. Missing folders are created.
+        content: The complete new text.
     """
     file = _inside(path)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -50,12 +50,12 @@ def delete_file(path: str) -> str:
     """Delete a file.
 
     Args:
-        path: The file, relative to the workspace.
+        path: Path of the file, relative to the workspace.
     """
     if not _inside(path).is_file():
         raise ValueError(f"{path} is not a file of the workspace")
     entry = Path(path)
-    (_inside(str(entry.parent)) / entry.name).unlink()  # a link, not the file to which it leads
+    (_inside(str(entry.parent)) / entry.name).unlink()  # the link itself, not its target
     return f"Deleted {path}."
 
 
@@ -66,7 +66,7 @@ def _root() -> Path:
 
 
 def _inside(path: str) -> Path:
-    """A path within the root; links that lead out of it are refused like any other way out."""
+    """Return the resolved path. Raise ValueError if it is outside the workspace, also if a link leads outside."""
     root = _root()
     resolved = (root / path).resolve()
     if not resolved.is_relative_to(root):

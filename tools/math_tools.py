@@ -44,5 +44,5 @@ def divide_numbers(a: float, b: float) -> str:
 
 
 def _plain(number: float) -> str:
-    """Whole numbers without a decimal point."""
+    """Return the number as text, without a decimal point if it is a whole number."""
     return str(int(number)) if float(number).is_integer() else str(number)

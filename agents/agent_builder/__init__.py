@@ -1,4 +1,4 @@
-"""What the agent builder may call. ``SKILL.md`` says who it is."""
+"""List of the tools of the agent builder. ``SKILL.md`` contains its description and system prompt."""
 
 from .agent_builder import delete_rename_file, insert_replace_text, list_dir, read_file, run_cli_command, write_file
 

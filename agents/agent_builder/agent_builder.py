@@ -1,4 +1,4 @@
-"""The coder's tools, for the directory of agents instead of the workspace. Conversations of agents are left alone."""
+"""Tools of the coder, applied to the directory of agents. The sessions of agents in ``agent_chats`` are protected."""
 
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -8,11 +8,11 @@ _SOURCE = _AGENTS / "coder" / "workspace.py"
 
 _spec = spec_from_file_location("_agent_builder_workspace", _SOURCE)
 if _spec is None or _spec.loader is None or not _SOURCE.is_file():
-    raise ImportError(f"the agent builder needs {_SOURCE}")
+    raise ImportError(f"The agent builder needs the file {_SOURCE}.")
 _module = module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 
-_agents = _module.Workspace(_AGENTS, closed=("agent_chats",))
+_agents = _module.Workspace(_AGENTS, protected=("agent_chats",))
 
 read_file = _agents.read_file
 write_file = _agents.write_file

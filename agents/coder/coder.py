@@ -1,4 +1,4 @@
-"""The coder's tools: files and commands of one folder, ``MOCHI_FILES_ROOT``, or ``workspace`` where the server runs."""
+"""Tools of the coder. They use the folder ``MOCHI_FILES_ROOT``, by default ``workspace`` in the working directory."""
 
 import os
 from pathlib import Path

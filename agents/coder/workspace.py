@@ -8,21 +8,21 @@ from pathlib import Path
 
 MAX_BYTES = 1_000_000
 _PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP")
-"""What commands get of the server's environment: nothing that could be a secret of it."""
+"""Environment variables that commands receive. Others may contain secrets of the server."""
 
 
 class Workspace:
-    """A folder. Its methods are tools, and models read their docstrings. ``closed`` names folders to stay out of."""
+    """Folder with tools. Models read the docstrings of its methods. ``protected`` are names of forbidden folders."""
 
-    def __init__(self, root: Path, *, closed: tuple[str, ...] = ()) -> None:
+    def __init__(self, root: Path, *, protected: tuple[str, ...] = ()) -> None:
         self._root = root.resolve()
-        self._closed = closed
+        self._protected = protected
 
     def list_dir(self, path: str = ".") -> str:
-        """List the files and folders of a folder.
+        """List the files and folders in a folder.
 
         Args:
-            path: The folder, relative to the workspace.
+            path: Path of the folder, relative to the workspace.
         """
         folder = self._inside(path)
         if not folder.is_dir():
@@ -34,19 +34,19 @@ class Workspace:
         """Read a text file, or some lines of it.
 
         Args:
-            path: The file, relative to the workspace.
-            first_line: The first line to read; 1 is the first of the file.
-            last_line: The last line to read; without it, everything from the first line on.
+            path: Path of the file, relative to the workspace.
+            first_line: Number of the first line to read. Lines are numbered from 1.
+            last_line: Number of the last line to read. By default, the file is read to its end.
         """
         lines = self._text(path).splitlines(keepends=True)
         return "".join(lines[max(first_line, 1) - 1 : last_line])
 
     def write_file(self, path: str, content: str) -> str:
-        """Write a text file; one that exists is overwritten.
+        """Write a text file. An existing file is overwritten.
 
         Args:
-            path: The file, relative to the workspace. Folders on the way are made.
-            content: The whole new text.
+            path: Path of the file, relative to the workspace. Missing folders are created.
+            content: The complete new text.
         """
         file = self._inside(path)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -54,18 +54,18 @@ class Workspace:
         return f"Wrote {len(content)} characters to {path}."
 
     def insert_replace_text(self, path: str, new_text: str, old_text: str = "", after_line: int = 0) -> str:
-        """Change a text file in one place: replace a passage, or insert text between lines.
+        """Change one place in a text file: replace a passage, or insert text after a line.
 
         Args:
-            path: The file, relative to the workspace.
-            new_text: The text to put there.
-            old_text: The passage to replace; it must stand in the file exactly once. Empty to insert.
-            after_line: Where to insert when there is no old_text; 0 is the beginning of the file.
+            path: Path of the file, relative to the workspace.
+            new_text: The text to insert.
+            old_text: The passage to replace. The file must contain it exactly once. Leave it empty to insert text.
+            after_line: Number of the line after which to insert, if old_text is empty. 0 is the beginning of the file.
         """
         text = self._text(path)
         if old_text:
             if (found := text.count(old_text)) != 1:
-                raise ValueError(f"old_text stands in {path} {found} times; it must be exactly once")
+                raise ValueError(f"{path} contains old_text {found} times; it must contain it exactly once")
             changed = text.replace(old_text, new_text)
         else:
             lines = text.splitlines(keepends=True)
@@ -77,16 +77,16 @@ class Workspace:
         return f"Changed {path}."
 
     def delete_rename_file(self, path: str, new_path: str = "") -> str:
-        """Delete a file or an empty folder, or give it another name.
+        """Delete or rename a file or a folder. Only empty folders can be deleted.
 
         Args:
-            path: The file or folder, relative to the workspace.
-            new_path: Its new name, relative to the workspace, where nothing may be yet. Empty to delete.
+            path: Path of the file or folder, relative to the workspace.
+            new_path: New path, relative to the workspace. It must not exist yet. Leave it empty to delete.
         """
         target, entry = self._inside(path), Path(path)
         if not target.exists() or target == self._root:
             raise ValueError(f"{path} is not a file or folder in the workspace")
-        old = self._inside(str(entry.parent)) / entry.name  # a link, not the file to which it leads
+        old = self._inside(str(entry.parent)) / entry.name  # the link itself, not its target
         if not new_path:
             old.rmdir() if old.is_dir() and not old.is_symlink() else old.unlink()
             return f"Deleted {path}."
@@ -98,11 +98,11 @@ class Workspace:
         return f"Renamed {path} to {new_path}."
 
     async def run_cli_command(self, command: str, timeout_seconds: int = 50) -> str:
-        """Run a shell command in the workspace and get its exit code and what it prints.
+        """Run a shell command in the workspace. Return its exit code and its output.
 
         Args:
-            command: The command line. Nobody can type into it, so it must not ask for input.
-            timeout_seconds: After this many seconds it is killed.
+            command: The command line. The command receives no input.
+            timeout_seconds: Number of seconds after which the command is killed.
         """
         self._root.mkdir(parents=True, exist_ok=True)
         process = await asyncio.create_subprocess_shell(
@@ -131,13 +131,13 @@ class Workspace:
         return file.read_text("utf-8", "replace")
 
     def _inside(self, path: str) -> Path:
-        """A path within the root; links that lead out of it are refused like any other way out."""
+        """Return the resolved path. Raise ValueError if it is outside the workspace, also if a link leads outside."""
         self._root.mkdir(parents=True, exist_ok=True)
         resolved = (self._root / path).resolve()
         if not resolved.is_relative_to(self._root):
             raise ValueError(f"{path} is outside the workspace")
-        if resolved.relative_to(self._root).parts[:1] in [(name,) for name in self._closed]:
-            raise ValueError(f"{path} is not for you")
+        if resolved.relative_to(self._root).parts[:1] in [(name,) for name in self._protected]:
+            raise ValueError(f"{path} is in a protected folder")
         return resolved
 
 
@@ -150,7 +150,7 @@ def _ended(text: str) -> str:
 
 
 async def _printed(process: asyncio.subprocess.Process) -> str:
-    """All that a process prints, its first million bytes kept, when it has ended."""
+    """Wait for a process and return the first million bytes of its output."""
     assert process.stdout is not None  # noqa: S101 - it is a pipe
     kept = bytearray()
     while data := await process.stdout.read(65536):
@@ -160,7 +160,7 @@ async def _printed(process: asyncio.subprocess.Process) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a process that still runs, and whatever it has started."""
+    """Kill a running process and the processes that it has started."""
     with suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

@@ -145,7 +145,7 @@ def test_agent_builder_cannot_read_conversations() -> None:
     tools = AgentDiscoveryService(SAMPLES).get("agent_builder").tools
     assert "coder/" in tools["list_dir"]()
     assert "description:" in tools["read_file"]("coder/SKILL.md")
-    with pytest.raises(ValueError, match="not for you"):
+    with pytest.raises(ValueError, match="in a protected folder"):
         tools["read_file"]("agent_chats/0123456789.json")
     with pytest.raises(ValueError, match="outside"):
         tools["list_dir"]("..")
