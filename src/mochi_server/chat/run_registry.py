@@ -195,7 +195,6 @@ class RunRegistry:
         result: TurnResult | None = None
         try:
             try:
-                run.begin()
                 running = self._engine.run(turn, run.publish, lambda: run.stopped, lambda: run.abort_error is not None)
                 del turn  # so that the engine can free the bytes of its images
                 result = await running
