@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +13,7 @@ from mochi_server.chat.forced_call import ForcedCallLoop
 from mochi_server.chat.idempotency import resolve_idempotent
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.run import Run
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.toolbox_factory import ToolboxFactory
@@ -91,23 +91,16 @@ class ChatEngine:
         metadata = session.metadata
         return (await self.selections.check(metadata.tool_settings, metadata.agent_settings)).warnings
 
-    async def run(
-        self,
-        turn: Turn,
-        publish: Publish,
-        is_stopped: Callable[[], bool] = lambda: False,
-        is_aborted: Callable[[], bool] = lambda: False,
-    ) -> TurnResult:
-        """Execute a turn, pass its events to ``publish`` and return its result.
+    async def run(self, turn: Turn, run: Run) -> TurnResult:
+        """Execute a turn, publish its events in ``run`` and return its result.
 
         If the turn fails, the result contains the error. On cancellation, the engine stores the partial answer and
-        sets ``cancelled`` in the result. ``is_stopped`` returns whether a client has stopped the turn. ``is_aborted``
-        returns whether the server has cancelled the turn, for example at a shutdown. If the server has cancelled the
-        turn, the session keeps the turn's approval request.
+        sets ``cancelled`` in the result. If the server has cancelled the turn, for example at a shutdown, the session
+        keeps the turn's approval request.
         """
         writer = TurnWriter(self.store, turn.session, turn.request, flusher=self._flusher, retry=self.retry)
         scope = anyio.CancelScope()
-        gate = _EventGate(publish, scope)
+        gate = _EventGate(run.publish, scope)
         model: ModelCall | None = None
         result, failure, cancelled = TurnResult(), None, False
         try:
@@ -131,8 +124,8 @@ class ChatEngine:
             failure = _as_mochi_error(error, turn.session.session_id)
         if cancelled or failure is not None:
             with suppress(asyncio.CancelledError):  # the partial turn is stored even if it is cancelled again
-                failure = await writer.interrupt(is_stopped) or failure
-                if not is_aborted():
+                failure = await writer.interrupt(lambda: run.stopped) or failure
+                if run.abort_error is None:
                     await self._discard_approval(turn.session.session_id)
         return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 

@@ -33,7 +33,6 @@ class Run:
     result: TurnResult = field(default_factory=TurnResult)
     """Result of the turn, empty until the run has ended."""
     log: EventLog = field(default_factory=EventLog)
-    key: str | None = None
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0
     suspended: bool = False
