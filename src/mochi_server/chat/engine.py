@@ -132,18 +132,8 @@ class ChatEngine:
     def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:
         if turn.model is None:
             raise turn.model_failure or errors.ModelNotFound(turn.session.model)
-        return ModelCall(
-            self.client,
-            self.windows,
-            self.store,
-            publish,
-            model=turn.model,
-            session=turn.session,
-            history=writer.history,
-            generation=turn.request.generation,
-            unstored_images=writer.unstored_images,
-            retry=self.retry,
-        )
+        generation = turn.request.generation
+        return ModelCall(self.client, self.windows, writer, publish, turn.model, turn.session, generation)
 
     async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall, publish: Publish) -> None:
         if warnings := [*turn.warnings, *model.warnings(turn.toolbox.schemas())]:

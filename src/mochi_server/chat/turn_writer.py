@@ -103,6 +103,15 @@ class TurnWriter:
             await asyncio.shield(self._initial_write)
             self._initial_write = None
 
+    async def load_image(self, name: str) -> bytes:
+        """Return an image of the session. Raises ``BlobNotFound``."""
+        image = self.unstored_images.get(name)
+        return await self._store.load_image(name) if image is None else image.data
+
+    async def patch(self, fields: dict[str, Any]) -> None:
+        """Change metadata of the session."""
+        await self._retry.run(lambda: self._store.patch(self._session_id, fields))
+
     def set_answer(self, answer: ResponseBuilder | None) -> None:
         self._answer = answer
 
