@@ -2,13 +2,10 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from uuid import uuid4
-
-import anyio
 
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.errors import (
@@ -53,9 +50,7 @@ class Confirmation:
 
     async def wait_for_decision(self) -> Decision | None:
         """Wait for the client's decision. Return the decision, or None if the timeout passes first."""
-        with anyio.move_on_after(self.timeout):
-            return await asyncio.shield(self._decision)
-        # Accept a decision that arrives in the same event-loop iteration as the timeout.
+        await asyncio.wait([self._decision], timeout=self.timeout)
         if self._decision.done():
             return self._decision.result()
         self.state = "timed_out"
@@ -97,7 +92,7 @@ class ConfirmationBroker:
     def __init__(self, *, timeout: float) -> None:
         self._timeout = timeout or None
         self._waiting: dict[str, Confirmation] = {}
-        self._ended: OrderedDict[str, Confirmation] = OrderedDict()
+        self._ended: dict[str, Confirmation] = {}
 
     def open(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
         """Create a confirmation that waits for the client's decision on a tool call."""
@@ -142,7 +137,7 @@ class ConfirmationBroker:
         if confirmation.state != "waiting":
             self._ended[confirmation.confirmation_id] = confirmation
             if len(self._ended) > _MAX_ENDED:
-                self._ended.popitem(last=False)
+                del self._ended[next(iter(self._ended))]
 
 
 @dataclass(frozen=True)
