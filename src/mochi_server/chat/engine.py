@@ -100,7 +100,7 @@ class ChatEngine:
         """
         writer = TurnWriter(self.store, turn.session, turn.request, flusher=self._flusher, retry=self.retry)
         scope = anyio.CancelScope()
-        gate = _EventGate(run.publish, scope)
+        gate = _EventGate(run, scope)
         model: ModelCall | None = None
         result, failure, cancelled = TurnResult(), None, False
         try:
@@ -147,29 +147,28 @@ class ChatEngine:
         publish([_result(writer, model).completed()])
 
 
+@dataclass
 class _EventGate:
     """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
 
-    def __init__(self, publish: Publish, scope: anyio.CancelScope) -> None:
-        self._publish = publish
-        self._scope = scope
-        self._is_open = False
-        self._buffered: list[ChatEvent] = []
+    run: Run
+    scope: anyio.CancelScope
+    buffered: list[ChatEvent] | None = field(default_factory=list)
+    """Events that are not published yet, or None after the user message is stored."""
 
     def publish(self, events: list[ChatEvent]) -> None:
-        if self._is_open:
-            self._publish(events)
+        if self.buffered is None:
+            self.run.publish(events)
         else:
-            self._buffered += events
+            self.buffered += events
 
     def on_write_end(self, is_stored: bool) -> None:
         if not is_stored:
-            self._scope.cancel()
+            self.scope.cancel()
             return
-        self._is_open = True
-        if self._buffered:
-            self._publish(self._buffered)
-            self._buffered = []
+        events, self.buffered = self.buffered, None
+        if events:
+            self.run.publish(events)
 
 
 def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = TurnResult()) -> TurnResult:  # noqa: B008 - frozen

@@ -5,7 +5,7 @@ The requests forbid Ollama to truncate prompts. If Ollama refuses one, the serve
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mochi_server.chat.compaction import Compactor
@@ -32,14 +32,6 @@ from mochi_server.sessions.session import ChatSession
 
 _MAX_ATTEMPTS = 8
 """Maximum number of requests for one answer. After a rejected prompt, the prompt or the window size changes."""
-
-
-class _PromptRefused(Exception):
-    """Refusal of a prompt by Ollama before the first token of the answer. Another attempt may succeed."""
-
-    def __init__(self, error: OllamaError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 @dataclass(eq=False)
@@ -118,10 +110,10 @@ class ModelCall:
             prompt = await self._fit(prompt, tools, forced=must_shorten)
             self.window.record_trim(history, prompt.trim_limit)
             self._publish_compaction(prompt)
-            try:
-                return await self._attempt(prompt, tools, on_lines, answer_id, format)
-            except _PromptRefused as refusal:
-                must_shorten = not self.window.adapt(refusal.error, prompt.size_with(tools))
+            refusal = await self._attempt(prompt, tools, on_lines, answer_id, format)
+            if refusal is None:
+                return
+            must_shorten = not self.window.adapt(refusal, prompt.size_with(tools))
         raise ContextOverflow(self.window.size, self.window.estimate(prompt.size_with(tools)))
 
     async def _fit(self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool) -> Prompt:
@@ -144,7 +136,7 @@ class ModelCall:
         can_think, keep_alive = self.model.can("thinking"), self._keep_alive
         compactor = Compactor(self.client, self.window, self.name, can_think=can_think, keep_alive=keep_alive)
         self._checkpoint = await compactor.checkpoint(prompt, budget)
-        await self.writer.patch({"compaction": self._checkpoint.to_dict()})
+        await self.writer.patch({"compaction": asdict(self._checkpoint)})
         self.windows.on_compacted()
         return self._checkpoint
 
@@ -155,8 +147,8 @@ class ModelCall:
         on_lines: OnLines,
         answer_id: str,
         format: dict[str, Any] | None,
-    ) -> None:
-        """Send a prompt once. Raise ``_PromptRefused`` if Ollama refuses it and another attempt may succeed."""
+    ) -> OllamaError | None:
+        """Send a prompt once. If Ollama refuses the prompt and another attempt may succeed, return the error."""
         size = prompt.size_with(tools)
         limit = self.window.answer_limit(size, self._options.get("num_predict"))
         messages, missing = await with_images(prompt.messages, self.writer.load_image)
@@ -197,9 +189,10 @@ class ModelCall:
             except OllamaError as error:
                 if request.answering or not (is_context_refusal(error) or is_out_of_memory(error)):
                     raise
-                raise _PromptRefused(error) from error
+                return error
         exchange = Exchange(self.session.session_id, payload, prompt.history, self.writer.history[0], answer_id, tokens)
         self.client.slots.record(exchange, number)
+        return None
 
     def _think_value(self) -> bool | str | None:
         if not self.model.can("thinking"):
