@@ -79,7 +79,7 @@ class Services:
         self.approvals = ApprovalService(self.confirmations, self.store)
         agents_dir, agent_chats_dir = settings.code_directory("agents_dir"), settings.resolved(settings.agent_chats_dir)
         self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir), self.tools)
-        selections = SelectionChecker(self.tools, self.agents)
+        selections = SelectionChecker(self.tools, self.agents.directory_agents)
         self.sessions = SessionService(self.store, client, windows, self.prompts, selections, speeds)
         limits = ToolLoopLimits(
             rounds=settings.max_tool_iterations,

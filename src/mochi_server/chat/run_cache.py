@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
 
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnRequest
@@ -23,7 +24,7 @@ class RunCache:
         self._runs: dict[str, dict[str, Run]] = {}
         """Runs by session ID, then by run ID. The latest run is last."""
         self._keys: dict[tuple[str, str], Run] = {}
-        self._starting: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._ended: dict[str, tuple[Run, int, float]] = {}
         """Ended runs by run ID, oldest first: the run, its size in bytes and its expiry on the loop's clock."""
         self._sweep: asyncio.TimerHandle | None = None
@@ -77,18 +78,14 @@ class RunCache:
             IdempotencyKeyReused: The run with this key was started by a different request.
         """
         session_key = (session_id, key)
-        while (starting := self._starting.get(session_key)) is not None:
-            await asyncio.wait([starting])
-        if (run := self._keys.get(session_key)) is not None:
-            if not run.request.is_same_request(request):
+        lock = self._starting.setdefault(session_key, asyncio.Lock())
+        async with lock:
+            run = self._keys.get(session_key)
+            if run is None:
+                run = self._keys[session_key] = await start()
+            elif not run.request.is_same_request(request):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run
-        self._starting[session_key] = asyncio.get_running_loop().create_future()
-        try:
-            run = self._keys[session_key] = await start()
-            return run
-        finally:
-            self._starting.pop(session_key).set_result(None)
 
     @property
     def _oldest(self) -> tuple[Run, int, float]:

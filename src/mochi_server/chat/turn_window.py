@@ -138,10 +138,11 @@ class TurnWindow:
     def trim_end(self, history: Sequence[Message]) -> int:
         """Return the number of messages at the start of the history that earlier requests have trimmed.
 
-        The number is 0 if the earlier requests had a window of a different size.
+        The number is 0 if the earlier requests had a window of a different size. For a new window, Ollama reloads the
+        model, so the prompt need not begin like the earlier prompts.
         """
-        last = self.windows.trims.get(self.session.session_id, self.size)
-        if last is None:
+        window, last = self.windows.trims.get(self.session.session_id, (None, None))
+        if last is None or window != self.size:
             return 0
         return next((i + 1 for i, message in enumerate(history) if message["message_id"] == last), 0)
 
@@ -151,7 +152,7 @@ class TurnWindow:
         Later prompts also trim these messages, so that all prompts of the session begin with the same text.
         """
         if end and self.size is not None:
-            self.windows.trims.record(self.session.session_id, self.size, history[end - 1]["message_id"])
+            self.windows.record_trim(self.session.session_id, self.size, history[end - 1]["message_id"])
 
     async def save(self, store: SessionStore) -> None:
         """Store the window with the session, unless a client has changed it during the turn."""

@@ -91,28 +91,6 @@ async def _unknown() -> None:
     return None
 
 
-class TrimmedPrompts:
-    """Registry of sessions whose prompts are trimmed to fit the context window. The oldest entries are dropped."""
-
-    def __init__(self) -> None:
-        self._trims: dict[str, tuple[int, str]] = {}
-        """Window, and ID of the last message that was left out of the prompt, by session ID."""
-
-    def get(self, session_id: str, window: int | None) -> str | None:
-        """Return the ID of the last message that was left out of the session's prompt for the same window, or None.
-
-        For a new window, Ollama reloads the model, so the new prompt need not begin like the earlier prompts.
-        """
-        trimmed_window, message_id = self._trims.get(session_id, (None, None))
-        return message_id if trimmed_window == window else None
-
-    def record(self, session_id: str, window: int, message_id: str) -> None:
-        self._trims.pop(session_id, None)
-        self._trims[session_id] = window, message_id
-        if len(self._trims) > _MAX_TRIMMED_SESSIONS:
-            del self._trims[next(iter(self._trims))]
-
-
 @dataclass(eq=False)
 class WindowRegistry:
     """Registry of the context window of each model. If ``dynamic`` is false, only users set windows."""
@@ -126,7 +104,8 @@ class WindowRegistry:
     """Callback that receives the reason when the window of a session changes."""
     on_compacted: Callable[[], object] = lambda: None
     """Callback that is called after each compaction of a prompt."""
-    trims: TrimmedPrompts = field(default_factory=TrimmedPrompts, init=False)
+    trims: dict[str, tuple[int, str]] = field(default_factory=dict, init=False)
+    """Window, and ID of the last trimmed message, of the prompts that are trimmed. The keys are session IDs."""
     _entries: dict[str, _ModelWindow] = field(default_factory=dict, init=False)
 
     async def decide(
@@ -328,10 +307,6 @@ class WindowRegistry:
         self._entry(model.name).manual = ManualWindow(window, session_id, now())
         return window
 
-    def manual_decision(self, model: ModelInfo, window: int) -> WindowDecision:
-        """Return the decision for a manual window, capped at the model's maximum. Do not set the window."""
-        return WindowDecision(_cap(window, model.context_length), "manual_override")
-
     def release(self, model: str) -> None:
         """Remove the manual window of a model, so that the server chooses the window again."""
         entry = self._entry(model)
@@ -391,6 +366,13 @@ class WindowRegistry:
             entry.released_at = max(entry.released_at or "", removed_at)
         entry.manual = manual
         return manual
+
+    def record_trim(self, session_id: str, window: int, message_id: str) -> None:
+        """Record that a session's prompts are trimmed up to a message. If necessary, drop the oldest record."""
+        self.trims.pop(session_id, None)
+        self.trims[session_id] = window, message_id
+        if len(self.trims) > _MAX_TRIMMED_SESSIONS:
+            del self.trims[next(iter(self.trims))]
 
     def _entry(self, model: str) -> _ModelWindow:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())

@@ -204,7 +204,7 @@ class SessionService:
         """Return the window configuration after a change of the model or of the manual window."""
         before = session.metadata.context_window_config
         if manual_window is not None:
-            decision = self.windows.manual_decision(model, manual_window)
+            decision = WindowDecision(min(manual_window, model.context_length or manual_window), "manual_override")
             return self.windows.adjusted(before | {"manual_override": True}, decision, now(), by_user=True)
         is_same_model = qualified_name(model.name) == qualified_name(session.model)
         is_released = is_same_model and before["manual_override"]
