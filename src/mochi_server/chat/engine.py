@@ -72,7 +72,7 @@ class ChatEngine:
         try:
             model = await self.client.find_model(session.model)
         except (errors.OllamaUnreachable, errors.OllamaError) as error:
-            failure = error
+            failure = error.with_traceback(None)  # the traceback refers to all data of the turn
         if request.images and model is not None and not model.can("vision"):
             text = f"images: model {session.model!r} cannot see images. Choose a vision model."
             raise errors.ValidationFailed(text, model=session.model)

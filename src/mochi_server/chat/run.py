@@ -24,8 +24,6 @@ class Run:
     session_id: str
     request: TurnRequest
     """Request without the bytes of its images."""
-    model_failure: MochiError | None = None
-    """Error from Ollama while the turn was validated, or None."""
     run_id: str = field(default_factory=new_id)
     position: int = 0
     """Number of messages in the session before the messages of the turn."""

@@ -83,7 +83,7 @@ class RunRegistry:
             position = len(turn.session.history)
             if turn.request.message is None:  # the turn may replace the last answer
                 position = answer_index(turn.session.history, continues=turn.request.continues)
-            run = Run(session_id, request.without_data(), turn.model_failure, run_id, position)
+            run = Run(session_id, request.without_data(), run_id, position)
             self.observer.turn_starting(session_id)
         except BaseException:
             await lock.__aexit__(*sys.exc_info())
@@ -190,9 +190,8 @@ class RunRegistry:
             self._end(run, "stopped" if run.stopped else "cancelled")
         else:
             self._end(run, "failed" if run.failure else "completed")
-        for stored_error in (run.failure, run.model_failure):
-            if stored_error is not None:  # the traceback refers to all data of the turn
-                stored_error.__traceback__ = stored_error.__cause__ = stored_error.__context__ = None
+        if (stored_error := run.failure) is not None:  # the traceback refers to all data of the turn
+            stored_error.__traceback__ = stored_error.__cause__ = stored_error.__context__ = None
 
     def _end(self, run: Run, state: RunState) -> None:
         # The session lock is released before `done`, because a client may start its next turn on `done`.
