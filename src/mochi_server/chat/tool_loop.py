@@ -17,8 +17,8 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
 class ToolLoopLimits:
     """Limits of a tool loop.
 
-    After ``rounds`` rounds or ``identical_calls`` identical calls in a row, the model must answer without tools. Calls
-    of one round that exceed ``calls_per_round`` are skipped.
+    After ``rounds`` rounds or ``identical_calls`` identical calls in a row, the model must answer without tools. If a
+    round has more than ``calls_per_round`` distinct calls, the further calls are skipped.
     """
 
     rounds: int = 50
@@ -92,7 +92,11 @@ class ToolLoop:
         if not offers_tools:
             answer.tool_calls.clear()
         elif answer.skipped_calls and self.parallel_calls:
-            self.publish([_skipped_calls_warning(answer.skipped_calls, self.limits.calls_per_round)])
+            text = (
+                f"The model made more than {self.limits.calls_per_round} distinct tool calls in one round. "
+                f"Skipped calls: {answer.skipped_calls}. Raise the limit with MOCHI_MAX_TOOL_CALLS_PER_ROUND."
+            )
+            self.publish([TurnWarning("TOOL_CALLS_LEFT_OUT", text)])
         # The calls are registered before they are stored, because every stored call needs a result.
         calls = answer.calls(len(self.writer.outcomes))
         self.writer.expect_results(calls)
@@ -106,11 +110,12 @@ class ToolLoop:
 
         If ``format`` is not None, it overrides the format of the turn.
         """
-        max_calls = self.limits.calls_per_round if self.parallel_calls else 1
-        answer = ResponseBuilder(self.model.name, self._receive, max_calls)
+        answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
         self.writer.set_answer(answer)
         messages, start = self.writer.messages.extended(reminders), self.writer.turn_start
         await self.model.send(messages, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
+        if not self.parallel_calls:
+            del answer.tool_calls[1:]
         return answer
 
     def _receive(self, events: list[ChatEvent]) -> None:
@@ -148,11 +153,3 @@ class ToolLoop:
         if self._identical_calls > self.limits.identical_calls:
             call = replace(call, defect="The call was not run: the same call was made too often. Change its arguments.")
         return await self.toolbox.run(call, self.publish)
-
-
-def _skipped_calls_warning(count: int, limit: int) -> TurnWarning:
-    message = (
-        f"The model made {limit + count} tool calls in one round. The last {count} calls were skipped. "
-        "Raise the limit with MOCHI_MAX_TOOL_CALLS_PER_ROUND."
-    )
-    return TurnWarning("TOOL_CALLS_LEFT_OUT", message)
