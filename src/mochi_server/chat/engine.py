@@ -21,6 +21,7 @@ from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.events import ChatEvent, Publish, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.selection import SelectionChecker
 from mochi_server.sessions.session import ChatSession
@@ -52,7 +53,7 @@ class ChatEngine:
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Validate a turn request against its session and model, and return the turn.
 
-        If Ollama fails, the turn contains the error as ``model_failure``. ``run`` then still stores the user message.
+        If Ollama fails, the turn contains the error instead of the model. ``run`` then still stores the user message.
 
         Raises:
             SessionConflict: The session does not have the revision that the request expects.
@@ -68,16 +69,16 @@ class ChatEngine:
             metadata = replace(session.metadata, model=request.model)
             session = ChatSession(metadata, session.history, session.extra)
         toolbox = await self.toolbox_factory.create(session, interactive=request.interactive, tools=request.tools)
-        model, failure = None, None
+        model: ModelInfo | errors.MochiError
         try:
             model = await self.client.find_model(session.model)
         except (errors.OllamaUnreachable, errors.OllamaError) as error:
-            failure = error.with_traceback(None)  # the traceback refers to all data of the turn
-        if request.images and model is not None and not model.can("vision"):
+            model = error.with_traceback(None)  # the traceback refers to all data of the turn
+        if request.images and isinstance(model, ModelInfo) and not model.can("vision"):
             text = f"images: model {session.model!r} cannot see images. Choose a vision model."
             raise errors.ValidationFailed(text, model=session.model)
         warnings = await self._warnings(session, request)
-        return Turn(session, request, request.wrap_toolbox(toolbox), model, failure, warnings)
+        return Turn(session, request, request.wrap_toolbox(toolbox), model, warnings)
 
     async def _discard_approval(self, session_id: str) -> None:
         """Remove the approval request of an interrupted turn from a session. If this fails, do nothing."""
@@ -130,8 +131,8 @@ class ChatEngine:
         return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 
     def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:
-        if turn.model is None:
-            raise turn.model_failure or errors.ModelNotFound(turn.session.model)
+        if isinstance(turn.model, errors.MochiError):
+            raise turn.model
         generation = turn.request.generation
         return ModelCall(self.client, self.windows, writer, publish, turn.model, turn.session, generation)
 

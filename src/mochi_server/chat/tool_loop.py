@@ -56,10 +56,11 @@ class ToolLoop:
         for rounds_left in reversed(range(self.limits.rounds)):
             calls = await self._call_model(reminders)
             if not calls:
-                if self._is_announcement(rounds_left):
-                    self.publish([ContentDelta("")])
-                    continue
-                return
+                if not self.may_announce or self.writer.outcomes or rounds_left == 0:
+                    return
+                self.may_announce = False
+                self.publish([ContentDelta("")])
+                continue
             have_own_events = await self._run_calls(calls)
             if self.writer.handed_back:
                 return
@@ -80,11 +81,6 @@ class ToolLoop:
             reason, setting = f"made the same tool call {self._identical_calls} times", "MOCHI_MAX_IDENTICAL_TOOL_CALLS"
         text = f"The model {reason} and now answers without tools. Change the limit with {setting}."
         return TurnWarning("TOOL_LIMIT_REACHED", text)
-
-    def _is_announcement(self, rounds_left: int) -> bool:
-        """Return whether to call the model again after a first answer without tool calls."""
-        is_first, self.may_announce = self.may_announce and not self.writer.outcomes, False
-        return is_first and rounds_left > 0
 
     async def _call_model(self, reminders: Sequence[Message], *, offers_tools: bool = True) -> list[ToolInvocation]:
         """Call the model once, store its message and return the tool calls to run."""
