@@ -56,8 +56,7 @@ def _decode_all(encoded: Sequence[str]) -> tuple[Image, ...]:
         try:
             images.append(Image.of(_decode(text)))
         except ValueError as error:
-            problem = {"loc": ["body", "images", index], "msg": str(error), "type": "value_error"}
-            raise ValidationFailed(f"images.{index}: {error}", errors=[problem]) from error
+            raise ValidationFailed.at(["images", index], str(error)) from error
     return tuple(images)
 
 
