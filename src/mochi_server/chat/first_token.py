@@ -25,8 +25,8 @@ class FirstTokenWait:
     began: float
 
     def __enter__(self) -> "FirstTokenWait":
-        self._waiting: asyncio.TimerHandle | asyncio.Task[None]
-        self._waiting = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._start)
+        self._state, self._published = "", 0.0
+        self._poll_after(FIRST_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -36,14 +36,17 @@ class FirstTokenWait:
         """Stop publishing status events. The caller does this when the first token arrives."""
         self._waiting.cancel()
 
-    def _start(self) -> None:
-        self._waiting = asyncio.get_running_loop().create_task(self._publish_states())
+    def _poll_after(self, seconds: float) -> None:
+        self._waiting: asyncio.TimerHandle | asyncio.Task[None]
+        self._waiting = asyncio.get_running_loop().call_later(seconds, self._start_poll)
 
-    async def _publish_states(self) -> None:
-        state, published = "", 0.0
-        while True:
-            current, now = await self.state(), time.monotonic()
-            if current != state or now - published >= _REPEAT_SECONDS:
-                state, published = current, now
-                self.publish([Status(state, round(now - self.began, 3))])
-            await asyncio.sleep(_POLL_SECONDS)
+    def _start_poll(self) -> None:
+        # A short task for each poll: a task that sleeps between polls needs 1 KB of memory per waiting stream.
+        self._waiting = asyncio.get_running_loop().create_task(self._poll())
+
+    async def _poll(self) -> None:
+        state, now = await self.state(), time.monotonic()
+        if state != self._state or now - self._published >= _REPEAT_SECONDS:
+            self._state, self._published = state, now
+            self.publish([Status(state, round(now - self.began, 3))])
+        self._poll_after(_POLL_SECONDS)
