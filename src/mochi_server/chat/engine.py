@@ -5,8 +5,6 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-import anyio
-
 from mochi_server import errors
 from mochi_server.chat.flusher import Flusher
 from mochi_server.chat.forced_call import ForcedCallLoop
@@ -100,23 +98,21 @@ class ChatEngine:
         keeps the turn's approval request.
         """
         writer = TurnWriter(self.store, turn.session, turn.request, flusher=self._flusher, retry=self.retry)
-        scope = anyio.CancelScope()
-        gate = _EventGate(run, scope)
+        gate = _EventGate(run)
         model: ModelCall | None = None
         result, failure, cancelled = TurnResult(), None, False
         try:
-            with scope:
-                writer.begin(turn.request.images, gate.on_write_end)
-                if turn.session.metadata.pending_approval is not None:  # an earlier turn was interrupted
-                    await self._discard_approval(turn.session.session_id)
-                turn = replace(turn, request=turn.request.without_data())  # free the images: a turn may take minutes
-                if turn.request.responder is not None:
-                    result = await turn.request.responder(gate.publish)
-                else:
-                    if turn.request.store_model is not None:
-                        turn = replace(turn, session=await turn.request.store_model())
-                    model = self._model_call(turn, writer, gate.publish)
-                    await self._answer(turn, writer, model, gate.publish)
+            writer.begin(turn.request.images, gate.on_write_end)
+            if turn.session.metadata.pending_approval is not None:  # an earlier turn was interrupted
+                await self._discard_approval(turn.session.session_id)
+            turn = replace(turn, request=turn.request.without_data())  # free the images: a turn may take minutes
+            if turn.request.responder is not None:
+                result = await turn.request.responder(gate.publish)
+            else:
+                if turn.request.store_model is not None:
+                    turn = replace(turn, session=await turn.request.store_model())
+                model = self._model_call(turn, writer, gate.publish)
+                await self._answer(turn, writer, model, gate.publish)
             await writer.wait_until_stored()
             failure = result.failure
         except asyncio.CancelledError:
@@ -128,6 +124,8 @@ class ChatEngine:
                 failure = await writer.interrupt(lambda: run.stopped) or failure
                 if run.abort_error is None:
                     await self._discard_approval(turn.session.session_id)
+        if gate.has_failed and failure is not None:
+            cancelled = False
         return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 
     def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:
@@ -153,7 +151,7 @@ class _EventGate:
     """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
 
     run: Run
-    scope: anyio.CancelScope
+    has_failed: bool = False
     buffered: list[ChatEvent] | None = field(default_factory=list)
     """Events that are not published yet, or None after the user message is stored."""
 
@@ -165,7 +163,8 @@ class _EventGate:
 
     def on_write_end(self, is_stored: bool) -> None:
         if not is_stored:
-            self.scope.cancel()
+            self.has_failed = True
+            self.run.cancel()
             return
         events, self.buffered = self.buffered, None
         if events:
