@@ -91,7 +91,7 @@ class TurnWriter:
             is_stored = False
             try:
                 await self._append(self._new_messages, images=images)
-                is_stored = True
+                is_stored, self._initial_write = True, None
             finally:
                 on_end(is_stored)
 
@@ -101,7 +101,6 @@ class TurnWriter:
         """Wait until the user message is stored. If that write failed, raise its error on every call."""
         if self._initial_write is not None:
             await asyncio.shield(self._initial_write)
-            self._initial_write = None
 
     async def load_image(self, name: str) -> bytes:
         """Return an image of the session. Raises ``BlobNotFound``."""
