@@ -18,7 +18,7 @@ from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, user_message
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, ToolCall
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.shielding import run_shielded
@@ -180,7 +180,7 @@ class TurnWriter:
                 messages.append(tool_message(call, outcome))
                 continue
             self.outcomes.append(interrupted_outcome(call))
-            messages.append(mark_interrupted(tool_message(call, self.outcomes[-1])))
+            messages.append({**tool_message(call, self.outcomes[-1]), "interrupted": True})
         return messages
 
     async def _add(self, message: Message, *, last: bool = False, result_of: ToolInvocation | None = None) -> None:
@@ -221,11 +221,10 @@ class TurnWriter:
         if not open_calls:
             return None
         first, *others = open_calls
-        message = mark_interrupted(tool_message(first, failed(first, INTERRUPTED)))
-        message["tool_calls"] = [
+        calls: list[ToolCall] = [
             {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others
         ]
-        return message
+        return {**tool_message(first, failed(first, INTERRUPTED)), "interrupted": True, "tool_calls": calls}
 
     def _handed_back(self, message: Message) -> list[str]:
         return [call["id"] for call in message.get("tool_calls", ()) if call["function"]["name"] in self._client_tools]
@@ -241,12 +240,6 @@ def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
     progress = call.progress
     parts = (progress.partial_output, INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING)
     return failed(progress.running or call, "\n\n".join(filter(None, parts)), decided_by=progress.decided_by)
-
-
-def mark_interrupted(message: Message) -> Message:
-    """Mark a message as interrupted, and return it."""
-    message["interrupted"] = True
-    return message
 
 
 def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
