@@ -14,6 +14,7 @@ from mochi_server.agents.tool_factory import AgentToolboxProvider
 from mochi_server.chat.approvals import ApprovalService, ConfirmationBroker
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run
+from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoopLimits
@@ -78,7 +79,7 @@ class Services:
         self.approvals = ApprovalService(self.confirmations, self.store)
         agents_dir, agent_chats_dir = settings.code_directory("agents_dir"), settings.resolved(settings.agent_chats_dir)
         self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir), self.tools)
-        selections = SelectionChecker(self.tools, self.agents)
+        selections = SelectionChecker(self.tools, self.agents.directory_agents)
         self.sessions = SessionService(self.store, client, windows, self.prompts, selections, speeds)
         limits = ToolLoopLimits(
             rounds=settings.max_tool_iterations,
@@ -132,7 +133,7 @@ class Services:
             ephemeral,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics),
-            retention_seconds=0,
+            cache=RunCache(retention_seconds=0),
             shutdown=self.runs.shutdown,
         )
         ephemeral_agents = build_agent_execution(store=ephemeral.agent_chats)
@@ -158,7 +159,7 @@ class Services:
         )
 
     def _running(self) -> list[Run]:
-        return self.runs.running() + self.ephemeral_runs.running()
+        return self.runs.cache.running() + self.ephemeral_runs.cache.running()
 
     async def open(self) -> None:
         """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""

@@ -462,6 +462,25 @@ def test_newest_manual_window_applies_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.one_process("each server has its own windows")
+@pytest.mark.parametrize(("is_removed", "expected"), [(False, (4096, True)), (True, (8192, False))])
+def test_manual_window_of_the_previous_model_survives_a_restart(
+    tmp_path: Path, is_removed: bool, expected: tuple[int, bool]
+) -> None:
+    with StubServer(speed=0) as stub:
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            setting, removing = (f"/sessions/{api.create_session('mochi')['session_id']}" for _ in range(2))
+            for body in ({"context_window": {"current_window": 4096}}, {"model": "mochi-chat"}):
+                api.ok(api.http.patch(setting, json=body))
+            if is_removed:
+                api.ok(api.http.patch(removing, json={"context_window": None}))
+        with RunningServer(tmp_path, stub.url) as server:
+            api = server.api()
+            config = api.ok(api.http.patch(setting, json={"model": "mochi"}))["context_window_config"]
+    assert (config["current_window"], config["manual_override"]) == expected
+
+
+@pytest.mark.one_process("each server has its own windows")
 def test_out_of_memory_reduces_window(tmp_path: Path) -> None:
     models = (Model("big", context_length=40960, out_of_memory_above=10_000),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:

@@ -22,12 +22,12 @@ TOOL = '''
 '''
 
 
-def calling(count: int) -> StubServer:
-    """Start a stub whose first answer makes `count` distinct calls."""
+def calling(*numbers: int) -> StubServer:
+    """Start a stub whose first answer calls the tool with each of `numbers`."""
 
     def resolve(prompt: Prompt) -> Reply:
         if prompt.messages[-1].role == "user":
-            return Reply([ToolCalls([ToolCall("double", {"a": number}) for number in range(count)])])
+            return Reply([ToolCalls([ToolCall("double", {"a": number}) for number in numbers])])
         return Reply([Text("Fine.")])
 
     return StubServer(speed=0, resolve=resolve)
@@ -37,7 +37,7 @@ def calling(count: int) -> StubServer:
 def test_calls_beyond_the_round_limit_are_dropped(tmp_path: Path, count: int, limit: int, run: int) -> None:
     write_tools(tmp_path, TOOL)
     settings = {"tools": ["double"], "execution_policy": "never_confirm"}
-    with calling(count) as stub, RunningServer(tmp_path, stub.url, max_tool_calls_per_round=limit) as server:
+    with calling(*range(count)) as stub, RunningServer(tmp_path, stub.url, max_tool_calls_per_round=limit) as server:
         api = server.api()
         session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
         events = api.stream_message(session_id, "Hello!")
@@ -48,6 +48,17 @@ def test_calls_beyond_the_round_limit_are_dropped(tmp_path: Path, count: int, li
     assert all("MOCHI_MAX_TOOL_CALLS_PER_ROUND" in warning["message"] for warning in warnings)
     assert len(messages[1]["tool_calls"]) == run
     assert [message["role"] for message in messages] == ["user", "assistant", *["tool"] * run, "assistant"]
+
+
+def test_identical_calls_count_once_for_the_round_limit(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOL)
+    settings = {"tools": ["double"], "execution_policy": "never_confirm"}
+    with calling(1, 2, 1, 2, 3, 1) as stub, RunningServer(tmp_path, stub.url, max_tool_calls_per_round=2) as server:
+        api = server.api()
+        events = api.stream_message(api.create_session("mochi", tool_settings=settings)["session_id"], "Hello!")
+    assert [event.data["result"] for event in events if event.type == "tool_result"] == ["2", "4", "2", "4", "2"]
+    (warning,) = [event.data["message"] for event in events if event.type == "warning"]
+    assert warning.startswith("The model made more than 2 distinct tool calls in one round. Skipped calls: 1.")
 
 
 def test_round_may_have_128_calls_by_default() -> None:

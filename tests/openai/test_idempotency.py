@@ -189,7 +189,7 @@ def test_repeated_request_during_the_turn_gets_its_answer(holding: GatedStub, tm
         for thread in threads:
             thread.start()
         runs = server.app.state.services.runs
-        until(lambda: any(run.subscribers == 3 for run in runs.running()))
+        until(lambda: any(run.subscribers == 3 for run in runs.cache.running()))
         holding.gate.open()
         for thread in threads:
             thread.join()

@@ -27,8 +27,9 @@ def test_fork_drops_tool_calls_without_results() -> None:
 
 def test_fork_has_no_manual_window_of_its_own() -> None:
     session = new_session()
-    session.metadata.context_window_config |= {"manual_override": True, "current_window": 4096}
-    assert forked(session).metadata.context_window_config["manual_override"] is False
+    session.metadata.context_window_config |= {"manual_override": True, "other_models": {"mochi:latest": {}}}
+    config = forked(session).metadata.context_window_config
+    assert (config["manual_override"], "other_models" in config) == (False, False)
 
 
 def test_fork_of_empty_session_is_empty() -> None:

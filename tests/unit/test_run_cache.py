@@ -6,7 +6,7 @@ import weakref
 import anyio
 import pytest
 
-from mochi_server.chat import run_cache, run_registry
+from mochi_server.chat import run_cache
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import TurnRequest
@@ -39,4 +39,4 @@ async def test_ended_runs_are_dropped_after_their_time() -> None:
     with anyio.fail_after(5):
         while ended() is not None:  # noqa: ASYNC110 - a weak reference cannot be awaited
             await asyncio.sleep(0.001)
-    assert run_registry.RETENTION_SECONDS == 5 * 60
+    assert run_cache.RETENTION_SECONDS == 5 * 60

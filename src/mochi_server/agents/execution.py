@@ -111,18 +111,8 @@ class AgentExecutionService:
         try:
             writer.begin()
             await writer.wait_until_stored()
-            model = ModelCall(
-                self.client,
-                self.windows,
-                self.store,
-                publish_planning,
-                model=info,
-                session=session,
-                history=writer.history,
-                generation=GenerationOptions(think=False, keep_alive=task.keep_alive),
-                unstored_images=writer.unstored_images,
-                retry=self.retry,
-            )
+            generation = GenerationOptions(think=False, keep_alive=task.keep_alive)
+            model = ModelCall(self.client, self.windows, writer, publish_planning, info, session, generation)
             if warnings := [*_warnings(task, model.name), *model.warnings(toolbox.schemas())]:
                 events.publish(warnings)
             planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)

@@ -2,13 +2,10 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
-
-import anyio
 
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.errors import (
@@ -28,8 +25,6 @@ from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation, need
 
 _MAX_ENDED = 1000
 
-State = Literal["waiting", "decided", "timed_out"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -44,8 +39,8 @@ class Confirmation:
     """Seconds until the call is denied, or None for no limit."""
     agent_name: str | None = None
     confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
-    state: State = "waiting"
-    _decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Decision of the client. The future is cancelled if the timeout passes first."""
 
     @property
     def call(self) -> ToolInvocation:
@@ -53,13 +48,8 @@ class Confirmation:
 
     async def wait_for_decision(self) -> Decision | None:
         """Wait for the client's decision. Return the decision, or None if the timeout passes first."""
-        with anyio.move_on_after(self.timeout):
-            return await asyncio.shield(self._decision)
-        # Accept a decision that arrives in the same event-loop iteration as the timeout.
-        if self._decision.done():
-            return self._decision.result()
-        self.state = "timed_out"
-        return None
+        await asyncio.wait([self.decision], timeout=self.timeout)
+        return None if self.decision.cancel() else self.decision.result()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the approval request as a JSON object."""
@@ -83,9 +73,8 @@ class Confirmation:
                 self.bound = replace(self.bound, call=call, arguments=call.bind(self.bound.tool.schema))
             except InvalidArguments as error:
                 raise ValidationFailed(f"The edited arguments are invalid: {error}") from error
-        self.state = "decided"
         self.call.progress.decided_by = "user"
-        self._decision.set_result(decision)
+        self.decision.set_result(decision)
 
 
 class ConfirmationBroker:
@@ -97,7 +86,7 @@ class ConfirmationBroker:
     def __init__(self, *, timeout: float) -> None:
         self._timeout = timeout or None
         self._waiting: dict[str, Confirmation] = {}
-        self._ended: OrderedDict[str, Confirmation] = OrderedDict()
+        self._ended: dict[str, Confirmation] = {}
 
     def open(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
         """Create a confirmation that waits for the client's decision on a tool call."""
@@ -111,7 +100,7 @@ class ConfirmationBroker:
 
     def pending(self, session_id: str) -> list[Confirmation]:
         """Return the session's confirmations that wait for a decision, oldest first."""
-        return [c for c in self._waiting.values() if c.session_id == session_id and c.state == "waiting"]
+        return [c for c in self._waiting.values() if c.session_id == session_id and not c.decision.done()]
 
     def resolve(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
         """Apply the client's decision to the confirmation with this ID, and return the confirmation.
@@ -125,10 +114,10 @@ class ConfirmationBroker:
         confirmation = self._waiting.get(confirmation_id) or self._ended.get(confirmation_id)
         if confirmation is None or confirmation.session_id != session_id:
             raise ConfirmationNotFound(confirmation_id)
-        if confirmation.state == "decided":
-            raise ConfirmationResolved(confirmation_id)
-        if confirmation.state == "timed_out":
+        if confirmation.decision.cancelled():
             raise ConfirmationTimeout(confirmation_id)
+        if confirmation.decision.done():
+            raise ConfirmationResolved(confirmation_id)
         confirmation.decide(decision)
         return confirmation
 
@@ -139,10 +128,10 @@ class ConfirmationBroker:
         ``ConfirmationResolved`` or ``ConfirmationTimeout``.
         """
         self._waiting.pop(confirmation.confirmation_id, None)
-        if confirmation.state != "waiting":
+        if confirmation.decision.done():
             self._ended[confirmation.confirmation_id] = confirmation
             if len(self._ended) > _MAX_ENDED:
-                self._ended.popitem(last=False)
+                del self._ended[next(iter(self._ended))]
 
 
 @dataclass(frozen=True)

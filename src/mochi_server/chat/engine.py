@@ -2,11 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-
-import anyio
 
 from mochi_server import errors
 from mochi_server.chat.flusher import Flusher
@@ -14,6 +11,7 @@ from mochi_server.chat.forced_call import ForcedCallLoop
 from mochi_server.chat.idempotency import resolve_idempotent
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.run import Run
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.toolbox_factory import ToolboxFactory
@@ -21,6 +19,7 @@ from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.events import ChatEvent, Publish, TurnWarning
 from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.selection import SelectionChecker
 from mochi_server.sessions.session import ChatSession
@@ -52,7 +51,7 @@ class ChatEngine:
     async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
         """Validate a turn request against its session and model, and return the turn.
 
-        If Ollama fails, the turn contains the error as ``model_failure``. ``run`` then still stores the user message.
+        If Ollama fails, the turn contains the error instead of the model. ``run`` then still stores the user message.
 
         Raises:
             SessionConflict: The session does not have the revision that the request expects.
@@ -68,16 +67,16 @@ class ChatEngine:
             metadata = replace(session.metadata, model=request.model)
             session = ChatSession(metadata, session.history, session.extra)
         toolbox = await self.toolbox_factory.create(session, interactive=request.interactive, tools=request.tools)
-        model, failure = None, None
+        model: ModelInfo | errors.MochiError
         try:
             model = await self.client.find_model(session.model)
         except (errors.OllamaUnreachable, errors.OllamaError) as error:
-            failure = error
-        if request.images and model is not None and not model.can("vision"):
+            model = error.with_traceback(None)  # the traceback refers to all data of the turn
+        if request.images and isinstance(model, ModelInfo) and not model.can("vision"):
             text = f"images: model {session.model!r} cannot see images. Choose a vision model."
             raise errors.ValidationFailed(text, model=session.model)
         warnings = await self._warnings(session, request)
-        return Turn(session, request, request.wrap_toolbox(toolbox), model, failure, warnings)
+        return Turn(session, request, request.wrap_toolbox(toolbox), model, warnings)
 
     async def _discard_approval(self, session_id: str) -> None:
         """Remove the approval request of an interrupted turn from a session. If this fails, do nothing."""
@@ -91,38 +90,29 @@ class ChatEngine:
         metadata = session.metadata
         return (await self.selections.check(metadata.tool_settings, metadata.agent_settings)).warnings
 
-    async def run(
-        self,
-        turn: Turn,
-        publish: Publish,
-        is_stopped: Callable[[], bool] = lambda: False,
-        is_aborted: Callable[[], bool] = lambda: False,
-    ) -> TurnResult:
-        """Execute a turn, pass its events to ``publish`` and return its result.
+    async def run(self, turn: Turn, run: Run) -> TurnResult:
+        """Execute a turn, publish its events in ``run`` and return its result.
 
         If the turn fails, the result contains the error. On cancellation, the engine stores the partial answer and
-        sets ``cancelled`` in the result. ``is_stopped`` returns whether a client has stopped the turn. ``is_aborted``
-        returns whether the server has cancelled the turn, for example at a shutdown. If the server has cancelled the
-        turn, the session keeps the turn's approval request.
+        sets ``cancelled`` in the result. If the server has cancelled the turn, for example at a shutdown, the session
+        keeps the turn's approval request.
         """
         writer = TurnWriter(self.store, turn.session, turn.request, flusher=self._flusher, retry=self.retry)
-        scope = anyio.CancelScope()
-        gate = _EventGate(publish, scope)
+        gate = _EventGate(run)
         model: ModelCall | None = None
         result, failure, cancelled = TurnResult(), None, False
         try:
-            with scope:
-                writer.begin(turn.request.images, gate.on_write_end)
-                if turn.session.metadata.pending_approval is not None:  # an earlier turn was interrupted
-                    await self._discard_approval(turn.session.session_id)
-                turn = replace(turn, request=turn.request.without_data())  # free the images: a turn may take minutes
-                if turn.request.responder is not None:
-                    result = await turn.request.responder(gate.publish)
-                else:
-                    if turn.request.store_model is not None:
-                        turn = replace(turn, session=await turn.request.store_model())
-                    model = self._model_call(turn, writer, gate.publish)
-                    await self._answer(turn, writer, model, gate.publish)
+            writer.begin(turn.request.images, gate.on_write_end)
+            if turn.session.metadata.pending_approval is not None:  # an earlier turn was interrupted
+                await self._discard_approval(turn.session.session_id)
+            turn = replace(turn, request=turn.request.without_data())  # free the images: a turn may take minutes
+            if turn.request.responder is not None:
+                result = await turn.request.responder(gate.publish)
+            else:
+                if turn.request.store_model is not None:
+                    turn = replace(turn, session=await turn.request.store_model())
+                model = self._model_call(turn, writer, gate.publish)
+                await self._answer(turn, writer, model, gate.publish)
             await writer.wait_until_stored()
             failure = result.failure
         except asyncio.CancelledError:
@@ -131,26 +121,18 @@ class ChatEngine:
             failure = _as_mochi_error(error, turn.session.session_id)
         if cancelled or failure is not None:
             with suppress(asyncio.CancelledError):  # the partial turn is stored even if it is cancelled again
-                failure = await writer.interrupt(is_stopped) or failure
-                if not is_aborted():
+                failure = await writer.interrupt(lambda: run.stopped) or failure
+                if run.abort_error is None:
                     await self._discard_approval(turn.session.session_id)
+        if gate.has_failed and failure is not None:
+            cancelled = False
         return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 
     def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:
-        if turn.model is None:
-            raise turn.model_failure or errors.ModelNotFound(turn.session.model)
-        return ModelCall(
-            self.client,
-            self.windows,
-            self.store,
-            publish,
-            model=turn.model,
-            session=turn.session,
-            history=writer.history,
-            generation=turn.request.generation,
-            unstored_images=writer.unstored_images,
-            retry=self.retry,
-        )
+        if isinstance(turn.model, errors.MochiError):
+            raise turn.model
+        generation = turn.request.generation
+        return ModelCall(self.client, self.windows, writer, publish, turn.model, turn.session, generation)
 
     async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall, publish: Publish) -> None:
         if warnings := [*turn.warnings, *model.warnings(turn.toolbox.schemas())]:
@@ -164,29 +146,29 @@ class ChatEngine:
         publish([_result(writer, model).completed()])
 
 
+@dataclass
 class _EventGate:
     """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
 
-    def __init__(self, publish: Publish, scope: anyio.CancelScope) -> None:
-        self._publish = publish
-        self._scope = scope
-        self._is_open = False
-        self._buffered: list[ChatEvent] = []
+    run: Run
+    has_failed: bool = False
+    buffered: list[ChatEvent] | None = field(default_factory=list)
+    """Events that are not published yet, or None after the user message is stored."""
 
     def publish(self, events: list[ChatEvent]) -> None:
-        if self._is_open:
-            self._publish(events)
+        if self.buffered is None:
+            self.run.publish(events)
         else:
-            self._buffered += events
+            self.buffered += events
 
     def on_write_end(self, is_stored: bool) -> None:
         if not is_stored:
-            self._scope.cancel()
+            self.has_failed = True
+            self.run.cancel()
             return
-        self._is_open = True
-        if self._buffered:
-            self._publish(self._buffered)
-            self._buffered = []
+        events, self.buffered = self.buffered, None
+        if events:
+            self.run.publish(events)
 
 
 def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = TurnResult()) -> TurnResult:  # noqa: B008 - frozen

@@ -61,7 +61,7 @@ class EventLog:
     def warnings(self) -> list[TurnWarning]:
         """All warnings of the run, oldest first."""
         stored = Batch(0, self._lines_between(0, len(self._lines))) if _WARNING in self._lines else Batch(0, ())
-        return [*self._warnings, *_warnings_in(stored)]
+        return [*self._warnings, *(TurnWarning(**payload) for payload in _payloads(stored, _WARNING))]
 
     @property
     def size(self) -> int:
@@ -110,25 +110,14 @@ class EventLog:
         count = min(bisect_right(self._ends, len(self._lines) // 2) + 1, len(self._ends) - 1)
         if count:
             cut = self._end_of(count)
-            self._add_to_snapshot(Batch(0, self._lines_between(0, cut)))
+            dropped = Batch(0, self._lines_between(0, cut))
+            self._warnings += [TurnWarning(**payload) for payload in _payloads(dropped, _WARNING)]
+            self._content += "".join(payload["content"] for payload in _payloads(dropped, _CONTENT))
+            self._thinking += "".join(payload["content"] for payload in _payloads(dropped, _THINKING))
             del self._lines[:cut]
             self._ends = array("Q", [end - cut for end in self._ends[count:]])
             self._dropped += count
 
-    def _add_to_snapshot(self, batch: Batch) -> None:
-        self._warnings += _warnings_in(batch)
-        texts: dict[bytes, list[str]] = {_CONTENT: [], _THINKING: []}
-        for _, kind, payload in batch.events():
-            if kind in texts:
-                texts[kind].append(_content(payload))
-        self._content += "".join(texts[_CONTENT])
-        self._thinking += "".join(texts[_THINKING])
 
-
-def _warnings_in(batch: Batch) -> list[TurnWarning]:
-    return [TurnWarning(**orjson.loads(payload)) for _, kind, payload in batch.events() if kind == _WARNING]
-
-
-def _content(payload: bytes) -> str:
-    event: dict[str, Any] = orjson.loads(payload)
-    return str(event["content"])
+def _payloads(batch: Batch, event_type: bytes) -> list[dict[str, Any]]:
+    return [orjson.loads(payload) for _, kind, payload in batch.events() if kind == event_type]

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from mochi_server.events import Publish, Status
 
@@ -12,21 +13,20 @@ _POLL_SECONDS = 1.0
 _REPEAT_SECONDS = 5.0
 
 
+@dataclass(eq=False)
 class FirstTokenWait:
     """Context manager that publishes status events: after one second, on each change, and every five seconds.
 
     ``state`` returns the status to publish. ``began`` is the start of the turn in seconds, from ``time.monotonic``.
     """
 
-    def __init__(self, state: Callable[[], Awaitable[str]], publish: Publish, began: float) -> None:
-        self._state = state
-        self._publish = publish
-        self._began = began
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+    state: Callable[[], Awaitable[str]]
+    publish: Publish
+    began: float
 
     def __enter__(self) -> "FirstTokenWait":
-        self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._start)
+        self._state, self._published = "", 0.0
+        self._poll_after(FIRST_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -34,21 +34,19 @@ class FirstTokenWait:
 
     def end(self) -> None:
         """Stop publishing status events. The caller does this when the first token arrives."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        self._waiting.cancel()
 
-    def _start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._publish_states())
+    def _poll_after(self, seconds: float) -> None:
+        self._waiting: asyncio.TimerHandle | asyncio.Task[None]
+        self._waiting = asyncio.get_running_loop().call_later(seconds, self._start_poll)
 
-    async def _publish_states(self) -> None:
-        state, published = "", 0.0
-        while True:
-            current, now = await self._state(), time.monotonic()
-            if current != state or now - published >= _REPEAT_SECONDS:
-                state, published = current, now
-                self._publish([Status(state, round(now - self._began, 3))])
-            await asyncio.sleep(_POLL_SECONDS)
+    def _start_poll(self) -> None:
+        # A short task for each poll: a task that sleeps between polls needs 1 KB of memory per waiting stream.
+        self._waiting = asyncio.get_running_loop().create_task(self._poll())
+
+    async def _poll(self) -> None:
+        state, now = await self.state(), time.monotonic()
+        if state != self._state or now - self._published >= _REPEAT_SECONDS:
+            self._state, self._published = state, now
+            self.publish([Status(state, round(now - self.began, 3))])
+        self._poll_after(_POLL_SECONDS)

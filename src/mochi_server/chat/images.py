@@ -2,14 +2,13 @@
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import anyio.to_thread
 
 from mochi_server.errors import BlobNotFound, ValidationFailed
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.store import SessionStore
 
 _DATA_URL = re.compile(r"data:[^,;]{0,100}(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
 _LINE_ENDS = str.maketrans("", "", "\r\n")
@@ -21,11 +20,11 @@ async def read_images(encoded: Sequence[str]) -> tuple[Image, ...]:
 
 
 async def with_images(
-    messages: Iterable[ChatMessage | Encoded], store: SessionStore, unstored: Mapping[str, Image]
+    messages: Iterable[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
 ) -> tuple[list[ChatMessage | Encoded], int]:
     """Replace image names in messages by base64 data. Return the new messages and the number of images not found.
 
-    ``unstored`` has the images that are not in ``store`` yet.
+    ``load`` returns the bytes of an image, or raises ``BlobNotFound``.
     """
     sent: list[ChatMessage | Encoded] = []
     encoded: dict[str, str | None] = {}
@@ -36,16 +35,16 @@ async def with_images(
             continue
         for name in names:
             if name not in encoded:
-                encoded[name] = await _load_base64(name, store, unstored)
+                encoded[name] = await _load_base64(name, load)
         images = [text for name in names if (text := encoded[name]) is not None]
         sent.append({**message, "images": images})
         missing += len(names) - len(images)
     return sent, missing
 
 
-async def _load_base64(name: str, store: SessionStore, unstored: Mapping[str, Image]) -> str | None:
+async def _load_base64(name: str, load: Callable[[str], Awaitable[bytes]]) -> str | None:
     try:
-        data = unstored[name].data if name in unstored else await store.load_image(name)
+        data = await load(name)
     except BlobNotFound:
         return None
     return await anyio.to_thread.run_sync(lambda: b64encode(data).decode())
@@ -57,8 +56,7 @@ def _decode_all(encoded: Sequence[str]) -> tuple[Image, ...]:
         try:
             images.append(Image.of(_decode(text)))
         except ValueError as error:
-            problem = {"loc": ["body", "images", index], "msg": str(error), "type": "value_error"}
-            raise ValidationFailed(f"images.{index}: {error}", errors=[problem]) from error
+            raise ValidationFailed.at(["images", index], str(error)) from error
     return tuple(images)
 
 

@@ -4,8 +4,8 @@ The requests forbid Ollama to truncate prompts. If Ollama refuses one, the serve
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mochi_server.chat.compaction import Compactor
@@ -13,9 +13,9 @@ from mochi_server.chat.first_token import FirstTokenWait
 from mochi_server.chat.images import with_images
 from mochi_server.chat.prompt_cache import shows_images
 from mochi_server.chat.prompt_fitting import Budget, Checkpoint, Prompt
-from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.chat.turn_window import TurnWindow
+from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
 from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
@@ -28,67 +28,35 @@ from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.sessions.history import History
-from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import SessionStore
 
 _MAX_ATTEMPTS = 8
 """Maximum number of requests for one answer. After a rejected prompt, the prompt or the window size changes."""
 
 
-class _PromptRefused(Exception):
-    """Refusal of a prompt by Ollama before the first token of the answer. Another attempt may succeed."""
-
-    def __init__(self, error: OllamaError) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-
+@dataclass(eq=False)
 class ModelCall:
-    """Sender of one turn's requests to the model. ``history`` is the session history including the new message.
+    """Sender of one turn's requests to the model."""
 
-    ``unstored_images`` has the images of tool results that the store does not have yet. The turn writer adds and
-    removes images while the turn runs.
-    """
+    client: AsyncOllamaClient
+    windows: WindowRegistry
+    writer: TurnWriter
+    publish: Publish
+    model: ModelInfo
+    session: ChatSession
+    generation: GenerationOptions
 
-    def __init__(
-        self,
-        client: AsyncOllamaClient,
-        windows: WindowRegistry,
-        store: SessionStore,
-        publish: Publish,
-        *,
-        model: ModelInfo,
-        session: ChatSession,
-        history: History,
-        generation: GenerationOptions,
-        unstored_images: Mapping[str, Image],
-        retry: StorageRetry,
-    ) -> None:
-        defaults = session.metadata
-        self.name = session.model
-        self.window = TurnWindow(windows, model, session, history)
-        self._client = client
-        self._on_compacted = windows.on_compacted
-        self._store = store
-        self._publish = publish
-        self._model = model
-        self._session_id = session.session_id
-        self._history = history
-        self._unstored_images = unstored_images
-        self._retry = retry
+    def __post_init__(self) -> None:
+        defaults, generation = self.session.metadata, self.generation
+        self.name = self.session.model
+        self.window = TurnWindow(self.windows, self.model, self.session, self.writer.history)
         self._think = generation.think if generation.think is not None else defaults.think
-        self._default_think = None if generation.thinks_by_default else False
-        self._logprobs = generation.logprobs
         options = {**(defaults.options or {}), **(generation.options or {})}
         # Imported sessions may have options that would reload the model.
         self._options = {name: value for name, value in options.items() if name not in RELOADING_OPTIONS}
         answer_format = defaults.format if generation.format is None else generation.format
         self._format = None if answer_format == "" else answer_format
         self._keep_alive = generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
-        self._compactor = Compactor(
-            client, self.window, self.name, can_think=model.can("thinking"), keep_alive=self._keep_alive
-        )
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
         self._last_compaction: tuple[int, int] = (0, 0)
         """Number of dropped messages and number of trimmed tool results in the latest compaction event."""
@@ -100,12 +68,12 @@ class ModelCall:
         features = (
             ("thinking", self._think, "THINKING_NOT_SUPPORTED", "think"),
             ("tools", tools, "TOOLS_NOT_SUPPORTED", "use tools"),
-            ("vision", shows_images(self._history), "IMAGES_NOT_SUPPORTED", "see images"),
+            ("vision", shows_images(self.writer.history), "IMAGES_NOT_SUPPORTED", "see images"),
         )
         return [
             TurnWarning(code, f"Model {self.name!r} cannot {verb}. The request omits this feature.")
             for feature, is_wanted, code, verb in features
-            if is_wanted and not self._model.can(feature)
+            if is_wanted and not self.model.can(feature)
         ]
 
     async def send(
@@ -128,8 +96,8 @@ class ModelCall:
             OllamaError: Ollama failed.
             OllamaUnreachable: Ollama did not accept the connection.
         """
-        tools = tools if self._model.can("tools") else []
-        prompt = Prompt(history, turn_start, self._checkpoint, shows_images=self._model.can("vision"))
+        tools = tools if self.model.can("tools") else []
+        prompt = Prompt(history, turn_start, self._checkpoint, shows_images=self.model.can("vision"))
         if largest := self.window.context_length:
             budget = self._budget(largest, tools)
             if budget.is_exceeded_by(prompt):
@@ -142,10 +110,10 @@ class ModelCall:
             prompt = await self._fit(prompt, tools, forced=must_shorten)
             self.window.record_trim(history, prompt.trim_limit)
             self._publish_compaction(prompt)
-            try:
-                return await self._attempt(prompt, tools, on_lines, answer_id, format)
-            except _PromptRefused as refusal:
-                must_shorten = not self.window.adapt(refusal.error, prompt.size_with(tools))
+            refusal = await self._attempt(prompt, tools, on_lines, answer_id, format)
+            if refusal is None:
+                return
+            must_shorten = not self.window.adapt(refusal, prompt.size_with(tools))
         raise ContextOverflow(self.window.size, self.window.estimate(prompt.size_with(tools)))
 
     async def _fit(self, prompt: Prompt, tools: list[dict[str, Any]], *, forced: bool) -> Prompt:
@@ -164,11 +132,12 @@ class ModelCall:
         return Budget(window, lambda prompt: self.window.estimate(prompt.size_with(tools)))
 
     async def _compact(self, prompt: Prompt, budget: Budget) -> Checkpoint:
-        self._publish([Status("compacting", round(time.monotonic() - self._began, 3))])
-        self._checkpoint = await self._compactor.checkpoint(prompt, budget)
-        fields = {"compaction": self._checkpoint.to_dict()}
-        await self._retry.run(lambda: self._store.patch(self._session_id, fields))
-        self._on_compacted()
+        self.publish([Status("compacting", round(time.monotonic() - self._began, 3))])
+        can_think, keep_alive = self.model.can("thinking"), self._keep_alive
+        compactor = Compactor(self.client, self.window, self.name, can_think=can_think, keep_alive=keep_alive)
+        self._checkpoint = await compactor.checkpoint(prompt, budget)
+        await self.writer.patch({"compaction": asdict(self._checkpoint)})
+        self.windows.on_compacted()
         return self._checkpoint
 
     async def _attempt(
@@ -178,15 +147,15 @@ class ModelCall:
         on_lines: OnLines,
         answer_id: str,
         format: dict[str, Any] | None,
-    ) -> None:
-        """Send a prompt once. Raise ``_PromptRefused`` if Ollama refuses it and another attempt may succeed."""
+    ) -> OllamaError | None:
+        """Send a prompt once. If Ollama refuses the prompt and another attempt may succeed, return the error."""
         size = prompt.size_with(tools)
         limit = self.window.answer_limit(size, self._options.get("num_predict"))
-        messages, missing = await with_images(prompt.messages, self._store, self._unstored_images)
+        messages, missing = await with_images(prompt.messages, self.writer.load_image)
         if missing and not self._reported_missing:
             self._reported_missing = True
             text = f"The prompt omits images that are no longer stored: {missing}."
-            self._publish([TurnWarning("IMAGE_NOT_FOUND", text)])
+            self.publish([TurnWarning("IMAGE_NOT_FOUND", text)])
         payload = chat_payload(
             self.name,
             messages,
@@ -196,38 +165,40 @@ class ModelCall:
             options=self._options | ({} if limit is None else {"num_predict": limit}),
             format=self._format if format is None else format,
             keep_alive=self._keep_alive,
-            logprobs=self._logprobs,
+            logprobs=self.generation.logprobs,
         )
         tokens = 0
         with (
-            self._client.tracker.request(self.name) as request,
-            FirstTokenWait(lambda: self._state_of(request), self._publish, self._began) as waiting,
+            self.client.tracker.request(self.name) as request,
+            FirstTokenWait(lambda: self._state_of(request), self.publish, self._began) as waiting,
         ):
 
             def receive(lines: list[Line]) -> None:
                 if not request.answering:
                     waiting.end()
-                    self._client.tracker.first_token(request)
+                    self.client.tracker.first_token(request)
                 on_lines(lines)
                 if lines[-1].get("done"):
                     nonlocal tokens
                     tokens = self.window.used_tokens(lines[-1], size)
                     if events := self.window.record_usage(lines[-1], size, limit):
-                        self._publish(events)
+                        self.publish(events)
 
             try:
-                number = await self._client.post_chat(payload, receive)
+                number = await self.client.post_chat(payload, receive)
             except OllamaError as error:
                 if request.answering or not (is_context_refusal(error) or is_out_of_memory(error)):
                     raise
-                raise _PromptRefused(error) from error
-        exchange = Exchange(self._session_id, payload, prompt.history, self._history[0], answer_id, tokens)
-        self._client.slots.record(exchange, number)
+                return error
+        exchange = Exchange(self.session.session_id, payload, prompt.history, self.writer.history[0], answer_id, tokens)
+        self.client.slots.record(exchange, number)
+        return None
 
     def _think_value(self) -> bool | str | None:
-        if not self._model.can("thinking"):
+        if not self.model.can("thinking"):
             return None
-        return self._default_think if self._think is None else self._think
+        is_default = self._think is None and not self.generation.thinks_by_default
+        return False if is_default else self._think
 
     async def _state_of(self, request: TrackedRequest) -> str:
         """Return the status of a waiting request: ``queued``, ``loading_model`` or ``processing_prompt``.
@@ -235,11 +206,11 @@ class ModelCall:
         Ollama lists a model as soon as it begins to load the model. A model that was not loaded before this request
         counts as loading until the first token.
         """
-        if not self._client.tracker.is_queued(request, loaded=self.window.is_loaded):
+        if not self.client.tracker.is_queued(request, loaded=self.window.is_loaded):
             return "processing_prompt" if self.window.is_loaded else "loading_model"
         if self.window.is_loaded:
             return "queued"
-        listed = (await self._client.loaded_windows() or {}).get(request.model)
+        listed = (await self.client.loaded_windows() or {}).get(request.model)
         return "queued" if listed is None or self.window.size not in (None, listed) else "loading_model"
 
     def _publish_compaction(self, prompt: Prompt) -> None:
@@ -247,4 +218,4 @@ class ModelCall:
         compaction = (prompt.dropped, prompt.trimmed)
         if compaction != self._last_compaction:
             self._last_compaction = compaction
-            self._publish([ContextCompacted(prompt.dropped, prompt.trimmed, summary_used=prompt.dropped > 0)])
+            self.publish([ContextCompacted(prompt.dropped, prompt.trimmed, summary_used=prompt.dropped > 0)])

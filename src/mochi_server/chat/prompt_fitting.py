@@ -36,9 +36,6 @@ class Checkpoint:
     covers_through_message_id: str
     model: str
 
-    def to_dict(self) -> dict[str, str]:
-        return {"text": self.text, "covers_through_message_id": self.covers_through_message_id, "model": self.model}
-
     @classmethod
     def from_dict(cls, stored: object) -> "Checkpoint | None":
         """Return the checkpoint from the value that a session stores, or None if the value is invalid."""
@@ -69,7 +66,10 @@ class Prompt:
         The number includes the system message. It is 0 if there is no checkpoint or the history does not contain the
         last message that the checkpoint covers.
         """
-        return covered_count(self.checkpoint, self.history) if self.checkpoint else 0
+        if self.checkpoint is None:
+            return 0
+        last = self.checkpoint.covers_through_message_id
+        return next((i + 1 for i, message in enumerate(self.history) if message.get("message_id") == last), 0)
 
     @property
     def trimmed(self) -> int:
@@ -182,17 +182,6 @@ def _has_long_results(messages: Sequence[Message]) -> bool:
 
 def _is_long_result(message: Message) -> bool:
     return message["role"] == "tool" and (len(message["content"]) > TRIMMED_CHARS or bool(message.get("images")))
-
-
-def covered_count(checkpoint: Checkpoint, history: Sequence[Message]) -> int:
-    """Return how many messages at the start of ``history`` a checkpoint covers.
-
-    Return 0 if ``history`` no longer contains the last message that the checkpoint covers.
-    """
-    for index, message in enumerate(history):
-        if message.get("message_id") == checkpoint.covers_through_message_id:
-            return index + 1
-    return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ _COUNTERS = (
 class ResponseBuilder:
     """Builder that collects one answer and publishes its events.
 
-    The builder accepts the first ``max_calls`` tool calls and counts further calls in ``skipped_calls``.
+    The builder accepts ``max_calls`` distinct tool calls, and calls that repeat them. ``skipped_calls`` is the number
+    of further calls.
     """
 
     def __init__(self, model: str, publish: Publish, max_calls: int) -> None:
@@ -42,6 +43,7 @@ class ResponseBuilder:
         self._thinking = StringIO()
         self._last: Line = {}
         self._defects: dict[int, str] = {}
+        self._distinct_calls: list[str] = []
 
     @property
     def has_text(self) -> bool:
@@ -63,7 +65,8 @@ class ResponseBuilder:
         self._content = StringIO()
         self.tool_calls.clear()
         self._defects.clear()
-        self._add_call({"function": function}, 0)
+        self._distinct_calls.clear()
+        self._add_call({"function": function})
 
     def feed(self, lines: list[Line]) -> None:
         """Add response lines from Ollama, and publish one event for each piece of text.
@@ -124,26 +127,31 @@ class ResponseBuilder:
             events.append(ContentDelta(content))
         if calls := message.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:
-                self._add_call(call, len(self.tool_calls))
+                self._add_call(call)
 
-    def _add_call(self, call: Any, index: int) -> None:
+    def _add_call(self, call: Any) -> None:
         """Add a tool call. If the call has no ID, create one. If the call has no name, raise ``OllamaError``."""
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not function.get("name"):
             raise OllamaError("Ollama sent a tool call without a function name.")
-        if index >= self._max_calls:
-            self.skipped_calls += 1
-            return
-        arguments = _arguments(function.get("arguments"))
+        name, arguments, defect = str(function["name"]), _arguments(function.get("arguments")), None
         if arguments is None:
-            self._defects[index] = "The arguments must be a JSON object with parameter names as keys."
+            defect = "The arguments must be a JSON object with parameter names as keys."
         elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
-            self._defects[index] = TOO_DEEP
-            arguments = None
+            arguments, defect = None, TOO_DEEP
+        identity = repr((name, arguments))
+        if identity not in self._distinct_calls:
+            if len(self._distinct_calls) >= self._max_calls:
+                self.skipped_calls += 1
+                return
+            self._distinct_calls.append(identity)
+        index = len(self.tool_calls)
+        if defect is not None:
+            self._defects[index] = defect
         self.tool_calls.append(
             {
                 "id": str(call.get("id") or f"call_{new_id()}"),
-                "function": {"index": index, "name": str(function["name"]), "arguments": arguments or {}},
+                "function": {"index": index, "name": name, "arguments": arguments or {}},
             }
         )
 

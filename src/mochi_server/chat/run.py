@@ -24,8 +24,6 @@ class Run:
     session_id: str
     request: TurnRequest
     """Request without the bytes of its images."""
-    model_failure: MochiError | None = None
-    """Error from Ollama while the turn was validated, or None."""
     run_id: str = field(default_factory=new_id)
     position: int = 0
     """Number of messages in the session before the messages of the turn."""
@@ -33,7 +31,6 @@ class Run:
     result: TurnResult = field(default_factory=TurnResult)
     """Result of the turn, empty until the run has ended."""
     log: EventLog = field(default_factory=EventLog)
-    key: str | None = None
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0
     suspended: bool = False
@@ -49,8 +46,6 @@ class Run:
     """Error to report if the server cancels the run, else None. The server sets it before it cancels the task."""
     task: "asyncio.Task[None] | None" = None
     """Task that executes the run, or None before the start and after the end."""
-    _has_started: bool = False
-    _cancelled: bool = False
     _subscribers: "set[_Subscriber]" = field(default_factory=set)
 
     @property
@@ -60,23 +55,12 @@ class Run:
     @property
     def failure(self) -> MochiError | None:
         """Error that ended the run, or None."""
-        return self.result.failure or self.abort_error
+        return self.result.failure or (self.abort_error if self.result.cancelled else None)
 
     def cancel(self) -> None:
-        """Cancel the run.
-
-        If the task has not started yet, only set a flag. ``begin`` then raises ``CancelledError`` inside the task, so
-        that the task executes its cleanup code.
-        """
-        self._cancelled = True
-        if self._has_started and self.task is not None:
-            self.task.cancel()
-
-    def begin(self) -> None:
-        """Mark the task as started. Raise ``CancelledError`` if the run is already cancelled."""
-        self._has_started = True
-        if self._cancelled:
-            raise asyncio.CancelledError
+        """Cancel the run after its task has started, so that the task executes its cleanup code."""
+        if self.task is not None:
+            self.task.get_loop().call_soon(self.task.cancel)
 
     def publish(self, events: list[ChatEvent]) -> None:
         """Append events to the log and notify the subscribers."""

@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
 
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import IdempotencyKeyReused
+
+RETENTION_SECONDS = 300
+"""Time in seconds for which the events of an ended run can be read."""
 
 MAX_BYTES = 64 * 1024 * 1024
 """Memory limit for the events of all ended runs, in bytes. The oldest runs are dropped first."""
@@ -13,12 +17,14 @@ _RUN_BYTES = 4096
 
 
 class RunCache:
-    def __init__(self, retention_seconds: float) -> None:
+    """Cache of runs. Ended runs are dropped after ``retention_seconds``."""
+
+    def __init__(self, retention_seconds: float = RETENTION_SECONDS) -> None:
         self._retention_seconds = retention_seconds
         self._runs: dict[str, dict[str, Run]] = {}
         """Runs by session ID, then by run ID. The latest run is last."""
         self._keys: dict[tuple[str, str], Run] = {}
-        self._starting: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._ended: dict[str, tuple[Run, int, float]] = {}
         """Ended runs by run ID, oldest first: the run, its size in bytes and its expiry on the loop's clock."""
         self._sweep: asyncio.TimerHandle | None = None
@@ -42,8 +48,8 @@ class RunCache:
         return self._keys.get((session_id, key))
 
     def release_key(self, session_id: str, key: str) -> None:
-        if (run := self._keys.pop((session_id, key), None)) is not None:
-            run.key = None
+        """Remove an idempotency key from its run, so that a new run can use the key."""
+        self._keys.pop((session_id, key), None)
 
     def retain(self, run: Run) -> None:
         """Retain an ended run until it expires or the memory limit is reached."""
@@ -72,19 +78,14 @@ class RunCache:
             IdempotencyKeyReused: The run with this key was started by a different request.
         """
         session_key = (session_id, key)
-        while (starting := self._starting.get(session_key)) is not None:
-            await asyncio.wait([starting])
-        if (run := self._keys.get(session_key)) is not None:
-            if not run.request.is_same_request(request):
+        lock = self._starting.setdefault(session_key, asyncio.Lock())
+        async with lock:
+            run = self._keys.get(session_key)
+            if run is None:
+                run = self._keys[session_key] = await start()
+            elif not run.request.is_same_request(request):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run
-        self._starting[session_key] = asyncio.get_running_loop().create_future()
-        try:
-            run = self._keys[session_key] = await start()
-            run.key = key
-            return run
-        finally:
-            self._starting.pop(session_key).set_result(None)
 
     @property
     def _oldest(self) -> tuple[Run, int, float]:
@@ -104,5 +105,6 @@ class RunCache:
         del runs[run.run_id]
         if not runs:
             del self._runs[run.session_id]
-        if run.key is not None:
-            del self._keys[run.session_id, run.key]
+        session_key = (run.session_id, run.request.key or "")
+        if self._keys.get(session_key) is run:
+            del self._keys[session_key]

@@ -5,7 +5,7 @@ import logging
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import anyio
@@ -20,9 +20,6 @@ from mochi_server.events import Done, Stopped, TurnError
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
 from mochi_server.util.fair_scheduler import FairScheduler
-
-RETENTION_SECONDS = 300
-"""Time in seconds for which the events of an ended run can be read."""
 
 _STARTS_PER_ITERATION = 16
 """Maximum number of turns that start in one iteration of the event loop.
@@ -44,33 +41,21 @@ class RunObserver(Protocol):
     def session_deleting(self, session_id: str) -> None: ...
 
 
+@dataclass(eq=False)
 class RunRegistry:
     """Registry of this process's runs. A session has at most one running turn. All times are in seconds."""
 
-    def __init__(
-        self,
-        store: SessionStore,
-        engine: ChatEngine,
-        observer: RunObserver,
-        *,
-        disconnect_grace: float = 0,
-        shutdown_grace: float = 5,
-        on_ended: Callable[[Run], None] = lambda _: None,
-        retention_seconds: float = RETENTION_SECONDS,
-        shutdown: anyio.Event | None = None,
-    ) -> None:
-        self._store = store
-        self._engine = engine
-        self._observer = observer
-        self._disconnect_grace = disconnect_grace
-        self._shutdown_grace = shutdown_grace
-        self._on_ended = on_ended
-        self._cache = RunCache(retention_seconds)
-        self.running = self._cache.running
-        self._start_queue = FairScheduler(_STARTS_PER_ITERATION)
-        self._shutdown_task: asyncio.Task[None] | None = None
-        self.shutdown = shutdown or anyio.Event()
-        """Event that begins the shutdown. After it is set, ``start`` raises ``ShuttingDown``."""
+    store: SessionStore
+    engine: ChatEngine
+    observer: RunObserver
+    disconnect_grace: float = 0
+    shutdown_grace: float = 5
+    on_ended: Callable[[Run], None] = lambda _: None
+    cache: RunCache = field(default_factory=RunCache)
+    shutdown: anyio.Event = field(default_factory=anyio.Event)
+    """Event that begins the shutdown. After it is set, ``start`` raises ``ShuttingDown``."""
+    _start_queue: FairScheduler = field(default_factory=lambda: FairScheduler(_STARTS_PER_ITERATION), init=False)
+    _shutdown_task: "asyncio.Task[None] | None" = field(default=None, init=False)
 
     async def start(self, session_id: str, request: TurnRequest, *, key: str | None = None) -> Run:
         """Start a turn and return its run. If a run with the same idempotency ``key`` exists, return that run.
@@ -79,31 +64,31 @@ class RunRegistry:
         """
         if key is None:
             return await self._start(session_id, request)
-        return await self._cache.get_or_start(
+        return await self.cache.get_or_start(
             session_id, key, request, lambda: self._start(session_id, replace(request, key=key))
         )
 
     async def _start(self, session_id: str, request: TurnRequest) -> Run:
         if self._shutdown_task is None:
             self._shutdown_task = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
-        self._engine.client.prefetch_loaded()  # in the background, so that the turn need not wait for it
+        self.engine.client.prefetch_loaded()  # in the background, so that the turn need not wait for it
         await self._start_queue.wait()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
         run_id = new_id()
-        lock = self._store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait")
+        lock = self.store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait")
         await lock.__aenter__()
         try:
-            turn = await self._engine.prepare(session_id, request)
+            turn = await self.engine.prepare(session_id, request)
             self._refuse_at_shutdown()
             position = len(turn.session.history)
             if turn.request.message is None:  # the turn may replace the last answer
                 position = answer_index(turn.session.history, continues=turn.request.continues)
-            run = Run(session_id, request.without_data(), turn.model_failure, run_id, position)
-            self._observer.turn_starting(session_id)
+            run = Run(session_id, request.without_data(), run_id, position)
+            self.observer.turn_starting(session_id)
         except BaseException:
             await lock.__aexit__(*sys.exc_info())
             raise
-        self._cache.add(run)
+        self.cache.add(run)
         run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, lock))
         return run
 
@@ -112,18 +97,10 @@ class RunRegistry:
 
         If ``run_id`` is None or that run is not cached, return the session's latest run. Raises ``SessionNotFound``.
         """
-        run = self._cache.find(session_id, run_id)
+        run = self.cache.find(session_id, run_id)
         if run is None or not run.running:
-            await self._store.load(session_id)
+            await self.store.load(session_id)
         return run
-
-    def with_key(self, session_id: str, key: str) -> Run | None:
-        """Return the cached run that was started with the idempotency key ``key``, or None if there is no such run."""
-        return self._cache.with_key(session_id, key)
-
-    def release_key(self, session_id: str, key: str) -> None:
-        """Remove the idempotency key ``key`` from its run, so that a new run can use the key."""
-        self._cache.release_key(session_id, key)
 
     async def stop(self, session_id: str) -> Run | None:
         """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
@@ -134,11 +111,11 @@ class RunRegistry:
 
     async def abandon(self, session_id: str) -> None:
         """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
-        run = self._cache.find(session_id)
+        run = self.cache.find(session_id)
         if run is not None and run.running:
             await _cancel(run, stopped=True)
-        self._cache.drop_session(session_id)
-        self._observer.session_deleting(session_id)
+        self.cache.drop_session(session_id)
+        self.observer.session_deleting(session_id)
 
     @contextmanager
     def subscribed(self, run: Run) -> Iterator[None]:
@@ -159,27 +136,27 @@ class RunRegistry:
             cancels = run.request.on_disconnect == "cancel" and not run.suspended
             if run.subscribers == 0 and run.running and cancels:
                 run.cancel_timer = asyncio.get_running_loop().call_later(
-                    self._disconnect_grace, self._cancel_if_unsubscribed, run
+                    self.disconnect_grace, self._cancel_if_unsubscribed, run
                 )
 
     async def drain(self) -> None:
         """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
         self.shutdown.set()
-        if running := self._cache.running():
-            await asyncio.wait([run.task for run in running if run.task], timeout=self._shutdown_grace)
+        if running := self.cache.running():
+            await asyncio.wait([run.task for run in running if run.task], timeout=self.shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
         """Cancel running turns for a shutdown and store their partial answers."""
-        self._engine.retry.close()
-        running = self._cache.running()
+        self.engine.retry.close()
+        running = self.cache.running()
         for run in running:
             run.abort_error = ShuttingDown(was_running=True)
         await asyncio.gather(*(_cancel(run) for run in running))
 
     def abort_all(self, session_ids: Collection[str]) -> None:
         """Cancel the running turns of the given sessions, because other servers have taken these sessions over."""
-        for run in self._cache.running():
+        for run in self.cache.running():
             if run.session_id in session_ids:
                 run.abort_error = SessionTaken(run.session_id)
                 run.cancel()
@@ -195,8 +172,7 @@ class RunRegistry:
         result: TurnResult | None = None
         try:
             try:
-                run.begin()
-                running = self._engine.run(turn, run.publish, lambda: run.stopped, lambda: run.abort_error is not None)
+                running = self.engine.run(turn, run)
                 del turn  # so that the engine can free the bytes of its images
                 result = await running
             finally:
@@ -214,21 +190,20 @@ class RunRegistry:
             self._end(run, "stopped" if run.stopped else "cancelled")
         else:
             self._end(run, "failed" if run.failure else "completed")
-        for stored_error in (run.failure, run.model_failure):
-            if stored_error is not None:  # the traceback refers to all data of the turn
-                stored_error.__traceback__ = stored_error.__cause__ = stored_error.__context__ = None
+        if (stored_error := run.failure) is not None:  # the traceback refers to all data of the turn
+            stored_error.__traceback__ = stored_error.__cause__ = stored_error.__context__ = None
 
     def _end(self, run: Run, state: RunState) -> None:
         # The session lock is released before `done`, because a client may start its next turn on `done`.
         run.state = state
-        self._on_ended(run)
+        self.on_ended(run)
         if state == "stopped" and run.failure is None:
             run.publish([Stopped(run.result.partial_id)])
         run.publish([Done(run.session_id)])
         if not self.shutdown.is_set():
             answer = run.result.answer
-            self._observer.turn_ended(run.session_id, answer["message_id"] if answer else None)
-        self._cache.retain(run)
+            self.observer.turn_ended(run.session_id, answer["message_id"] if answer else None)
+        self.cache.retain(run)
 
     def _cancel_if_unsubscribed(self, run: Run) -> None:
         if run.subscribers == 0 and run.running:

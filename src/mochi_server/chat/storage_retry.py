@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TypeVar
+
+import anyio
 
 from mochi_server.errors import StorageUnavailable
 
@@ -41,11 +42,9 @@ class StorageRetry:
             try:
                 return await operation()
             except StorageUnavailable:
-                if clock() + pause > deadline or await self._is_closed_within(pause):
+                if clock() + pause > deadline:
+                    raise
+                with anyio.move_on_after(pause):
+                    await self._closed.wait()
                     raise
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
-
-    async def _is_closed_within(self, seconds: float) -> bool:
-        with suppress(TimeoutError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._closed.wait(), seconds)
-        return self._closed.is_set()

@@ -17,8 +17,8 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
 class ToolLoopLimits:
     """Limits of a tool loop.
 
-    After ``rounds`` rounds or ``identical_calls`` identical calls in a row, the model must answer without tools. Calls
-    of one round that exceed ``calls_per_round`` are skipped.
+    After ``rounds`` rounds or ``identical_calls`` identical calls in a row, the model must answer without tools. If a
+    round has more than ``calls_per_round`` distinct calls, the further calls are skipped.
     """
 
     rounds: int = 50
@@ -56,10 +56,11 @@ class ToolLoop:
         for rounds_left in reversed(range(self.limits.rounds)):
             calls = await self._call_model(reminders)
             if not calls:
-                if self._is_announcement(rounds_left):
-                    self.publish([ContentDelta("")])
-                    continue
-                return
+                if not self.may_announce or self.writer.outcomes or rounds_left == 0:
+                    return
+                self.may_announce = False
+                self.publish([ContentDelta("")])
+                continue
             have_own_events = await self._run_calls(calls)
             if self.writer.handed_back:
                 return
@@ -81,18 +82,17 @@ class ToolLoop:
         text = f"The model {reason} and now answers without tools. Change the limit with {setting}."
         return TurnWarning("TOOL_LIMIT_REACHED", text)
 
-    def _is_announcement(self, rounds_left: int) -> bool:
-        """Return whether to call the model again after a first answer without tool calls."""
-        is_first, self.may_announce = self.may_announce and not self.writer.outcomes, False
-        return is_first and rounds_left > 0
-
     async def _call_model(self, reminders: Sequence[Message], *, offers_tools: bool = True) -> list[ToolInvocation]:
         """Call the model once, store its message and return the tool calls to run."""
         answer = await self._request(reminders, self.toolbox.schemas() if offers_tools else [])
         if not offers_tools:
             answer.tool_calls.clear()
         elif answer.skipped_calls and self.parallel_calls:
-            self.publish([_skipped_calls_warning(answer.skipped_calls, self.limits.calls_per_round)])
+            text = (
+                f"The model made more than {self.limits.calls_per_round} distinct tool calls in one round. "
+                f"Skipped calls: {answer.skipped_calls}. Raise the limit with MOCHI_MAX_TOOL_CALLS_PER_ROUND."
+            )
+            self.publish([TurnWarning("TOOL_CALLS_LEFT_OUT", text)])
         # The calls are registered before they are stored, because every stored call needs a result.
         calls = answer.calls(len(self.writer.outcomes))
         self.writer.expect_results(calls)
@@ -106,11 +106,12 @@ class ToolLoop:
 
         If ``format`` is not None, it overrides the format of the turn.
         """
-        max_calls = self.limits.calls_per_round if self.parallel_calls else 1
-        answer = ResponseBuilder(self.model.name, self._receive, max_calls)
+        answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
         self.writer.set_answer(answer)
         messages, start = self.writer.messages.extended(reminders), self.writer.turn_start
         await self.model.send(messages, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
+        if not self.parallel_calls:
+            del answer.tool_calls[1:]
         return answer
 
     def _receive(self, events: list[ChatEvent]) -> None:
@@ -148,11 +149,3 @@ class ToolLoop:
         if self._identical_calls > self.limits.identical_calls:
             call = replace(call, defect="The call was not run: the same call was made too often. Change its arguments.")
         return await self.toolbox.run(call, self.publish)
-
-
-def _skipped_calls_warning(count: int, limit: int) -> TurnWarning:
-    message = (
-        f"The model made {limit + count} tool calls in one round. The last {count} calls were skipped. "
-        "Raise the limit with MOCHI_MAX_TOOL_CALLS_PER_ROUND."
-    )
-    return TurnWarning("TOOL_CALLS_LEFT_OUT", message)

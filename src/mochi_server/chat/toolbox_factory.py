@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from mochi_server.chat.approvals import ConfirmationBroker, SessionApprover
 from mochi_server.chat.storage_retry import StorageRetry
@@ -33,39 +34,19 @@ class ToolboxFactory:
 
         If ``interactive`` is false, clients cannot approve tool calls.
         """
-        enabled = EnabledTools(self.registry, self.store, session.session_id, self.retry)
-        if tools is not None:
-            functions = FunctionToolbox(await enabled.select(tools, None), self.execution)
-        else:
-            enabled_tools = await enabled.of(session.metadata.tool_settings)
-            functions = FunctionToolbox(enabled_tools, self.execution, enabled.current)
         approver = SessionApprover(self.broker, session.session_id, interactive, self.store, self.retry)
+        functions = FunctionToolbox(
+            await self._enabled(session, tools), self.execution, partial(self._current, approver, tools)
+        )
         own = ConfirmingToolbox(functions, approver)
         others = [box for source in self.sources if (box := await source(session, approver)) is not None]
         return JoinedToolbox(*others, own) if others else own
 
+    async def _current(self, approver: SessionApprover, tools: Sequence[str] | None) -> Mapping[str, Tool]:
+        return await self._enabled(await approver.load_session(), tools)
 
-@dataclass
-class EnabledTools:
-    """Enabled tools of a session, updated when its tool settings change."""
-
-    registry: ToolRegistry
-    store: SessionStore
-    session_id: str
-    retry: StorageRetry
-    _selected: tuple[list[str], str | None] | None = None
-    _tools: Mapping[str, Tool] = field(default_factory=dict)
-
-    async def current(self) -> Mapping[str, Tool]:
-        """Load the session's tool settings and return the enabled tools by name."""
-        session = await self.retry.run(lambda: self.store.load(self.session_id))
-        return await self.of(session.metadata.tool_settings)
-
-    async def of(self, settings: ToolSettings) -> Mapping[str, Tool]:
-        if self._selected != (settings.tools, settings.tool_group):
-            self._tools = await self.select(settings.tools, settings.tool_group)
-            self._selected = (settings.tools, settings.tool_group)
-        return self._tools
-
-    async def select(self, names: Sequence[str], group: str | None) -> Mapping[str, Tool]:
-        return (await self.registry.catalogue()).selected(names, group) if names or group else {}
+    async def _enabled(self, session: ChatSession, tools: Sequence[str] | None) -> Mapping[str, Tool]:
+        settings = session.metadata.tool_settings if tools is None else ToolSettings(tools=list(tools))
+        if not (settings.tools or settings.tool_group):
+            return {}
+        return (await self.registry.catalogue()).selected(settings.tools, settings.tool_group)

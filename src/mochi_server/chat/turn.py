@@ -97,9 +97,8 @@ class Turn:
     session: ChatSession
     request: TurnRequest
     toolbox: Toolbox
-    model: ModelInfo | None = None
-    model_failure: MochiError | None = None
-    """Error of the model lookup, if ``model`` is None."""
+    model: ModelInfo | MochiError
+    """Model of the session, or the error of its lookup."""
     warnings: Sequence[TurnWarning] = ()
     """A warning for each enabled tool, tool group and agent that cannot be used."""
 

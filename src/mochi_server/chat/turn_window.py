@@ -1,6 +1,7 @@
 """Context window of one model during one turn."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mochi_server.chat.prompt_cache import PromptSize
@@ -22,21 +23,25 @@ _MAX_CHARS_PER_TOKEN = 8
 """Highest plausible average of characters per token, for texts longer than ``_LONG_CHARS``."""
 
 
+@dataclass(eq=False)
 class TurnWindow:
     """Context window that the window registry has chosen for the requests of a turn."""
 
-    def __init__(self, windows: WindowRegistry, model: ModelInfo, session: ChatSession, history: History) -> None:
-        self.decision: WindowDecision | None = None
-        self.is_loaded = False
-        """Whether the model was loaded with this window before the request."""
-        self._windows = windows
-        self._model = model
-        self._session = session
-        self._previous_model = previous_model(history)
+    windows: WindowRegistry
+    model: ModelInfo
+    session: ChatSession
+    history: History
+    decision: WindowDecision | None = None
+    is_loaded: bool = False
+    """Whether the model was loaded with this window before the request."""
+
+    def __post_init__(self) -> None:
+        self._previous_model = previous_model(self.history)
         self._last_usage = 0
         """Ollama's latest token count of the conversation, or 0 if that count no longer applies."""
-        if Checkpoint.from_dict(session.metadata.compaction) is None and self._previous_model == session.model:
-            self._last_usage = usage_tokens(last_answer(history)) or 0
+        has_checkpoint = Checkpoint.from_dict(self.session.metadata.compaction) is not None
+        if not has_checkpoint and self._previous_model == self.session.model:
+            self._last_usage = usage_tokens(last_answer(self.history)) or 0
         self._highest_count = self._last_usage
         """Highest token count of Ollama for the conversation and for the prompts of this turn."""
         self._stepped_down = False
@@ -49,13 +54,13 @@ class TurnWindow:
     @property
     def context_length(self) -> int | None:
         """Context length of the model in tokens, or None if it is unknown or the server does not choose windows."""
-        return self._model.context_length if self._windows.dynamic else None
+        return self.model.context_length if self.windows.dynamic else None
 
     async def decide(self, prompt: PromptSize) -> None:
-        decision = await self._windows.decide(
-            self._model,
-            self._session.metadata.context_window_config,
-            self._session.session_id,
+        decision = await self.windows.decide(
+            self.model,
+            self.session.metadata.context_window_config,
+            self.session.session_id,
             previous_model=self._previous_model,
             required_tokens=max(self.estimate(prompt), self._last_usage),
         )
@@ -65,11 +70,11 @@ class TurnWindow:
         self.is_loaded = decision.is_loaded
 
     def estimate(self, prompt: PromptSize) -> int:
-        return self._windows.estimate(self._model, prompt.characters, prompt.images)
+        return self.windows.estimate(self.model, prompt.characters, prompt.images)
 
     def room(self, prompt: PromptSize, window: int) -> int:
         """Return a cautious estimate of how many tokens a prompt leaves free in ``window``."""
-        return self._windows.room(self._model, window, prompt.characters, prompt.images)
+        return self.windows.room(self.model, window, prompt.characters, prompt.images)
 
     def answer_limit(self, prompt: PromptSize, num_predict: object) -> int | None:
         """Return the maximum number of answer tokens that fit into the window after the prompt.
@@ -78,7 +83,7 @@ class TurnWindow:
         """
         if self.size is None:
             return None
-        return self._windows.answer_limit(self._model, self.size, num_predict, prompt.characters, prompt.images)
+        return self.windows.answer_limit(self.model, self.size, num_predict, prompt.characters, prompt.images)
 
     def record_usage(self, last: Line, prompt: PromptSize, limit: int | None) -> list[ChatEvent]:
         """Record the token counts in Ollama's last line. Return a warning event for a truncated prompt or answer."""
@@ -88,12 +93,12 @@ class TurnWindow:
             text = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
             events.append(TurnWarning("PROMPT_TRUNCATED", text))
         elif isinstance(prompt_tokens, int):
-            self._windows.observe(self._model, prompt.characters, prompt_tokens, prompt.images)
+            self.windows.observe(self.model, prompt.characters, prompt_tokens, prompt.images)
         if isinstance(prompt_tokens, int):
             self._highest_count = max(self._highest_count, prompt_tokens)
         if last.get("done_reason") == "length" and limit is not None and self._is_full(prompt_tokens, tokens, limit):
             events.append(TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window."))
-            self._windows.grow(self._model, (prompt_tokens or 0) + (tokens or 0) + 1, self.size)
+            self.windows.grow(self.model, (prompt_tokens or 0) + (tokens or 0) + 1, self.size)
         return events
 
     def used_tokens(self, last: Line, prompt: PromptSize) -> int:
@@ -111,32 +116,33 @@ class TurnWindow:
         """
         if is_out_of_memory(refusal):
             if self._stepped_down:
-                self._windows.undo_step_down(self._model)
-            if self._stepped_down or not self._windows.step_down(self._model, self.size):
+                self.windows.undo_step_down(self.model)
+            if self._stepped_down or not self.windows.step_down(self.model, self.size):
                 raise refusal
             self._stepped_down = True
-            self.decision = self._windows.current(self._model, "load_failed_step_down")
+            self.decision = self.windows.current(self.model, "load_failed_step_down")
             self.is_loaded = False
             return True
         tokens = self.observe_refusal(refusal, prompt)
         if self.decision is None or self.size is None:
             raise ContextOverflow(None, tokens)
-        is_grown = self._windows.grow_after_refusal(self._model, tokens, self.size)
-        self.decision = self._windows.current(self._model, "usage_threshold" if is_grown else self.decision.reason)
+        is_grown = self.windows.grow_after_refusal(self.model, tokens, self.size)
+        self.decision = self.windows.current(self.model, "usage_threshold" if is_grown else self.decision.reason)
         self.is_loaded = self.is_loaded and not is_grown
         return is_grown
 
     def observe_refusal(self, refusal: OllamaError, prompt: PromptSize) -> int:
         """Calibrate the token estimate with a refused prompt. Return the prompt's number of tokens."""
-        return self._windows.observe_refusal(self._model, refusal, prompt.characters, prompt.images)
+        return self.windows.observe_refusal(self.model, refusal, prompt.characters, prompt.images)
 
     def trim_end(self, history: Sequence[Message]) -> int:
         """Return the number of messages at the start of the history that earlier requests have trimmed.
 
-        The number is 0 if the earlier requests had a window of a different size.
+        The number is 0 if the earlier requests had a window of a different size. For a new window, Ollama reloads the
+        model, so the prompt need not begin like the earlier prompts.
         """
-        last = self._windows.trims.get(self._session.session_id, self.size)
-        if last is None:
+        window, last = self.windows.trims.get(self.session.session_id, (None, None))
+        if last is None or window != self.size:
             return 0
         return next((i + 1 for i, message in enumerate(history) if message["message_id"] == last), 0)
 
@@ -146,19 +152,19 @@ class TurnWindow:
         Later prompts also trim these messages, so that all prompts of the session begin with the same text.
         """
         if end and self.size is not None:
-            self._windows.trims.record(self._session.session_id, self.size, history[end - 1]["message_id"])
+            self.windows.record_trim(self.session.session_id, self.size, history[end - 1]["message_id"])
 
     async def save(self, store: SessionStore) -> None:
         """Store the window with the session, unless a client has changed it during the turn."""
-        before = self._session.metadata.context_window_config
-        after = before if self.decision is None else self._windows.adjusted(before, self.decision, now())
+        before = self.session.metadata.context_window_config
+        after = before if self.decision is None else self.windows.adjusted(before, self.decision, now())
         if after == before:
             return
 
         def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
             return {"context_window_config": after} if stored.context_window_config == before else {}
 
-        stored = await store.load(self._session.session_id)
+        stored = await store.load(self.session.session_id)
         if unless_changed(stored.metadata):
             await store.patch(stored.session_id, unless_changed)
 

@@ -18,7 +18,7 @@ from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, user_message
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, ToolCall
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.shielding import run_shielded
@@ -91,7 +91,7 @@ class TurnWriter:
             is_stored = False
             try:
                 await self._append(self._new_messages, images=images)
-                is_stored = True
+                is_stored, self._initial_write = True, None
             finally:
                 on_end(is_stored)
 
@@ -101,7 +101,15 @@ class TurnWriter:
         """Wait until the user message is stored. If that write failed, raise its error on every call."""
         if self._initial_write is not None:
             await asyncio.shield(self._initial_write)
-            self._initial_write = None
+
+    async def load_image(self, name: str) -> bytes:
+        """Return an image of the session. Raises ``BlobNotFound``."""
+        image = self.unstored_images.get(name)
+        return await self._store.load_image(name) if image is None else image.data
+
+    async def patch(self, fields: dict[str, Any]) -> None:
+        """Change metadata of the session."""
+        await self._retry.run(lambda: self._store.patch(self._session_id, fields))
 
     def set_answer(self, answer: ResponseBuilder | None) -> None:
         self._answer = answer
@@ -172,7 +180,7 @@ class TurnWriter:
                 messages.append(tool_message(call, outcome))
                 continue
             self.outcomes.append(interrupted_outcome(call))
-            messages.append(mark_interrupted(tool_message(call, self.outcomes[-1])))
+            messages.append({**tool_message(call, self.outcomes[-1]), "interrupted": True})
         return messages
 
     async def _add(self, message: Message, *, last: bool = False, result_of: ToolInvocation | None = None) -> None:
@@ -213,11 +221,10 @@ class TurnWriter:
         if not open_calls:
             return None
         first, *others = open_calls
-        message = mark_interrupted(tool_message(first, failed(first, INTERRUPTED)))
-        message["tool_calls"] = [
+        calls: list[ToolCall] = [
             {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others
         ]
-        return message
+        return {**tool_message(first, failed(first, INTERRUPTED)), "interrupted": True, "tool_calls": calls}
 
     def _handed_back(self, message: Message) -> list[str]:
         return [call["id"] for call in message.get("tool_calls", ()) if call["function"]["name"] in self._client_tools]
@@ -233,12 +240,6 @@ def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
     progress = call.progress
     parts = (progress.partial_output, INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING)
     return failed(progress.running or call, "\n\n".join(filter(None, parts)), decided_by=progress.decided_by)
-
-
-def mark_interrupted(message: Message) -> Message:
-    """Mark a message as interrupted, and return it."""
-    message["interrupted"] = True
-    return message
 
 
 def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:

@@ -158,9 +158,9 @@ class Completions:
 
         Raise ``IdempotencyKeyReused`` if the earlier request differs from ``request``.
         """
-        run = self.stored.runs.with_key(session.session_id, key)
+        run = self.stored.runs.cache.with_key(session.session_id, key)
         if run is None or run.state in ("failed", "cancelled"):
-            self.stored.runs.release_key(session.session_id, key)
+            self.stored.runs.cache.release_key(session.session_id, key)
             return None
         is_same = run.request.is_same_request(to_keyed_turn_request(request))
         if not (is_same and contains_results(request, run.request.results)):

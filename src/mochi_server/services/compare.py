@@ -109,16 +109,17 @@ class Comparison:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class CompareService:
     """Service that compares models. At shutdown, running comparisons get ``shutdown_grace`` seconds to end."""
 
-    def __init__(self, client: AsyncOllamaClient, windows: WindowRegistry, *, shutdown_grace: float = 5) -> None:
-        self._client = client
-        self._windows = windows
-        self._shutdown_grace = shutdown_grace
-        self._is_draining = self._is_cancelling = False
-        self._running: dict[asyncio.Future[None], asyncio.Task[None]] = {}
-        """Task of each comparison. The key is a future that completes when the client has received all events."""
+    client: AsyncOllamaClient
+    windows: WindowRegistry
+    shutdown_grace: float = 5
+    _is_draining: bool = False
+    _is_cancelling: bool = False
+    _running: "dict[asyncio.Future[None], asyncio.Task[None]]" = field(default_factory=dict)
+    """Task of each comparison. The key is a future that completes when the client has received all events."""
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
         """Return each requested ID with its model. An ID is a model name or a position in the model list (from 1).
@@ -157,7 +158,7 @@ class CompareService:
         """Refuse new comparisons, wait at most ``shutdown_grace`` seconds for running ones, then cancel the rest."""
         self._is_draining = True
         if self._running:
-            await asyncio.wait(self._running, timeout=self._shutdown_grace)
+            await asyncio.wait(self._running, timeout=self.shutdown_grace)
         await self.end_all()
 
     async def end_all(self) -> None:
@@ -188,8 +189,8 @@ class CompareService:
     async def _model(self, model_id: object) -> ModelInfo:
         try:
             if isinstance(model_id, str) and not model_id.isdigit():
-                return await self._client.find_model(model_id)
-            numbered = {str(number): model for number, model in enumerate(await self._client.list_models(), 1)}
+                return await self.client.find_model(model_id)
+            numbered = {str(number): model for number, model in enumerate(await self.client.list_models(), 1)}
             return numbered[str(model_id).lstrip("0")]
         except (ModelNotFound, KeyError) as error:
             raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error
@@ -212,12 +213,12 @@ class CompareService:
                     send(Chunk(model_id, content))
 
         characters = sum(len(message["content"]) for message in comparison.messages)
-        window = await self._windows.window_without_session(model, self._windows.estimate(model, characters))
+        window = await self.windows.window_without_session(model, self.windows.estimate(model, characters))
         is_reduced = False
         while True:
             options = dict(comparison.options or {})
             if window is not None and "num_predict" in options:
-                limit = self._windows.answer_limit(model, window, options["num_predict"], characters)
+                limit = self.windows.answer_limit(model, window, options["num_predict"], characters)
                 options["num_predict"] = limit or options["num_predict"]
             payload = chat_payload(
                 model.name,
@@ -227,13 +228,13 @@ class CompareService:
                 options=options,
             )
             try:
-                await self._client.post_chat(payload, receive)
+                await self.client.post_chat(payload, receive)
                 break
             except OllamaError as refusal:
                 if first or not self._adapt(model, refusal, window, characters, is_reduced=is_reduced):
                     raise
                 is_reduced = is_reduced or is_out_of_memory(refusal)
-                window = self._windows.size(model.name)
+                window = self.windows.size(model.name)
         send(End(model_id))
         now = time.monotonic()
         tokens: Any = last.get("eval_count")
@@ -260,14 +261,14 @@ class CompareService:
         """
         if is_out_of_memory(refusal):
             if is_reduced:
-                self._windows.undo_step_down(model)
-            return not is_reduced and self._windows.step_down(model, failed)
+                self.windows.undo_step_down(model)
+            return not is_reduced and self.windows.step_down(model, failed)
         if not is_context_refusal(refusal):
             return False
-        tokens = self._windows.observe_refusal(model, refusal, characters)
+        tokens = self.windows.observe_refusal(model, refusal, characters)
         if model.context_length is not None and tokens >= model.context_length:
             return False  # no window is large enough, so do not reload the model
-        return self._windows.grow_after_refusal(model, tokens, failed)
+        return self.windows.grow_after_refusal(model, tokens, failed)
 
 
 def _display_name(model_id: object) -> str:

@@ -5,7 +5,7 @@ starts while the model is not loaded. Sizes are in tokens.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mochi_server.constants import DEFAULT_WINDOW, MIN_ANSWER_TOKENS, SAFE_WINDOW_RATIO
@@ -91,53 +91,22 @@ async def _unknown() -> None:
     return None
 
 
-class TrimmedPrompts:
-    """Registry of sessions whose prompts are trimmed to fit the context window. The oldest entries are dropped."""
-
-    def __init__(self) -> None:
-        self._trims: dict[str, tuple[int, str]] = {}
-        """Window, and ID of the last message that was left out of the prompt, by session ID."""
-
-    def get(self, session_id: str, window: int | None) -> str | None:
-        """Return the ID of the last message that was left out of the session's prompt for the same window, or None.
-
-        For a new window, Ollama reloads the model, so the new prompt need not begin like the earlier prompts.
-        """
-        trimmed_window, message_id = self._trims.get(session_id, (None, None))
-        return message_id if trimmed_window == window else None
-
-    def record(self, session_id: str, window: int, message_id: str) -> None:
-        self._trims.pop(session_id, None)
-        self._trims[session_id] = window, message_id
-        if len(self._trims) > _MAX_TRIMMED_SESSIONS:
-            del self._trims[next(iter(self._trims))]
-
-
+@dataclass(eq=False)
 class WindowRegistry:
-    """Registry of the context window of each model. If ``dynamic`` is false, only users set windows.
+    """Registry of the context window of each model. If ``dynamic`` is false, only users set windows."""
 
-    ``loaded`` returns the current windows of the models in memory, by qualified model name, or None if unknown.
-    ``load_session`` loads a session that has set a manual window. ``on_adjusted`` is called with the reason when the
-    window of a session changes.
-    """
-
-    def __init__(
-        self,
-        loaded: Callable[[], Awaitable[Mapping[str, int] | None]] = _unknown,
-        *,
-        load_session: Callable[[str], Awaitable[ChatSession]] | None = None,
-        dynamic: bool = True,
-        on_adjusted: Callable[[str], object] = lambda _: None,
-        on_compacted: Callable[[], object] = lambda: None,
-    ) -> None:
-        self.dynamic = dynamic
-        self.on_compacted = on_compacted
-        """Callback that is called after each compaction of a prompt."""
-        self._on_adjusted = on_adjusted
-        self._loaded = loaded
-        self._load_session = load_session
-        self._entries: dict[str, _ModelWindow] = {}
-        self.trims = TrimmedPrompts()
+    loaded: Callable[[], Awaitable[Mapping[str, int] | None]] = _unknown
+    """Function that returns the windows of the models in memory, by qualified model name, or None if unknown."""
+    load_session: Callable[[str], Awaitable[ChatSession]] | None = None
+    """Function that loads a session that has set a manual window."""
+    dynamic: bool = True
+    on_adjusted: Callable[[str], object] = lambda _: None
+    """Callback that receives the reason when the window of a session changes."""
+    on_compacted: Callable[[], object] = lambda: None
+    """Callback that is called after each compaction of a prompt."""
+    trims: dict[str, tuple[int, str]] = field(default_factory=dict, init=False)
+    """Window, and ID of the last trimmed message, of the prompts that are trimmed. The keys are session IDs."""
+    _entries: dict[str, _ModelWindow] = field(default_factory=dict, init=False)
 
     async def decide(
         self,
@@ -155,7 +124,7 @@ class WindowRegistry:
         ``required_tokens`` is the size of the prompt.
         """
         name = qualified_name(model.name)
-        windows = await self._loaded()
+        windows = await self.loaded()
         loaded = None if windows is None else windows.get(name)
         entry = self._entry(name)
         manual = await self._sync_manual(model, config, session_id)
@@ -193,7 +162,7 @@ class WindowRegistry:
         """
         if not self.dynamic and self._entry(model.name).manual is None:
             return None
-        loaded = (await self._loaded() or {}).get(qualified_name(model.name), 0)
+        loaded = (await self.loaded() or {}).get(qualified_name(model.name), 0)
         if loaded >= required_tokens * _GROWTH_FACTOR:
             return loaded
         return (await self.decide(model, {}, "", previous_model=model.name, required_tokens=required_tokens)).window
@@ -326,7 +295,7 @@ class WindowRegistry:
         is_own = decision.reason == "manual_override" and (by_user or not has_changed)  # not of another session
         result["manual_override"] = config["manual_override"] and is_own
         if has_changed:
-            self._on_adjusted(decision.reason)
+            self.on_adjusted(decision.reason)
         if has_changed or by_user:
             entry = {"window": decision.window, "reason": decision.reason, "timestamp": at}
             result["adjustment_history"] = [*config["adjustment_history"], entry][-_MAX_ADJUSTMENTS:]
@@ -337,10 +306,6 @@ class WindowRegistry:
         window = _cap(window, model.context_length)
         self._entry(model.name).manual = ManualWindow(window, session_id, now())
         return window
-
-    def manual_decision(self, model: ModelInfo, window: int) -> WindowDecision:
-        """Return the decision for a manual window, capped at the model's maximum. Do not set the window."""
-        return WindowDecision(_cap(window, model.context_length), "manual_override")
 
     def release(self, model: str) -> None:
         """Remove the manual window of a model, so that the server chooses the window again."""
@@ -363,10 +328,10 @@ class WindowRegistry:
         Another server, or this server before a restart, may have set or removed the window, or deleted its session.
         """
         manual = self._stored_manual(model, config, session_id)
-        if manual is None or manual.session_id == session_id or self._load_session is None:
+        if manual is None or manual.session_id == session_id or self.load_session is None:
             return manual
         try:
-            setting = await self._load_session(manual.session_id)
+            setting = await self.load_session(manual.session_id)
         except SessionNotFound:
             return None
         except MochiError:
@@ -401,6 +366,13 @@ class WindowRegistry:
             entry.released_at = max(entry.released_at or "", removed_at)
         entry.manual = manual
         return manual
+
+    def record_trim(self, session_id: str, window: int, message_id: str) -> None:
+        """Record that a session's prompts are trimmed up to a message. If necessary, drop the oldest record."""
+        self.trims.pop(session_id, None)
+        self.trims[session_id] = window, message_id
+        if len(self.trims) > _MAX_TRIMMED_SESSIONS:
+            del self.trims[next(iter(self.trims))]
 
     def _entry(self, model: str) -> _ModelWindow:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())

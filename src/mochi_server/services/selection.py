@@ -1,6 +1,6 @@
 """Comparison of the tools and agents that a session enables with the tools and agents that exist."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,12 +26,6 @@ class Agent(Protocol):
     def error_message(self) -> str | None: ...
 
 
-class AgentSource(Protocol):
-    """Source of all agents, keyed by name. The agents may be loaded without their tools from MCP servers."""
-
-    async def directory_agents(self) -> Mapping[str, Agent]: ...
-
-
 @dataclass(frozen=True)
 class Selection:
     """Tools and agents that a session enables. ``warnings`` has one entry for each name that cannot be used."""
@@ -50,7 +44,8 @@ class SelectionChecker:
     """Checker of the tools and agents that a session enables. It discovers tools and agents only if it needs them."""
 
     tools: ToolRegistry
-    agents: AgentSource
+    agents: Callable[[], Awaitable[Mapping[str, Agent]]]
+    """Function that returns all agents by name. The agents may lack their tools from MCP servers."""
 
     async def check(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
         """Return which tools and agents in the settings can be used. The value None stands for empty settings."""
@@ -58,7 +53,7 @@ class SelectionChecker:
         if tools is not None and (tools.tools or tools.tool_group):
             _check_tools(tools, await self.tools.catalogue(), selection)
         if agents is not None and agents.enabled_agents:
-            _check_agents(agents, await self.agents.directory_agents(), selection)
+            _check_agents(agents, await self.agents(), selection)
         if selection.active_agents and AGENT_TOOL in selection.active_tools:
             selection.active_tools.remove(AGENT_TOOL)
             selection.missing_tools.append(AGENT_TOOL)

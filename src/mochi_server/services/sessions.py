@@ -19,8 +19,11 @@ from mochi_server.sessions.history_edits import edited, has_stale_checkpoint, wi
 from mochi_server.sessions.images import Image, images_in, media_type_of
 from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import SessionCreationOptions
+from mochi_server.sessions.types import SessionCreationOptions, window_config
 from mochi_server.util.clock import now
+
+_STORED_OF_OTHER_MODELS = ("current_window", "manual_override", "adjustment_history")
+"""Fields of the window configuration that a session stores for each other model whose window it has set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +180,11 @@ class SessionService:
         """
 
         def unmarked(stored: SessionMetadata) -> Mapping[str, Any]:
-            config = stored.context_window_config
-            if not config["manual_override"] or qualified_name(stored.model) != qualified_name(model.name):
+            config, name = stored.context_window_config, qualified_name(model.name)
+            others = _other_models(config)
+            if others.pop(name, None) is not None:
+                return {"context_window_config": config | {"other_models": others}}
+            if not config["manual_override"] or qualified_name(stored.model) != name:
                 return {}
             decision = WindowDecision(window, "initial_setup")
             config = self.windows.adjusted(config | {"manual_override": False}, decision, now(), by_user=True)
@@ -203,15 +209,22 @@ class SessionService:
     ) -> dict[str, Any]:
         """Return the window configuration after a change of the model or of the manual window."""
         before = session.metadata.context_window_config
+        name, previous = qualified_name(model.name), qualified_name(session.model)
+        is_same_model, of_model = name == previous, before
+        if not is_same_model:
+            others = _other_models(before)
+            if before["manual_override"]:
+                others[previous] = {key: before[key] for key in _STORED_OF_OTHER_MODELS}
+            of_model = window_config(others.pop(name, None))
+            before = before | {"other_models": others}
         if manual_window is not None:
-            decision = self.windows.manual_decision(model, manual_window)
+            decision = WindowDecision(min(manual_window, model.context_length or manual_window), "manual_override")
             return self.windows.adjusted(before | {"manual_override": True}, decision, now(), by_user=True)
-        is_same_model = qualified_name(model.name) == qualified_name(session.model)
         is_released = is_same_model and before["manual_override"]
         own = {"manual_override": False, "current_window": None} if is_released else {}
         decision = await self.windows.decide(
             model,
-            before | own if is_same_model else {},  # ``before`` describes the window of the previous model
+            of_model | own,
             session.session_id,
             previous_model=session.model,
             ignore_manual=ignore_manual,
@@ -223,3 +236,9 @@ class SessionService:
         return self.windows.adjusted(
             before | {"manual_override": is_own}, decision, now(), by_user=is_released or is_own
         )
+
+
+def _other_models(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stored configurations of the models that a session used before, by qualified name."""
+    others = config.get("other_models")
+    return dict(others) if isinstance(others, dict) else {}

@@ -22,6 +22,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 from mochi_server.tools.schema import explain
+from mochi_server.util.shielding import cancel_and_wait
 
 _INSTRUCTION = (
     "You summarize conversations. Write `summary`: two to five sentences that say what was talked about and what came "
@@ -168,10 +169,7 @@ class SummarizationService:
         return SummaryResult(summary.summary, summary.topics, chosen)
 
     async def aclose(self) -> None:
-        tasks = [state.task for state in self._states.values() if state.task is not None]
-        for session_id in self._states:
-            self._cancel(session_id)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait([state.task for state in self._states.values() if state.task is not None])
 
     def _state_of(self, session_id: str) -> _SummaryState:
         """Return the summary state of a session, or a new state. Delete the least recently used states if necessary."""

@@ -62,6 +62,7 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         raise InvalidMessageIndex(index, f"it is inside a round of tool calls; {hint}")
     copied = messages[: index + 1]
     metadata, created = session.metadata, now()
+    config = {name: value for name, value in metadata.context_window_config.items() if name != "other_models"}
     fresh = replace(
         metadata,
         session_id=new_id(),
@@ -71,7 +72,7 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         summary=metadata.summary if len(copied) == len(messages) else None,
         compaction=None if has_stale_checkpoint(metadata, copied) else metadata.compaction,
         pending_approval=None,
-        context_window_config=metadata.context_window_config | {"manual_override": False},  # the original's setting
+        context_window_config=config | {"manual_override": False},  # the original's setting
     )
     return ChatSession(fresh, copied, session.extra)
 

@@ -133,7 +133,7 @@ def default_window_config() -> dict[str, Any]:
 _WINDOW_TYPES = {"dynamic_enabled": bool, "last_adjustment": str, "adjustment_history": list, "manual_override": bool}
 
 
-def _window_config(stored: object) -> dict[str, Any]:
+def window_config(stored: object) -> dict[str, Any]:
     """Return a stored context window configuration. Missing and invalid values become defaults."""
     defaults = default_window_config()
     config = defaults | (stored if isinstance(stored, dict) else {})
@@ -194,7 +194,7 @@ class SessionSettings:
     tool_settings: ToolSettings = field(default_factory=ToolSettings, metadata={"read": _reader(ToolSettings)})
     agent_settings: AgentSettings = field(default_factory=AgentSettings, metadata={"read": _reader(AgentSettings)})
     context_window_config: dict[str, Any] = field(
-        default_factory=default_window_config, metadata={"read": _window_config}
+        default_factory=default_window_config, metadata={"read": window_config}
     )
     title: str | None = field(default=None, metadata=optional(str))
     options: dict[str, Any] | None = field(default=None, metadata=optional(StoredOptions))
