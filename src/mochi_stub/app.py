@@ -13,11 +13,11 @@ from mochi_stub.http.connection import ResponseWriter
 from mochi_stub.http.http_result import Encoder, Generation, HttpResponse, Request, Result, ScheduledResult, Stub
 from mochi_stub.http.response_cache import CachedReply, RequestEntries, ResponseCache
 from mochi_stub.journal import JournalEntry, Outcome
-from mochi_stub.models.scheduler import Lease, NotLoaded
+from mochi_stub.models.scheduler import Lease
 from mochi_stub.recording.replay import recorded_playback, replay
 from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
-from mochi_stub.reply import Cut, Failure
-from mochi_stub.wire.routes import allowed_methods, route
+from mochi_stub.reply import Cut, Failure, HttpError
+from mochi_stub.wire.routes import allowed_methods, refusal, route
 
 logger = logging.getLogger("mochi_stub")
 
@@ -55,6 +55,8 @@ class App:
             if response and request.method == "OPTIONS":
                 response = response._replace(headers=(*response.headers, *allowed_methods(request)))
             return response or replay(self.stub, request) or route(self.stub, request)
+        except HttpError as error:
+            return refusal(self.stub, request, error)
         except Exception as error:
             return _crashed(request, error)
 
@@ -103,8 +105,8 @@ class ExchangeHandler:
             self.cache_key = (lease.context, lease.limit, lease.load_duration)
             cached = self.entries.get(*self.cache_key)
             return cached if isinstance(cached, CachedReply) else scheduled.then(lease)
-        except NotLoaded as error:
-            return scheduled.failed(error)
+        except HttpError as error:
+            return refusal(self.app.stub, self.writer.request, error)
 
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder

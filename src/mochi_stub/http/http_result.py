@@ -16,7 +16,7 @@ from mochi_stub.config.model_registry import ModelRegistry
 from mochi_stub.journal import Journal
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.prompt_slots import Evaluation
-from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded, Scheduler
+from mochi_stub.models.scheduler import Lease, LoadRequest, Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import SeededIds
@@ -86,20 +86,14 @@ class Generation(NamedTuple):
     prompt_seconds: float = 0.0
 
 
-def _raise(error: NotLoaded) -> HttpResponse:
-    raise error
-
-
 class ScheduledResult(NamedTuple):
     """A result that can be built only when a model is loaded.
 
-    `then` builds the result with a lease on the loaded model. The lease is released after the result was sent. If the
-    model cannot be loaded, `failed` builds the error response. By default, it raises the error.
+    `then` builds the result with a lease on the loaded model. The lease is released after the result was sent.
     """
 
     load_request: LoadRequest
     then: Callable[[Lease], HttpResponse | Generation]
-    failed: Callable[[NotLoaded], HttpResponse] = _raise
 
 
 Result: TypeAlias = "HttpResponse | Generation | ScheduledResult"

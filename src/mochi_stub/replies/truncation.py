@@ -15,7 +15,7 @@ import orjson
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import IMAGE_TOKENS, Message, Prompt, count_tokens, counted_text, counted_text_of, prompt_tokens
-from mochi_stub.reply import Content, Reasoning, Reply, Text, joined
+from mochi_stub.reply import Content, HttpError, Reasoning, Reply, Text, joined
 
 NUM_KEEP = 4
 TOO_LONG = (
@@ -24,8 +24,8 @@ TOO_LONG = (
 )
 
 
-class TooLong(ValueError):
-    """The prompt exceeds the context and cannot be truncated. The exception text is the message of the 400 response."""
+class TooLong(HttpError):
+    """The prompt exceeds the context and cannot be truncated."""
 
 
 class FittedPrompt(NamedTuple):
@@ -49,7 +49,7 @@ def fit_prompt(
     if context is None or tokens <= context:
         return FittedPrompt(prompt, tokens)
     if not truncate:
-        raise TooLong(exceeds(tokens, context))
+        raise TooLong(400, exceeds(tokens, context))
     shorter = prompt
     if prompt.operation == "chat":
         shorter = replace(prompt, messages=_latest(prompt, per_token, context))
@@ -58,9 +58,9 @@ def fit_prompt(
     if tokens <= context:
         return FittedPrompt(shorter, tokens, dropped, truncated=True)
     if prompt.operation == "chat" and model.habit == "native":
-        raise TooLong(exceeds(tokens, context))
+        raise TooLong(400, exceeds(tokens, context))
     if not shift:
-        raise TooLong(TOO_LONG)
+        raise TooLong(400, TOO_LONG)
     return _shorten_last_message(shorter, per_token, tokens, context, dropped)
 
 

@@ -28,7 +28,7 @@ from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.embedding import embed, normalised
-from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
+from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text, ToolCalls, joined
 from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
 from mochi_stub.wire.json_encoding import dumps
 from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt, evaluate_prompt
@@ -51,15 +51,6 @@ class Api(NamedTuple):
     routes: Routes
     failure_answer: Callable[..., HttpResponse]
     wrong_method: Handler
-
-
-class HttpError(Exception):
-    """Exception that becomes an error response. `details` are additional fields of OpenAI's error object."""
-
-    def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = (), **details: Any) -> None:
-        super().__init__(status, message)
-        self.failure = Failure(message, status, headers)
-        self.details = details
 
 
 def with_checked_body(

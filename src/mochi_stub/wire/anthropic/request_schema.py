@@ -7,8 +7,9 @@ from typing import Any
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.body_validation import Location, ValidationError, array, integer, number, schema, string_or, tagged
-from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
+from mochi_stub.wire.provider_pipeline import function_tool, options
 
 _TEXT = {"text!": str}
 _SOURCE = {"source!": dict}

@@ -11,7 +11,7 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
-from mochi_stub.reply import Failure, Reasoning, Text
+from mochi_stub.reply import Failure, HttpError, Reasoning, Text
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, to_prompt
 from mochi_stub.wire.body_validation import ValidationError, quoted_list
@@ -84,10 +84,10 @@ def _request_id(ids: SeededIds) -> str:
 
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model with this name. Raises HttpError for an unknown name."""
-    return pipeline.find_declared(stub.models, name, pipeline.HttpError(404, f"model: {name}"))
+    return pipeline.find_declared(stub.models, name, HttpError(404, f"model: {name}"))
 
 
-def format_error(error: ValidationError) -> pipeline.HttpError:
+def format_error(error: ValidationError) -> HttpError:
     """Return the HTTP error for an invalid body, in Anthropic's wording."""
     expected, message = error.expected, "Field required"
     match error.kind:
@@ -107,7 +107,7 @@ def format_error(error: ValidationError) -> pipeline.HttpError:
         case "high":
             message = f"Input should be less than or equal to {expected:g}"
     path = ".".join(map(str, error.location))
-    return pipeline.HttpError(400, f"{path}: {message}" if path else message)
+    return HttpError(400, f"{path}: {message}" if path else message)
 
 
 class MessageEvents:

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.body_validation import Location, ValidationError, array, integer, number, schema
 from mochi_stub.wire.json_encoding import dumps
-from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
+from mochi_stub.wire.provider_pipeline import function_tool, options
 
 Tools: TypeAlias = "tuple[dict[str, Any], ...]"
 _PART_DATA = {

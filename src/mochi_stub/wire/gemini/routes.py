@@ -12,7 +12,7 @@ from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
-from mochi_stub.reply import Failure, Reasoning
+from mochi_stub.reply import Failure, HttpError, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
 from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, content_text, to_prompt
@@ -49,7 +49,7 @@ def models(stub: Stub, _request: Request) -> Result:
 
 def model(stub: Stub, request: Request) -> Result:
     version, name = _version_and_name(request)
-    missing = pipeline.HttpError(404, f"Model is not found: models/{name} for api version {version}")
+    missing = HttpError(404, f"Model is not found: models/{name} for api version {version}")
     return json_answer(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
@@ -153,14 +153,14 @@ def error_body(failure: Failure) -> dict[str, Any]:
 def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
     """Return the model with this name. Raises HttpError if the model is unknown or does not support `verb`."""
     message = f"models/{name} is not found for API version {version}, or is not supported for {verb}. {_LIST_MODELS}"
-    missing = pipeline.HttpError(404, message)
+    missing = HttpError(404, message)
     model = pipeline.find_declared(stub.models, name.removeprefix("models/"), missing)
     if verb in ("generateContent", "streamGenerateContent") and not model.can("completion"):
         raise missing
     return model
 
 
-def format_error(error: ValidationError) -> pipeline.HttpError:
+def format_error(error: ValidationError) -> HttpError:
     """Return the HTTP error for an invalid body. Field names are in snake case, as in Gemini's messages."""
     steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in error.location]
     path = "".join(steps).removeprefix(".")
@@ -177,7 +177,7 @@ def format_error(error: ValidationError) -> pipeline.HttpError:
         case "value" | "tag" | "type":
             expected = _TYPES.get(error.expected, "MESSAGE") if error.kind == "type" else "ENUM"
             message = f"Invalid value at '{path}' (TYPE_{expected}), {dumps(error.found)}"
-    return pipeline.HttpError(400, message)
+    return HttpError(400, message)
 
 
 class Candidates:

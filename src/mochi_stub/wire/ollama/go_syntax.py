@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import orjson
 
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.ollama.go_json import quoted
-from mochi_stub.wire.provider_pipeline import HttpError
 
 MAX_DEPTH = 10_000
 Decoder = Callable[[Any], Any]

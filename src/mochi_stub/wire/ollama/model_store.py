@@ -10,10 +10,10 @@ from typing import Any
 from mochi_stub.http.http_result import Generation, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model, sha256
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, Part, Reply, Text
+from mochi_stub.reply import Failure, HttpError, Part, Reply, Text
 from mochi_stub.wire.ollama.go_json import dumps
 from mochi_stub.wire.ollama.model_names import Name, find
-from mochi_stub.wire.provider_pipeline import JSON, HttpError
+from mochi_stub.wire.provider_pipeline import JSON
 
 MODELS = "/usr/share/ollama/.ollama/models"
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")

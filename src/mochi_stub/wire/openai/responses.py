@@ -11,7 +11,7 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC
-from mochi_stub.reply import Failure, Reasoning
+from mochi_stub.reply import Failure, HttpError, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import Location, integer, number, schema, string_or, tagged
 from mochi_stub.wire.json_encoding import dumps, event
@@ -88,7 +88,7 @@ def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     previous_id = body.get("previous_response_id")
     if previous_id is not None:
         message = f"Previous response with id '{previous_id}' not found."
-        raise pipeline.HttpError(400, message, param="previous_response_id", code="previous_response_not_found")
+        raise HttpError(400, message, param="previous_response_id", code="previous_response_not_found")
     return pipeline.generate(stub, model, _prompt(body, model), request, partial(ResponseEvents, body))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, ScheduledResult, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
+from mochi_stub.reply import HttpError
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai import request_schema as schema
 from mochi_stub.wire.openai.completions import chat, completions
@@ -28,7 +29,7 @@ def models(stub: Stub, _request: Request) -> Result:
 
 def model(stub: Stub, request: Request) -> Result:
     name = request.path.partition("/models/")[2]
-    missing = pipeline.HttpError(404, f"The model '{name}' does not exist", param="model")
+    missing = HttpError(404, f"The model '{name}' does not exist", param="model")
     return pipeline.json_answer(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
