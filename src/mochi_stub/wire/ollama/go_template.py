@@ -34,12 +34,11 @@ def template_error(template: str) -> str | None:
     parser = _Parser(template)
     try:
         parser.parse()
+        return None
     except _ParseError as error:
         problem = str(error)
     except RecursionError:
         problem = "max expression depth exceeded"
-    else:
-        return None
     return f"template: :{parser.line(parser.tokens[parser.furthest])}: {problem}"
 
 
