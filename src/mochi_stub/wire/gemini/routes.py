@@ -78,13 +78,12 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
 
 
 def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    load = pipeline.usual_load(model)
-    return ScheduledResult(load, lambda _: json_answer({"embedding": _vector(stub, model, body)}))
+    """Handle `POST models/{model}:embedContent` and `:batchEmbedContents`."""
 
-
-def _embed_batch(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
     def build_response(_lease: Lease) -> HttpResponse:
-        return json_answer({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+        if "requests" in body:
+            return json_answer({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+        return json_answer({"embedding": _vector(stub, model, body)})
 
     return ScheduledResult(pipeline.usual_load(model), build_response)
 
@@ -100,7 +99,7 @@ _VERBS: dict[str, tuple[Check, Callable[[Stub, Request, Model, str, Body], Resul
     "streamGenerateContent": (GENERATE, generate),
     "countTokens": (COUNT, _count),
     "embedContent": (EMBED, _embed),
-    "batchEmbedContents": (BATCH, _embed_batch),
+    "batchEmbedContents": (BATCH, _embed),
 }
 
 
