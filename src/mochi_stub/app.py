@@ -56,7 +56,7 @@ class App:
                 response = response._replace(headers=(*response.headers, *allowed_methods(request)))
             return response or replay(self.stub, request) or route(self.stub, request)
         except HttpError as error:
-            return refusal(self.stub, request, error)
+            return refusal(self.stub, request, error.failure, **error.details)
         except Exception as error:
             return _crashed(request, error)
 
@@ -106,7 +106,7 @@ class ExchangeHandler:
             cached = self.entries.get(*self.cache_key)
             return cached if isinstance(cached, CachedReply) else scheduled.then(lease)
         except HttpError as error:
-            return refusal(self.app.stub, self.writer.request, error)
+            return refusal(self.app.stub, self.writer.request, error.failure, **error.details)
 
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
@@ -134,7 +134,10 @@ class ExchangeHandler:
             async for batch in batches:
                 last = batch[-1].value
                 if isinstance(last, Failure) and (not stream or (len(batch) == 1 and not self.record.status)):
-                    return await self._answer(encoder.refusal(last))
+                    answer = refusal(self.app.stub, self.writer.request, last)
+                    if refused_type := generation.refused_type:
+                        answer = answer._replace(content_type=refused_type, declared=not stream)
+                    return await self._answer(answer)
                 if stream and isinstance(last, (Failure, Cut)):
                     await self._chunks(encoder, batch[:-1])
                     return await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")

@@ -59,8 +59,8 @@ class HttpResponse(NamedTuple):
 class Encoder(Protocol):
     """Encoder of one reply in the format of one provider's API.
 
-    A stream consists of the results of `chunk`, followed by the result of `end` or `error`. `refusal` returns the
-    response if a failure occurs before the first byte. `whole` returns the response to a request without streaming.
+    A stream consists of the results of `chunk`, followed by the result of `end` or `error`. `whole` returns the
+    response to a request without streaming.
     """
 
     content_type: bytes
@@ -68,14 +68,14 @@ class Encoder(Protocol):
     def chunk(self, pieces: list[Piece]) -> bytes: ...
     def end(self) -> bytes: ...
     def error(self, failure: Failure) -> bytes: ...
-    def refusal(self, failure: Failure) -> HttpResponse: ...
     def whole(self) -> HttpResponse: ...
 
 
 class Generation(NamedTuple):
     """A reply that is sent over time. `noted` holds additional fields for the journal entry of the request.
 
-    `prompt_seconds` is the delay before the first piece, which simulates the evaluation of the prompt.
+    `prompt_seconds` is the delay before the first piece, which simulates the evaluation of the prompt. `refused_type`
+    is the content type of an error before the first piece, if it differs from that of the API's other errors.
     """
 
     reply: Reply
@@ -84,6 +84,7 @@ class Generation(NamedTuple):
     noted: Mapping[str, Any] = {}
     evaluation: Evaluation | None = None
     prompt_seconds: float = 0.0
+    refused_type: bytes = b""
 
 
 class ScheduledResult(NamedTuple):

@@ -148,9 +148,6 @@ class MessageEvents:
     def error(self, failure: Failure) -> bytes:
         return event(error_body(failure, self.ids), "error").encode()
 
-    def refusal(self, failure: Failure) -> HttpResponse:
-        return failure_answer(failure, self.ids)
-
     def whole(self) -> HttpResponse:
         blocks = enumerate(pipeline.blocks(self.reply))
         content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]

@@ -183,7 +183,7 @@ class Candidates:
     """Encoder of a reply. A stream consists of server-sent events if the request asks for them, or is a JSON array."""
 
     def __init__(self, request: Request, body: Body, evaluated: EvaluatedPrompt) -> None:
-        self.request, self.evaluated, self.ids = request, evaluated, evaluated.ids
+        self.evaluated, self.ids = evaluated, evaluated.ids
         self.thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
         self.events = sends_events(request)
         self.content_type = EVENTS if self.events else JSON
@@ -200,9 +200,6 @@ class Candidates:
 
     def error(self, failure: Failure) -> bytes:
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
-
-    def refusal(self, failure: Failure) -> HttpResponse:
-        return failure_answer(failure, self.ids, self.request)
 
     def whole(self) -> HttpResponse:
         parts = self._parts(pipeline.blocks(self.evaluated.reply)) or [{"text": ""}]

@@ -81,7 +81,8 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
             return HttpResponse(400, message, STREAM_ERROR, declared=False)
         reply = _with_format_error(done.reply, format_error, model, prompt) if format_error else done.reply
         encoder_class = ChatLines if operation == "chat" else GenerateLines
-        return done.generation(encoder_class(done, reply, ids, body, lease.load_duration), reply)
+        generation = done.generation(encoder_class(done, reply, ids, body, lease.load_duration), reply)
+        return generation._replace(refused_type=STREAM_ERROR) if prompt.stream else generation
 
     return ScheduledResult(load, build_result)
 

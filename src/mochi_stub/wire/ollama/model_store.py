@@ -26,8 +26,8 @@ class ProgressLines:
 
     content_type = b"application/x-ndjson"
 
-    def __init__(self, finish: Callable[[], None], stream: bool) -> None:
-        self.finish, self.stream = finish, stream
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self.finish = finish
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return "".join([piece.value for piece in pieces]).encode()
@@ -37,9 +37,6 @@ class ProgressLines:
 
     def error(self, failure: Failure) -> bytes:
         return f"{dumps({'error': failure.message})}\n".encode()
-
-    def refusal(self, failure: Failure) -> HttpResponse:
-        return HttpResponse(failure.status, self.error(failure).rstrip(), JSON, declared=not self.stream)
 
     def whole(self) -> HttpResponse:
         self.finish()
@@ -58,8 +55,7 @@ def progress(
     """
     parts: list[Part] = [Text([f"{dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
-    stream = body.get("stream", True)
-    return Generation(Reply(parts), ProgressLines(finish, stream), stream)
+    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), refused_type=JSON)
 
 
 def layers(model: Model) -> list[tuple[str, int]]:

@@ -16,7 +16,6 @@ from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import Location, integer, number, schema, string_or, tagged
 from mochi_stub.wire.json_encoding import dumps, event
 from mochi_stub.wire.openai import request_schema as requests
-from mochi_stub.wire.openai.errors import failure_answer
 from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 _PARTS = {
@@ -164,9 +163,6 @@ class ResponseEvents:
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
         return (self._start() + self._event("response.failed", response=response)).encode()
-
-    def refusal(self, failure: Failure) -> HttpResponse:
-        return failure_answer(failure)
 
     def whole(self) -> HttpResponse:
         for piece in pipeline.blocks(self.evaluated.reply):
