@@ -6,6 +6,7 @@ options.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -38,6 +39,7 @@ ARGUMENT_PIECE = 16
 RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 class Api(NamedTuple):
@@ -60,6 +62,13 @@ def with_checked_body(
 ) -> Handler:
     """Return a handler that validates the request body and passes it to `handler`."""
     return lambda stub, request: handler(stub, request, read(request.body, check, format_error))
+
+
+def read_query(request: Request, check: Check, format_error: Callable[[ValidationError], HttpError]) -> dict[str, Any]:
+    """Return the checked parameters of the query. The texts of integers become numbers."""
+    fields = {name: int(text) if _INTEGER.fullmatch(text) else text for name, text in request.query.items()}
+    query: dict[str, Any] = read(dumps(fields).encode(), check, format_error)
+    return query
 
 
 def refuse(status: int, message: str, **details: Any) -> Handler:

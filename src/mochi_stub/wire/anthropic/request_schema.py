@@ -56,6 +56,7 @@ _COUNT_FIELDS = {
     "thinking": tagged("type", _THINKING),
 }
 COUNT = schema(_COUNT_FIELDS)
+PAGE = schema({"limit": integer(1, 1000), "after_id": object, "before_id": object})
 MESSAGES = schema(
     {
         "max_tokens!": integer(1),

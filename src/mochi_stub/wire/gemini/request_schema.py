@@ -73,6 +73,7 @@ _EMBED = {
 }
 EMBED = schema(_EMBED)
 BATCH = schema({"requests!": array(_EMBED, least=1)})
+PAGE = schema({"pageSize": integer(0), "pageToken": integer(0)})
 
 
 def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:

@@ -15,11 +15,12 @@ from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
 from mochi_stub.reply import Failure, HttpError, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
-from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, content_text, to_prompt
+from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, PAGE, content_text, to_prompt
 from mochi_stub.wire.json_encoding import dumps, one_line
 from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 EVENTS = b"text/event-stream"
+PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
 Body: TypeAlias = "dict[str, Any]"
 _UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
@@ -43,8 +44,13 @@ _TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean"
 _LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
 
 
-def models(stub: Stub, _request: Request) -> Result:
-    return json_answer({"models": [_model_object(model) for model in pipeline.list_models(stub.models)]})
+def models(stub: Stub, request: Request) -> Result:
+    """Handle `GET models`: return one page of the models. The token of a page is the number of models before it."""
+    query, models = pipeline.read_query(request, PAGE, format_error), pipeline.list_models(stub.models)
+    start = query.get("pageToken", 0)
+    end = start + min(query.get("pageSize") or PAGE_SIZE, MAX_PAGE_SIZE)
+    next_page = {"nextPageToken": str(end)} if end < len(models) else {}
+    return json_answer({"models": [_model_object(model) for model in models[start:end]], **next_page})
 
 
 def model(stub: Stub, request: Request) -> Result:
