@@ -66,6 +66,13 @@ RESPONSE = schema(
     }
 )
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_DEFAULTS = {
+    **{"background": False, "error": None, "instructions": None, "max_output_tokens": None, "max_tool_calls": None},
+    **{"metadata": {}, "parallel_tool_calls": True, "previous_response_id": None, "service_tier": "default"},
+    **{"store": True, "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_logprobs": 0, "top_p": 1.0},
+    **{"truncation": "disabled", "user": None},
+}
+"""Fields of a response with the values that they have if the request does not set them."""
 _FIRST_ITEM_ID = 1000
 """Index from which the first item ID is generated. Indices of call IDs are lower, so that all IDs differ."""
 
@@ -257,29 +264,13 @@ class ResponseEvents:
             "object": "response",
             "created_at": self.ids.start // 10**9,
             "status": status,
-            "background": False,
-            "error": None,
             "incomplete_details": {"reason": _INCOMPLETE[finish]} if status == "incomplete" else None,
-            "instructions": body.get("instructions"),
-            "max_output_tokens": body.get("max_output_tokens"),
-            "max_tool_calls": None,
-            "metadata": body.get("metadata", {}),
             "model": self.evaluated.prompt.model,
             "output": list(self.items),
-            "parallel_tool_calls": body.get("parallel_tool_calls", True),
-            "previous_response_id": None,
             "reasoning": {"effort": None, "summary": None, **body.get("reasoning", {})},
-            "service_tier": "default",
-            "store": body.get("store", True),
-            "temperature": body.get("temperature", 1.0),
             "text": {"format": {"type": "text"}, **body.get("text", {})},
-            "tool_choice": body.get("tool_choice", "auto"),
-            "tools": body.get("tools", []),
-            "top_logprobs": 0,
-            "top_p": body.get("top_p", 1.0),
-            "truncation": body.get("truncation", "disabled"),
             "usage": None if status == "in_progress" else self._usage(),
-            "user": None,
+            **{name: body.get(name, default) for name, default in _DEFAULTS.items()},
         }
 
     def _usage(self) -> dict[str, Any]:
