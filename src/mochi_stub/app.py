@@ -44,21 +44,16 @@ class App:
         record = self.stub.journal.open(writer.request)
         entries = self.cache.entries_of(writer.request)
         try:
-            result = (entries and entries.get()) or self._handle(writer.request)
-            await ExchangeHandler(self, writer, record, entries).send(result)
+            await ExchangeHandler(self, writer, record, entries).send(entries and entries.get())
         finally:
             log_request(record)
 
-    def _handle(self, request: Request) -> Result:
-        try:
-            response = self.access.response(request)
-            if response and request.method == "OPTIONS":
-                response = response._replace(headers=(*response.headers, *allowed_methods(request)))
-            return response or replay(self.stub, request) or route(self.stub, request)
-        except HttpError as error:
-            return refusal(self.stub, request, error.failure, **error.details)
-        except Exception as error:
-            return _crashed(request, error)
+    def handle(self, request: Request) -> Result:
+        """Return the result for a request. Raises HttpError if a handler refuses the request."""
+        response = self.access.response(request)
+        if response and request.method == "OPTIONS":
+            response = response._replace(headers=(*response.headers, *allowed_methods(request)))
+        return response or replay(self.stub, request) or route(self.stub, request)
 
 
 @dataclass
@@ -73,9 +68,14 @@ class ExchangeHandler:
     parts: list[bytes] = field(default_factory=list)
     lease: Lease | None = None
 
-    async def send(self, result: Result | CachedReply) -> None:
-        """Send a result to the client, then close the journal entry of the request and release the loaded model."""
+    async def send(self, result: Result | CachedReply | None = None) -> None:
+        """Send a result to the client, then close the journal entry of the request and release the loaded model.
+
+        Without `result`, the application handles the request.
+        """
+        request = self.writer.request
         try:
+            result = result or self.app.handle(request)
             if isinstance(result, ScheduledResult):
                 result = await self._after_load(result)
             if isinstance(result, CachedReply):
@@ -87,26 +87,30 @@ class ExchangeHandler:
             if isinstance(result, HttpResponse):
                 await self._answer(result)
             else:
-                await self._generate(recorded_playback(result, self.writer.request))
+                await self._generate(recorded_playback(result, request))
+        except HttpError as error:
+            answer = refusal(self.app.stub, request, error)
+            if isinstance(result, Generation) and result.refused_type:
+                answer = answer._replace(content_type=result.refused_type, declared=not result.stream)
+            await self._answer(answer)
         except Exception as error:
             if self.record.status:  # the response has started
                 raise
-            await self._answer(_crashed(self.writer.request, error))
+            logger.exception("request failed: method=%s path=%s", request.method, request.path)
+            text = f"the stub failed: {error!r}".encode(errors="replace")
+            await self._answer(HttpResponse(500, text, b"text/plain; charset=utf-8"))
         finally:
             self._close("cancelled")
 
     async def _after_load(self, scheduled: ScheduledResult) -> HttpResponse | Generation | CachedReply:
-        try:
-            self.lease = lease = await self.app.stub.scheduler.acquire(scheduled.load_request)
-            self.record.update(num_ctx=lease.context, reload=lease.reload)
-            if self.entries is None:
-                return scheduled.then(lease)
-            self.entries.add(scheduled)
-            self.cache_key = (lease.context, lease.limit, lease.load_duration)
-            cached = self.entries.get(*self.cache_key)
-            return cached if isinstance(cached, CachedReply) else scheduled.then(lease)
-        except HttpError as error:
-            return refusal(self.app.stub, self.writer.request, error.failure, **error.details)
+        self.lease = lease = await self.app.stub.scheduler.acquire(scheduled.load_request)
+        self.record.update(num_ctx=lease.context, reload=lease.reload)
+        if self.entries is None:
+            return scheduled.then(lease)
+        self.entries.add(scheduled)
+        self.cache_key = (lease.context, lease.limit, lease.load_duration)
+        cached = self.entries.get(*self.cache_key)
+        return cached if isinstance(cached, CachedReply) else scheduled.then(lease)
 
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
@@ -134,10 +138,7 @@ class ExchangeHandler:
             async for batch in batches:
                 last = batch[-1].value
                 if isinstance(last, Failure) and (not stream or (len(batch) == 1 and not self.record.status)):
-                    answer = refusal(self.app.stub, self.writer.request, last)
-                    if refused_type := generation.refused_type:
-                        answer = answer._replace(content_type=refused_type, declared=not stream)
-                    return await self._answer(answer)
+                    raise HttpError(last.status, last.message, last.headers)
                 if stream and isinstance(last, (Failure, Cut)):
                     await self._chunks(encoder, batch[:-1])
                     return await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")
@@ -185,8 +186,3 @@ class ExchangeHandler:
             self.record.close(outcome)
             if self.lease is not None:
                 self.lease.release()
-
-
-def _crashed(request: Request, error: Exception) -> HttpResponse:
-    logger.exception("request failed: method=%s path=%s", request.method, request.path)
-    return HttpResponse(500, f"the stub failed: {error!r}".encode(errors="replace"), b"text/plain; charset=utf-8")

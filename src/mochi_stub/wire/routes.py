@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from html import escape
 from itertools import product
 from posixpath import normpath
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import quote
 
 from mochi_stub.http.http_result import ANY, Handler, Headers, HttpResponse, Request, Result, Stub
-from mochi_stub.reply import Failure
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.anthropic.routes import API as ANTHROPIC
 from mochi_stub.wire.gemini.routes import API as GEMINI
 from mochi_stub.wire.ollama import errors as ollama_errors
@@ -33,9 +33,10 @@ def health(_stub: Stub, _request: Request) -> Result:
     return HttpResponse(200, b'{"status":"ok"}', b"application/json")
 
 
-def refusal(stub: Stub, request: Request, failure: Failure, **details: Any) -> HttpResponse:
+def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
     """Return the error response in the format of the provider to which the requested path belongs."""
-    return _match(request)[0].failure_answer(failure, stub.seeded_ids(request.body), request, **details)
+    ids = stub.seeded_ids(request.body)
+    return _match(request)[0].failure_answer(error.failure, ids, request, **error.details)
 
 
 def route(stub: Stub, request: Request) -> Result:
