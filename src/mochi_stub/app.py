@@ -13,11 +13,11 @@ from mochi_stub.http.connection import ResponseWriter
 from mochi_stub.http.http_result import Encoder, Generation, HttpResponse, Request, Result, ScheduledResult, Stub
 from mochi_stub.http.response_cache import CachedReply, RequestEntries, ResponseCache
 from mochi_stub.journal import JournalEntry, Outcome
-from mochi_stub.models.scheduler import Lease, NotLoaded
+from mochi_stub.models.scheduler import Lease
 from mochi_stub.recording.replay import recorded_playback, replay
 from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
-from mochi_stub.reply import Cut, Failure
-from mochi_stub.wire.routes import allowed_methods, route
+from mochi_stub.reply import Cut, Failure, HttpError
+from mochi_stub.wire.routes import allowed_methods, refusal, route
 
 logger = logging.getLogger("mochi_stub")
 
@@ -44,19 +44,16 @@ class App:
         record = self.stub.journal.open(writer.request)
         entries = self.cache.entries_of(writer.request)
         try:
-            result = (entries and entries.get()) or self._handle(writer.request)
-            await ExchangeHandler(self, writer, record, entries).send(result)
+            await ExchangeHandler(self, writer, record, entries).send(entries and entries.get())
         finally:
             log_request(record)
 
-    def _handle(self, request: Request) -> Result:
-        try:
-            response = self.access.response(request)
-            if response and request.method == "OPTIONS":
-                response = response._replace(headers=(*response.headers, *allowed_methods(request)))
-            return response or replay(self.stub, request) or route(self.stub, request)
-        except Exception as error:
-            return _crashed(request, error)
+    def handle(self, request: Request) -> Result:
+        """Return the result for a request. Raises HttpError if a handler refuses the request."""
+        response = self.access.response(request)
+        if response and request.method == "OPTIONS":
+            response = response._replace(headers=(*response.headers, *allowed_methods(request)))
+        return response or replay(self.stub, request) or route(self.stub, request)
 
 
 @dataclass
@@ -71,9 +68,14 @@ class ExchangeHandler:
     parts: list[bytes] = field(default_factory=list)
     lease: Lease | None = None
 
-    async def send(self, result: Result | CachedReply) -> None:
-        """Send a result to the client, then close the journal entry of the request and release the loaded model."""
+    async def send(self, result: Result | CachedReply | None = None) -> None:
+        """Send a result to the client, then close the journal entry of the request and release the loaded model.
+
+        Without `result`, the application handles the request.
+        """
+        request = self.writer.request
         try:
+            result = result or self.app.handle(request)
             if isinstance(result, ScheduledResult):
                 result = await self._after_load(result)
             if isinstance(result, CachedReply):
@@ -85,26 +87,30 @@ class ExchangeHandler:
             if isinstance(result, HttpResponse):
                 await self._answer(result)
             else:
-                await self._generate(recorded_playback(result, self.writer.request))
+                await self._generate(recorded_playback(result, request))
+        except HttpError as error:
+            answer = refusal(self.app.stub, request, error)
+            if isinstance(result, Generation) and result.refused_type:
+                answer = answer._replace(content_type=result.refused_type, declared=not result.stream)
+            await self._answer(answer)
         except Exception as error:
             if self.record.status:  # the response has started
                 raise
-            await self._answer(_crashed(self.writer.request, error))
+            logger.exception("request failed: method=%s path=%s", request.method, request.path)
+            text = f"the stub failed: {error!r}".encode(errors="replace")
+            await self._answer(HttpResponse(500, text, b"text/plain; charset=utf-8"))
         finally:
             self._close("cancelled")
 
     async def _after_load(self, scheduled: ScheduledResult) -> HttpResponse | Generation | CachedReply:
-        try:
-            self.lease = lease = await self.app.stub.scheduler.acquire(scheduled.load_request)
-            self.record.update(num_ctx=lease.context, reload=lease.reload)
-            if self.entries is None:
-                return scheduled.then(lease)
-            self.entries.add(scheduled)
-            self.cache_key = (lease.context, lease.limit, lease.load_duration)
-            cached = self.entries.get(*self.cache_key)
-            return cached if isinstance(cached, CachedReply) else scheduled.then(lease)
-        except NotLoaded as error:
-            return scheduled.failed(error)
+        self.lease = lease = await self.app.stub.scheduler.acquire(scheduled.load_request)
+        self.record.update(num_ctx=lease.context, reload=lease.reload)
+        if self.entries is None:
+            return scheduled.then(lease)
+        self.entries.add(scheduled)
+        self.cache_key = (lease.context, lease.limit, lease.load_duration)
+        cached = self.entries.get(*self.cache_key)
+        return cached if isinstance(cached, CachedReply) else scheduled.then(lease)
 
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
@@ -132,7 +138,7 @@ class ExchangeHandler:
             async for batch in batches:
                 last = batch[-1].value
                 if isinstance(last, Failure) and (not stream or (len(batch) == 1 and not self.record.status)):
-                    return await self._answer(encoder.refusal(last))
+                    raise HttpError(last.status, last.message, last.headers)
                 if stream and isinstance(last, (Failure, Cut)):
                     await self._chunks(encoder, batch[:-1])
                     return await self._end(encoder.error(last) if isinstance(last, Failure) else b"", "failed")
@@ -180,8 +186,3 @@ class ExchangeHandler:
             self.record.close(outcome)
             if self.lease is not None:
                 self.lease.release()
-
-
-def _crashed(request: Request, error: Exception) -> HttpResponse:
-    logger.exception("request failed: method=%s path=%s", request.method, request.path)
-    return HttpResponse(500, f"the stub failed: {error!r}".encode(errors="replace"), b"text/plain; charset=utf-8")

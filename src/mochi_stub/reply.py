@@ -8,7 +8,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from mochi_stub.prompt import ToolCall
 
@@ -60,6 +60,15 @@ class Failure:
     message: str
     status: int = 500
     headers: tuple[tuple[str, str], ...] = ()
+
+
+class HttpError(Exception):
+    """Exception that becomes an error response. `details` are additional fields of OpenAI's error object."""
+
+    def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = (), **details: Any) -> None:
+        super().__init__(status, message)
+        self.failure = Failure(message, status, headers)
+        self.details = details
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import mochi_stub.wire
 from mochi_stub import Cut, Failure, Gate, Model, Prompt, Reasoning, Reply, StubServer, Text, ToolCall, ToolCalls, Usage
 from mochi_stub.recording.recorder import record
 from mochi_stub.replies.lorem import hash_sized, lorem
+from mochi_stub.reply import Part, Pause
 from tests.stub.clients import (
     ClientReply,
     chat_reply,
@@ -212,6 +213,29 @@ def test_stop_sequence_ends_the_reply(wire: str, stop: dict[str, Any], finish: s
         for stream in (True, False):
             received = WIRES[wire](stub, "hello", stream=stream, **stop)
             assert (received.text, received.finish) == ("0123", finish)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("parts", "stop", "reasoning", "text"),
+    [
+        ([Text("Sun"), Pause(0), Text("ny.")], "nny", "", "Su"),
+        ([Text(("a", "b")), Text(("c", "d")), Text("ef")], "bcde", "", "a"),
+        ([Reasoning("Let us "), Reasoning("think."), Text("Done.")], "us think", "Let ", ""),
+        ([Reasoning("think"), Text("ing")], "king", "think", "ing"),
+    ],
+)
+def test_stop_sequence_can_span_texts(parts: list[Part], stop: str, reasoning: str, text: str, stream: bool) -> None:
+    with stub_replying(Reply(parts)) as stub:
+        received = WIRES["chat"](stub, "hello", stream=stream, stop=stop)
+    assert (received.reasoning, received.text) == (reasoning, text)
+
+
+@pytest.mark.parametrize("stop", [{}, {"stop_sequences": [f"{hash_sized('hello')[-3:]} he"]}])
+def test_stop_sequence_can_span_filler_text_and_echo(stub: StubServer, stop: dict[str, Any]) -> None:
+    received = WIRES["message"](stub, "hello", stream=True, **stop)
+    filler, finish = hash_sized("hello"), "stop_sequence" if stop else "end_turn"
+    assert (received.text, received.finish) == (filler[:-3] if stop else f"{filler} hello", finish)
 
 
 @pytest.mark.parametrize("wire", WIRES)

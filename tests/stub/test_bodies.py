@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.ollama.go_syntax import loads
-from mochi_stub.wire.provider_pipeline import HttpError
 from tests.stub.requests import send_request
 
 HI = [{"role": "user", "content": "hi"}]

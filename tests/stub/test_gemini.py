@@ -61,6 +61,40 @@ def test_all_api_versions_give_the_same_answer(module_stub: StubServer, version:
         assert [len(one.values or ()) for one in embedded.embeddings] == [768, 768]
 
 
+@pytest.fixture(scope="module")
+def five_models() -> Iterator[StubServer]:
+    with StubServer(models=[Model(f"m{index}") for index in range(5)], speed=0) as stub:
+        yield stub
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 0, 9999])
+def test_client_reads_all_pages_of_models(five_models: StubServer, size: int) -> None:
+    with gemini_client(five_models) as client:
+        pager = client.models.list(config={"page_size": size})
+        assert len(pager) == min(size or 5, 5)
+        assert [model.name for model in pager] == [f"models/m{index}" for index in range(5)]
+
+
+def test_only_a_page_before_others_has_a_token(five_models: StubServer) -> None:
+    first = send_request(five_models, "GET", "/v1beta/models?pageSize=3").json
+    assert len(first["models"]) == 3
+    last = send_request(five_models, "GET", f"/v1beta/models?pageSize=3&pageToken={first['nextPageToken']}").json
+    assert [list(last), len(last["models"])] == [["models"], 2]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("pageSize=-1", "* page_size: must be greater than or equal to 0, but is -1\n"),
+        ("pageSize=x", "Invalid value at 'page_size' (TYPE_INT32), \"x\""),
+        ("pageToken=x", "Invalid value at 'page_token' (TYPE_INT32), \"x\""),
+    ],
+)
+def test_wrong_page_of_models_is_refused(five_models: StubServer, query: str, message: str) -> None:
+    error = send_request(five_models, "GET", f"/v1beta/models?{query}").json["error"]
+    assert error == {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}
+
+
 def test_stream_is_a_list_unless_events_are_requested() -> None:
     calls = [ToolCall("read_file", {"path": "/src/main.js"}, id="mine")]
     with stub_replying(Reply.of(("one", " two"), reasoning="hm", tool_calls=calls)) as stub:

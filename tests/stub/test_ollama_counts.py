@@ -39,6 +39,21 @@ def test_overlong_message_leaves_half_of_the_context(num_ctx: int, num_keep: int
     assert answer["prompt_eval_count"] == kept
 
 
+@pytest.mark.parametrize(
+    ("model", "options", "context"), [("mochi-embed", {}, 2048), ("mochi-chat", {}, 4096), ("mochi", {"num_ctx": 9}, 9)]
+)
+def test_overlong_input_to_embed_is_cut_off(model: str, options: dict[str, Any], context: int) -> None:
+    fitting = {"model": model, "options": options, "input": "x" * context}
+    longer = {**fitting, "input": "x" * context + " and more"}
+    with StubServer(speed=0) as stub:
+        whole, shortened = (send_request(stub, "POST", "/api/embed", body).json for body in (fitting, longer))
+        accepted, refused = (
+            send_request(stub, "POST", "/api/embed", {**body, "truncate": False}) for body in (fitting, longer)
+        )
+    assert (shortened["embeddings"], shortened["prompt_eval_count"]) == (whole["embeddings"], context)
+    assert (accepted.status, refused.status, refused.json) == (200, 400, TOO_LONG)
+
+
 def test_overlong_embedding_is_refused(stub: StubServer) -> None:
     body = {"model": "mochi-embed", "prompt": "x" * 2049}
     refused = send_request(stub, "POST", "/api/embeddings", body)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
 from mochi_stub.wire.ollama.model_names import parse_name, routed
-from mochi_stub.wire.provider_pipeline import HttpError
 from tests.stub.requests import send_message, send_request
 
 

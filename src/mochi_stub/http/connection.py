@@ -134,14 +134,12 @@ class HttpConnection(asyncio.Protocol):
         """Reject a request without exactly one valid `Host` header. In HTTP/1.0, the header is optional."""
         hosts = [value for name, value in self.headers if name == b"host"]
         is_optional = self.parser.get_http_version() == "1.0" or self.parser.get_method() == b"CONNECT"
-        if not hosts and is_optional:
+        is_valid = len(hosts) == 1 and _HOST.fullmatch(hosts[0])
+        if is_valid or (is_optional and not hosts):
             return
-        if not hosts:
-            self.rejection += b": missing required Host header"
-        elif len(hosts) == 1 and not _HOST.fullmatch(hosts[0]):
-            self.rejection += b": malformed Host header"
-        if len(hosts) != 1 or self.rejection != _BAD_REQUEST:
-            raise ValueError("invalid Host header")
+        if len(hosts) < 2:
+            self.rejection += b": malformed Host header" if hosts else b": missing required Host header"
+        raise ValueError("invalid Host header")
 
     def _reject(self) -> None:
         """Close the connection after the answers to earlier requests. Without these, send the rejection first."""

@@ -16,7 +16,7 @@ from mochi_stub.config.model_registry import ModelRegistry
 from mochi_stub.journal import Journal
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.prompt_slots import Evaluation
-from mochi_stub.models.scheduler import Lease, LoadRequest, NotLoaded, Scheduler
+from mochi_stub.models.scheduler import Lease, LoadRequest, Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import SeededIds
@@ -59,8 +59,8 @@ class HttpResponse(NamedTuple):
 class Encoder(Protocol):
     """Encoder of one reply in the format of one provider's API.
 
-    A stream consists of the results of `chunk`, followed by the result of `end` or `error`. `refusal` returns the
-    response if a failure occurs before the first byte. `whole` returns the response to a request without streaming.
+    A stream consists of the results of `chunk`, followed by the result of `end` or `error`. `whole` returns the
+    response to a request without streaming.
     """
 
     content_type: bytes
@@ -68,14 +68,14 @@ class Encoder(Protocol):
     def chunk(self, pieces: list[Piece]) -> bytes: ...
     def end(self) -> bytes: ...
     def error(self, failure: Failure) -> bytes: ...
-    def refusal(self, failure: Failure) -> HttpResponse: ...
     def whole(self) -> HttpResponse: ...
 
 
 class Generation(NamedTuple):
     """A reply that is sent over time. `noted` holds additional fields for the journal entry of the request.
 
-    `prompt_seconds` is the delay before the first piece, which simulates the evaluation of the prompt.
+    `prompt_seconds` is the delay before the first piece, which simulates the evaluation of the prompt. `refused_type`
+    is the content type of an error before the first piece, if it differs from that of the API's other errors.
     """
 
     reply: Reply
@@ -84,22 +84,17 @@ class Generation(NamedTuple):
     noted: Mapping[str, Any] = {}
     evaluation: Evaluation | None = None
     prompt_seconds: float = 0.0
-
-
-def _raise(error: NotLoaded) -> HttpResponse:
-    raise error
+    refused_type: bytes = b""
 
 
 class ScheduledResult(NamedTuple):
     """A result that can be built only when a model is loaded.
 
-    `then` builds the result with a lease on the loaded model. The lease is released after the result was sent. If the
-    model cannot be loaded, `failed` builds the error response. By default, it raises the error.
+    `then` builds the result with a lease on the loaded model. The lease is released after the result was sent.
     """
 
     load_request: LoadRequest
     then: Callable[[Lease], HttpResponse | Generation]
-    failed: Callable[[NotLoaded], HttpResponse] = _raise
 
 
 Result: TypeAlias = "HttpResponse | Generation | ScheduledResult"

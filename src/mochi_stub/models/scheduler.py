@@ -16,17 +16,10 @@ from typing import Any, NamedTuple
 from mochi_stub.models.catalogue import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
 from mochi_stub.models.prompt_slots import PromptSlots
 from mochi_stub.replies.seeded_ids import LOAD_DURATION, RELOAD_DURATION
+from mochi_stub.reply import HttpError
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
 OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
-
-
-@dataclass(eq=False)
-class NotLoaded(Exception):
-    """The model could not be loaded. `status` and `message` are sent in the error response."""
-
-    status: int
-    message: str
 
 
 @dataclass(frozen=True)
@@ -147,7 +140,7 @@ class Scheduler:
         return sum(max(loaded.users - loaded.slots, 0) for loaded in self._loaded.values())
 
     async def acquire(self, request: LoadRequest) -> Lease:
-        """Wait for the model and a free slot, then return a lease. Raises NotLoaded if the load fails."""
+        """Wait for the model and a free slot, then return a lease. Raises HttpError if the load fails."""
         settings = self._settings(request)
         while (loaded := self._find_usable(request.model, settings)) and not loaded.ready.is_set():
             await loaded.ready.wait()
@@ -204,7 +197,7 @@ class Scheduler:
     async def _load(self, model: Model, settings: LoadSettings) -> tuple[LoadedModel, bool, int]:
         """Return the loaded model, whether it was reloaded, and the duration of the load in nanoseconds."""
         if (self._loading.locked() or self.queued) and self.queued >= self.machine.max_queue:
-            raise NotLoaded(503, BUSY)
+            raise HttpError(503, BUSY)
         self.queued += 1
         try:
             await self._loading.acquire()
@@ -240,7 +233,7 @@ class Scheduler:
         lower = [context for context in LOWERED_CONTEXTS if context < settings.context and settings.automatic]
         context = next((context for context in (settings.context, *lower) if context <= largest), None)
         if context is None:
-            raise NotLoaded(500, OUT_OF_MEMORY)
+            raise HttpError(500, OUT_OF_MEMORY)
         parallel = self.machine.parallel
         slots = 1 if parallel and not model.can("completion") else parallel or sys.maxsize
         self._loaded[model.blob_digest] = loaded = LoadedModel(

@@ -25,8 +25,8 @@ from mochi_stub.http.connection import Application, ResponseWriter
 from mochi_stub.http.http_result import Request
 from mochi_stub.journal import JournalEntry, masked_headers, masked_query, parsed_body
 from mochi_stub.recording.files import PREFIX, STUB_ROUTES, read_recording, request_key
-from mochi_stub.reply import Failure
-from mochi_stub.wire.routes import failure_answer
+from mochi_stub.reply import HttpError
+from mochi_stub.wire.routes import refusal
 
 logger = logging.getLogger("mochi_stub")
 
@@ -84,8 +84,8 @@ class Recorder:
                     logger.error("recording aborted, the connection was lost: url=%s error=%s", self.masked_url, error)
                     record.close("failed")
                     raise
-                failure = Failure(f"{self.masked_url} cannot be reached: {error}", 502)
-                await ExchangeHandler(app, writer, record).send(failure_answer(request, failure))
+                unreachable = HttpError(502, f"{self.masked_url} cannot be reached: {error}")
+                await ExchangeHandler(app, writer, record).send(refusal(app.stub, request, unreachable))
             finally:
                 if record.outcome == "running":
                     record.close("cancelled")

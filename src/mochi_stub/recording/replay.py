@@ -13,8 +13,8 @@ from mochi_stub.http.http_result import Generation, HttpResponse, Request, Resul
 from mochi_stub.recording.files import STUB_ROUTES, Recording, RequestKey, recordings_below, request_key
 from mochi_stub.recording.translation import wire_of
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, Frames, Pace, Part, Pause, Reply, Text
-from mochi_stub.wire.routes import failure_answer, route
+from mochi_stub.reply import Failure, Frames, HttpError, Pace, Part, Pause, Reply, Text
+from mochi_stub.wire.routes import route
 
 MAX_SHOWN = 5
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
@@ -49,7 +49,8 @@ def replay(stub: Stub, request: Request) -> Result | None:
 def _translated(stub: Stub, request: Request, key: RequestKey, reply: Reply) -> Result:
     """Encode the reply in the format of the requested API, as the reply of a temporary model with all capabilities."""
     if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
-        return failure_answer(request, next(part for part in reply.parts if isinstance(part, Failure)))
+        failure = next(part for part in reply.parts if isinstance(part, Failure))
+        raise HttpError(failure.status, failure.message, failure.headers)
     registry = ModelRegistry([model_from_fields(key.model or "recorded", {}, 0)])
     return route(replace(stub, registry=registry, resolve=lambda _: replace(reply, unasked=True)), request)
 
@@ -133,9 +134,6 @@ class FrameEncoder:
 
     def error(self, failure: Failure) -> bytes:
         return failure.message.encode()
-
-    def refusal(self, failure: Failure) -> HttpResponse:
-        return HttpResponse(failure.status, failure.message.encode())
 
     def whole(self) -> HttpResponse:
         frames = self.frames

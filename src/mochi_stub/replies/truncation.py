@@ -6,7 +6,7 @@ text is shortened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import orjson
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import IMAGE_TOKENS, Message, Prompt, count_tokens, counted_text, counted_text_of, prompt_tokens
-from mochi_stub.reply import Content, Reasoning, Reply, Text, joined
+from mochi_stub.reply import Choice, Content, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
 
 NUM_KEEP = 4
 TOO_LONG = (
@@ -24,8 +24,8 @@ TOO_LONG = (
 )
 
 
-class TooLong(ValueError):
-    """The prompt exceeds the context and cannot be truncated. The exception text is the message of the 400 response."""
+class TooLong(HttpError):
+    """The prompt exceeds the context and cannot be truncated."""
 
 
 class FittedPrompt(NamedTuple):
@@ -49,7 +49,7 @@ def fit_prompt(
     if context is None or tokens <= context:
         return FittedPrompt(prompt, tokens)
     if not truncate:
-        raise TooLong(exceeds(tokens, context))
+        raise TooLong(400, exceeds(tokens, context))
     shorter = prompt
     if prompt.operation == "chat":
         shorter = replace(prompt, messages=_latest(prompt, per_token, context))
@@ -58,9 +58,9 @@ def fit_prompt(
     if tokens <= context:
         return FittedPrompt(shorter, tokens, dropped, truncated=True)
     if prompt.operation == "chat" and model.habit == "native":
-        raise TooLong(exceeds(tokens, context))
+        raise TooLong(400, exceeds(tokens, context))
     if not shift:
-        raise TooLong(TOO_LONG)
+        raise TooLong(400, TOO_LONG)
     return _shorten_last_message(shorter, per_token, tokens, context, dropped)
 
 
@@ -99,24 +99,43 @@ def _shorten_last_message(
 
 
 def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
-    """Apply the options `stop` and `num_predict`: return the reply, cut at a stop sequence or at the token limit."""
+    """Apply the options `stop` and `num_predict`: return the reply, cut at a stop sequence or at the token limit.
+
+    A stop sequence can span adjacent texts, such as the filler text and the echo after it.
+    """
     stop, tokens = options.get("stop") or (), options.get("num_predict")
     stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
     left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
     if not stops and left == inf:
         return reply
-    for index, part in enumerate(reply.parts):
+    before, text, kind = 0, "", None  # `text` joins adjacent parts of the same kind
+    for part in reply.parts:
+        if isinstance(part, (Choice, ToolCalls)):
+            kind = None
         if not isinstance(part, (Reasoning, Text)):
             continue
-        text = joined(part.content)
+        if type(part) is not kind:
+            before, text, kind = before + len(text), "", type(part)
+        text += joined(part.content)
         at, found = min(((at, stop) for stop in stops if (at := text.find(stop)) >= 0), default=(len(text), None))
-        if found is None and at <= left:
-            left -= at
-            continue
-        shortened = replace(part, content=_shortened(part.content, int(min(at, left))))
-        ended = replace(reply, parts=[*reply.parts[:index], shortened], frames=None)
-        return replace(ended, finish="stop", stop_sequence=found) if at <= left else replace(ended, finish="length")
+        end = before + at
+        if found is not None or end > left:
+            ended = replace(reply, parts=_first_characters(reply.parts, int(min(end, left))), frames=None)
+            return replace(ended, finish="length") if end > left else replace(ended, finish="stop", stop_sequence=found)
     return reply
+
+
+def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
+    """Return the parts up to the first `length` characters of their texts."""
+    kept: list[Part] = []
+    for part in parts:
+        if isinstance(part, (Reasoning, Text)):
+            size = len(joined(part.content))
+            if size > length:
+                return [*kept, replace(part, content=_shortened(part.content, length))]
+            length -= size
+        kept.append(part)
+    return kept
 
 
 def _shortened(content: Content, length: int) -> Content:

@@ -24,8 +24,8 @@ class Counts(NamedTuple):
     input: int
     output: int
     reasoning: int
-    cache_read: int
-    cache_creation: int
+    cache_read: int = 0
+    cache_creation: int = 0
 
 
 @dataclass  # not frozen: frozen instances take three times as long to create
@@ -55,15 +55,10 @@ class EvaluatedPrompt:
     @cached_property
     def usage(self) -> Counts:
         """Token counts. Counts that the reply sets replace the calculated counts."""
-        reply, usage, per_token = self.reply, self.reply.usage, self.model.chars_per_token
-        output, reasoning = count_tokens(generated_characters(reply), per_token), len(reply.reasoning)
-        return Counts(
-            input=self.fit.tokens if usage.input is None else usage.input,
-            output=output if usage.output is None else usage.output,
-            reasoning=count_tokens(reasoning, per_token) if usage.reasoning is None else usage.reasoning,
-            cache_read=usage.cache_read or 0,
-            cache_creation=usage.cache_creation or 0,
-        )
+        reply, per_token = self.reply, self.model.chars_per_token
+        output, reasoning = generated_characters(reply), len(reply.reasoning)
+        counts = Counts(self.fit.tokens, count_tokens(output, per_token), count_tokens(reasoning, per_token))
+        return counts._replace(**{name: count for name, count in vars(reply.usage).items() if count is not None})
 
     def generation(self, encoder: Encoder, reply: Reply, **noted: Any) -> Generation:
         """Return the response that sends `reply`. `noted` has additional fields for the request's journal entry."""

@@ -6,6 +6,7 @@ options.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -28,7 +29,7 @@ from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.embedding import embed, normalised
-from mochi_stub.reply import Failure, Reasoning, Reply, Text, ToolCalls, joined
+from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text, ToolCalls, joined
 from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
 from mochi_stub.wire.json_encoding import dumps
 from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt, evaluate_prompt
@@ -38,6 +39,7 @@ ARGUMENT_PIECE = 16
 RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 class Api(NamedTuple):
@@ -53,15 +55,6 @@ class Api(NamedTuple):
     wrong_method: Handler
 
 
-class HttpError(Exception):
-    """Exception that becomes an error response. `details` are additional fields of OpenAI's error object."""
-
-    def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = (), **details: Any) -> None:
-        super().__init__(status, message)
-        self.failure = Failure(message, status, headers)
-        self.details = details
-
-
 def with_checked_body(
     format_error: Callable[[ValidationError], HttpError],
     check: Check,
@@ -69,6 +62,13 @@ def with_checked_body(
 ) -> Handler:
     """Return a handler that validates the request body and passes it to `handler`."""
     return lambda stub, request: handler(stub, request, read(request.body, check, format_error))
+
+
+def read_query(request: Request, check: Check, format_error: Callable[[ValidationError], HttpError]) -> dict[str, Any]:
+    """Return the checked parameters of the query. The texts of integers become numbers."""
+    fields = {name: int(text) if _INTEGER.fullmatch(text) else text for name, text in request.query.items()}
+    query: dict[str, Any] = read(dumps(fields).encode(), check, format_error)
+    return query
 
 
 def refuse(status: int, message: str, **details: Any) -> Handler:

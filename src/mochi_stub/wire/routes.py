@@ -6,25 +6,21 @@ Gemini and Anthropic. All other clients get OpenAI's responses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from html import escape
 from itertools import product
 from posixpath import normpath
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import quote
 
-from mochi_stub.http.http_result import ANY, Handler, Headers, HttpResponse, Request, Result, ScheduledResult, Stub
-from mochi_stub.models.scheduler import NotLoaded
-from mochi_stub.replies.seeded_ids import SeededIds
-from mochi_stub.replies.truncation import TooLong
-from mochi_stub.reply import Failure
+from mochi_stub.http.http_result import ANY, Handler, Headers, HttpResponse, Request, Result, Stub
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.anthropic.routes import API as ANTHROPIC
 from mochi_stub.wire.gemini.routes import API as GEMINI
 from mochi_stub.wire.ollama import errors as ollama_errors
 from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA_ROUTES
 from mochi_stub.wire.openai.routes import API as OPENAI
-from mochi_stub.wire.provider_pipeline import Api, HttpError
+from mochi_stub.wire.provider_pipeline import Api
 from mochi_stub.wire.stub_api import OBSERVATION
 
 PLAIN = b"text/plain"
@@ -37,13 +33,17 @@ def health(_stub: Stub, _request: Request) -> Result:
     return HttpResponse(200, b'{"status":"ok"}', b"application/json")
 
 
-def failure_answer(request: Request, failure: Failure) -> HttpResponse:
+def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
     """Return the error response in the format of the provider to which the requested path belongs."""
-    return _match(request)[0].failure_answer(failure, SeededIds.of(0, request.body), request)
+    ids = stub.seeded_ids(request.body)
+    return _match(request)[0].failure_answer(error.failure, ids, request, **error.details)
 
 
 def route(stub: Stub, request: Request) -> Result:
-    """Return the result of the matching handler. If no handler matches, return a redirect, a 405 or a 404."""
+    """Return the result of the matching handler. If no handler matches, return a redirect, a 405 or a 404.
+
+    Raises HttpError if the handler refuses the request.
+    """
     path, method = request.path, request.method
     if "//" in path or "/." in path:
         clean = _clean(path)
@@ -53,25 +53,7 @@ def route(stub: Stub, request: Request) -> Result:
         return _redirect(path[:-1], method, request.query_string, permanent=method == "GET")
     api, handlers = _match(request)
     handler = handlers.get(method) or handlers.get(ANY) or api.wrong_method
-    answer = partial(_answer, api, stub, request)
-    result: Result = answer(handler, stub, request)
-    if isinstance(result, ScheduledResult):
-        then, failed = partial(answer, result.then), partial(answer, result.failed)
-        return result._replace(then=then, failed=failed)
-    return result
-
-
-def _answer(api: Api, stub: Stub, request: Request, build: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of `build`, or the error response of the API if `build` refuses the request."""
-    try:
-        return build(*arguments)
-    except NotLoaded as error:
-        refused = HttpError(error.status, error.message)
-    except TooLong as error:
-        refused = HttpError(400, str(error))
-    except HttpError as error:
-        refused = error
-    return api.failure_answer(refused.failure, stub.seeded_ids(request.body), request, **refused.details)
+    return handler(stub, request)
 
 
 def allowed_methods(request: Request) -> Headers:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
-from typing import Any
 
 import orjson
 
 from mochi_stub.http.http_result import HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.journal import Exchange
 from mochi_stub.wire.provider_pipeline import JSON
-
-_ROW = [field.name for field in fields(Exchange) if field.name != "duration"]
 
 
 def requests(stub: Stub, _request: Request) -> Result:
@@ -48,8 +44,8 @@ def state(stub: Stub, _request: Request) -> Result:
 
 
 def _row(exchange: Exchange) -> bytes:
-    row: dict[str, Any] = {name: getattr(exchange, name) for name in _ROW}
-    row["duration_ms"] = round(exchange.duration * 1000, 3)
+    row = {**vars(exchange), "duration_ms": round(exchange.duration * 1000, 3)}
+    del row["duration"]
     try:
         return orjson.dumps(row)
     except orjson.JSONEncodeError:  # the body is nested too deeply for orjson

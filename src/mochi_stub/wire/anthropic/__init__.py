@@ -1,1 +1,1 @@
-"""Anthropic's API. `routes.ROUTES` is its entry point."""
+"""Anthropic's API. `routes.API` is its entry point."""

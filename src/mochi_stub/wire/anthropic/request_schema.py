@@ -7,8 +7,9 @@ from typing import Any
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.body_validation import Location, ValidationError, array, integer, number, schema, string_or, tagged
-from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
+from mochi_stub.wire.provider_pipeline import function_tool, options
 
 _TEXT = {"text!": str}
 _SOURCE = {"source!": dict}
@@ -55,6 +56,7 @@ _COUNT_FIELDS = {
     "thinking": tagged("type", _THINKING),
 }
 COUNT = schema(_COUNT_FIELDS)
+PAGE = schema({"limit": integer(1, 1000), "after_id": object, "before_id": object})
 MESSAGES = schema(
     {
         "max_tokens!": integer(1),

@@ -11,13 +11,14 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
-from mochi_stub.reply import Failure, Reasoning, Text
+from mochi_stub.reply import Failure, HttpError, Reasoning, Text
 from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, to_prompt
+from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, PAGE, to_prompt
 from mochi_stub.wire.body_validation import ValidationError, quoted_list
 from mochi_stub.wire.json_encoding import event
 from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
+PAGE_SIZE = 20
 SIGNATURE_LENGTH = 64
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 _TYPES = {
@@ -46,10 +47,17 @@ def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 
 
 def models(stub: Stub, request: Request) -> Result:
-    """Handle `GET /v1/models` for Anthropic's clients."""
-    listed = [_model_object(model) for model in pipeline.list_models(stub.models)]
+    """Handle `GET /v1/models` for Anthropic's clients: return the page after `after_id` or before `before_id`."""
+    query = pipeline.read_query(request, PAGE, format_error)
+    step = -1 if "before_id" in query else 1
+    models, start = pipeline.list_models(stub.models)[::step], 0
+    if cursor := str(query.get("before_id", query.get("after_id", ""))):
+        unknown = HttpError(400, f"there is no model {cursor}")
+        start = models.index(pipeline.find_declared(models, cursor, unknown)) + 1
+    end = start + query.get("limit", PAGE_SIZE)
+    listed = [_model_object(model) for model in models[start:end][::step]]
     ends = {"first_id": listed[0]["id"] if listed else None, "last_id": listed[-1]["id"] if listed else None}
-    return json_answer({"data": listed, "has_more": False, **ends}, stub.seeded_ids(request.body))
+    return json_answer({"data": listed, "has_more": end < len(models), **ends}, stub.seeded_ids(request.body))
 
 
 def model(stub: Stub, request: Request) -> Result:
@@ -84,10 +92,10 @@ def _request_id(ids: SeededIds) -> str:
 
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model with this name. Raises HttpError for an unknown name."""
-    return pipeline.find_declared(stub.models, name, pipeline.HttpError(404, f"model: {name}"))
+    return pipeline.find_declared(stub.models, name, HttpError(404, f"model: {name}"))
 
 
-def format_error(error: ValidationError) -> pipeline.HttpError:
+def format_error(error: ValidationError) -> HttpError:
     """Return the HTTP error for an invalid body, in Anthropic's wording."""
     expected, message = error.expected, "Field required"
     match error.kind:
@@ -107,7 +115,7 @@ def format_error(error: ValidationError) -> pipeline.HttpError:
         case "high":
             message = f"Input should be less than or equal to {expected:g}"
     path = ".".join(map(str, error.location))
-    return pipeline.HttpError(400, f"{path}: {message}" if path else message)
+    return HttpError(400, f"{path}: {message}" if path else message)
 
 
 class MessageEvents:
@@ -147,9 +155,6 @@ class MessageEvents:
 
     def error(self, failure: Failure) -> bytes:
         return event(error_body(failure, self.ids), "error").encode()
-
-    def refusal(self, failure: Failure) -> HttpResponse:
-        return failure_answer(failure, self.ids)
 
     def whole(self) -> HttpResponse:
         blocks = enumerate(pipeline.blocks(self.reply))

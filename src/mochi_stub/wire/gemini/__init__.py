@@ -1,1 +1,1 @@
-"""Gemini's API. `routes.ROUTES` is its entry point."""
+"""Gemini's API. `routes.API` is its entry point."""

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.body_validation import Location, ValidationError, array, integer, number, schema
 from mochi_stub.wire.json_encoding import dumps
-from mochi_stub.wire.provider_pipeline import HttpError, function_tool, options
+from mochi_stub.wire.provider_pipeline import function_tool, options
 
 Tools: TypeAlias = "tuple[dict[str, Any], ...]"
 _PART_DATA = {
@@ -72,6 +73,7 @@ _EMBED = {
 }
 EMBED = schema(_EMBED)
 BATCH = schema({"requests!": array(_EMBED, least=1)})
+PAGE = schema({"pageSize": integer(0), "pageToken": integer(0)})
 
 
 def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:

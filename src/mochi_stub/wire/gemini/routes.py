@@ -12,14 +12,15 @@ from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
-from mochi_stub.reply import Failure, Reasoning
+from mochi_stub.reply import Failure, HttpError, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
-from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, content_text, to_prompt
+from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, PAGE, content_text, to_prompt
 from mochi_stub.wire.json_encoding import dumps, one_line
 from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 EVENTS = b"text/event-stream"
+PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
 Body: TypeAlias = "dict[str, Any]"
 _UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
@@ -43,13 +44,18 @@ _TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean"
 _LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
 
 
-def models(stub: Stub, _request: Request) -> Result:
-    return json_answer({"models": [_model_object(model) for model in pipeline.list_models(stub.models)]})
+def models(stub: Stub, request: Request) -> Result:
+    """Handle `GET models`: return one page of the models. The token of a page is the number of models before it."""
+    query, models = pipeline.read_query(request, PAGE, format_error), pipeline.list_models(stub.models)
+    start = query.get("pageToken", 0)
+    end = start + min(query.get("pageSize") or PAGE_SIZE, MAX_PAGE_SIZE)
+    next_page = {"nextPageToken": str(end)} if end < len(models) else {}
+    return json_answer({"models": [_model_object(model) for model in models[start:end]], **next_page})
 
 
 def model(stub: Stub, request: Request) -> Result:
     version, name = _version_and_name(request)
-    missing = pipeline.HttpError(404, f"Model is not found: models/{name} for api version {version}")
+    missing = HttpError(404, f"Model is not found: models/{name} for api version {version}")
     return json_answer(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
@@ -78,13 +84,12 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
 
 
 def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    load = pipeline.usual_load(model)
-    return ScheduledResult(load, lambda _: json_answer({"embedding": _vector(stub, model, body)}))
+    """Handle `POST models/{model}:embedContent` and `:batchEmbedContents`."""
 
-
-def _embed_batch(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
     def build_response(_lease: Lease) -> HttpResponse:
-        return json_answer({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+        if "requests" in body:
+            return json_answer({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+        return json_answer({"embedding": _vector(stub, model, body)})
 
     return ScheduledResult(pipeline.usual_load(model), build_response)
 
@@ -100,7 +105,7 @@ _VERBS: dict[str, tuple[Check, Callable[[Stub, Request, Model, str, Body], Resul
     "streamGenerateContent": (GENERATE, generate),
     "countTokens": (COUNT, _count),
     "embedContent": (EMBED, _embed),
-    "batchEmbedContents": (BATCH, _embed_batch),
+    "batchEmbedContents": (BATCH, _embed),
 }
 
 
@@ -153,14 +158,14 @@ def error_body(failure: Failure) -> dict[str, Any]:
 def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
     """Return the model with this name. Raises HttpError if the model is unknown or does not support `verb`."""
     message = f"models/{name} is not found for API version {version}, or is not supported for {verb}. {_LIST_MODELS}"
-    missing = pipeline.HttpError(404, message)
+    missing = HttpError(404, message)
     model = pipeline.find_declared(stub.models, name.removeprefix("models/"), missing)
     if verb in ("generateContent", "streamGenerateContent") and not model.can("completion"):
         raise missing
     return model
 
 
-def format_error(error: ValidationError) -> pipeline.HttpError:
+def format_error(error: ValidationError) -> HttpError:
     """Return the HTTP error for an invalid body. Field names are in snake case, as in Gemini's messages."""
     steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in error.location]
     path = "".join(steps).removeprefix(".")
@@ -177,14 +182,14 @@ def format_error(error: ValidationError) -> pipeline.HttpError:
         case "value" | "tag" | "type":
             expected = _TYPES.get(error.expected, "MESSAGE") if error.kind == "type" else "ENUM"
             message = f"Invalid value at '{path}' (TYPE_{expected}), {dumps(error.found)}"
-    return pipeline.HttpError(400, message)
+    return HttpError(400, message)
 
 
 class Candidates:
     """Encoder of a reply. A stream consists of server-sent events if the request asks for them, or is a JSON array."""
 
     def __init__(self, request: Request, body: Body, evaluated: EvaluatedPrompt) -> None:
-        self.request, self.evaluated, self.ids = request, evaluated, evaluated.ids
+        self.evaluated, self.ids = evaluated, evaluated.ids
         self.thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
         self.events = sends_events(request)
         self.content_type = EVENTS if self.events else JSON
@@ -201,9 +206,6 @@ class Candidates:
 
     def error(self, failure: Failure) -> bytes:
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
-
-    def refusal(self, failure: Failure) -> HttpResponse:
-        return failure_answer(failure, self.ids, self.request)
 
     def whole(self) -> HttpResponse:
         parts = self._parts(pipeline.blocks(self.evaluated.reply)) or [{"text": ""}]

@@ -8,10 +8,10 @@ from typing import Any
 
 from mochi_stub.http.http_result import Headers, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model
-from mochi_stub.reply import Failure
+from mochi_stub.reply import Failure, HttpError
 from mochi_stub.wire.ollama.go_json import dumps, quoted
 from mochi_stub.wire.ollama.model_names import Name, find, parse_name, routed
-from mochi_stub.wire.provider_pipeline import HttpError, headers_of
+from mochi_stub.wire.provider_pipeline import headers_of
 
 JSON = b"application/json; charset=utf-8"
 no_remote = partial(HttpError, 403, "ollama cloud is disabled: remote model is unavailable")

@@ -12,7 +12,7 @@ from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation, Prompt, render
 from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.replies.truncation import TOO_LONG, TooLong
-from mochi_stub.reply import Failure, Part, Reasoning, Reply, Text
+from mochi_stub.reply import Failure, HttpError, Part, Reasoning, Reply, Text
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
 from mochi_stub.wire.ollama.go_syntax import Decoder, field_source, read_body
@@ -21,7 +21,7 @@ from mochi_stub.wire.ollama.model_names import split_name
 from mochi_stub.wire.ollama.request_schema import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
 from mochi_stub.wire.ollama.response_encoding import STREAM_ERROR, ChatLines, GenerateLines
 from mochi_stub.wire.prompt_evaluation import evaluate_prompt
-from mochi_stub.wire.provider_pipeline import HttpError, embed_text, shorten_vector
+from mochi_stub.wire.provider_pipeline import embed_text, shorten_vector
 
 INPUT_TOO_LONG = "the input length exceeds the context length"
 
@@ -74,14 +74,15 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
         try:
             done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
         except TooLong as error:
-            if not prompt.stream or str(error) == TOO_LONG:
+            if not prompt.stream or error.failure.message == TOO_LONG:
                 raise
             # llama-server refuses the prompt after Ollama has started the stream.
-            message = dumps({"error": str(error)}).encode()
+            message = dumps({"error": error.failure.message}).encode()
             return HttpResponse(400, message, STREAM_ERROR, declared=False)
         reply = _with_format_error(done.reply, format_error, model, prompt) if format_error else done.reply
         encoder_class = ChatLines if operation == "chat" else GenerateLines
-        return done.generation(encoder_class(done, reply, ids, body, lease.load_duration), reply)
+        generation = done.generation(encoder_class(done, reply, ids, body, lease.load_duration), reply)
+        return generation._replace(refused_type=STREAM_ERROR) if prompt.stream else generation
 
     return ScheduledResult(load, build_result)
 

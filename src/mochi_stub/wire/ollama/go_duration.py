@@ -6,8 +6,8 @@ import re
 from math import inf
 from typing import Any
 
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.ollama.go_syntax import check_float64
-from mochi_stub.wire.provider_pipeline import HttpError
 
 _DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)", re.ASCII)
 _LONGEST = 2**63 / 1e9
@@ -50,10 +50,5 @@ def _parse_duration(text: str) -> float:
 
 def _ascii_quoted(text: str) -> str:
     """Return the text in quotes, as Go's package `time` prints it: with escaped bytes of non-ASCII characters."""
-    return '"' + "".join(map(_escaped, text)) + '"'
-
-
-def _escaped(character: str) -> str:
-    if " " <= character < "\x80":
-        return f"\\{character}" if character in '"\\' else character
-    return "".join(f"\\x{byte:02x}" for byte in character.encode())
+    escaped = re.sub(r'["\\]', r"\\\g<0>", text.encode().decode("latin-1"))
+    return '"' + re.sub(r"[^ -\x7f]", lambda byte: f"\\x{ord(byte[0]):02x}", escaped) + '"'

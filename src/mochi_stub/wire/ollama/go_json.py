@@ -12,6 +12,7 @@ from math import isfinite
 from time import gmtime, strftime
 from typing import Any
 
+_FLOAT = struct.Struct("f")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -48,19 +49,16 @@ def number(value: float) -> str:
 
 def numbers32(values: Sequence[float]) -> list[str]:
     """Round numbers to 32-bit floats, and encode each with as few digits as possible."""
-    singles = _rounded(values)
-    shortest = [f"{single:.9g}" for single in singles]
-    for digits in (8, 7, 6):
-        shorter = [f"{single:.{digits}g}" for single in singles]
-        for index, rounded in enumerate(_rounded([float(text) for text in shorter])):
-            if rounded == singles[index]:
-                shortest[index] = shorter[index]
-    return [_notation(single, text) for single, text in zip(singles, shortest, strict=True)]
-
-
-def _rounded(values: Sequence[float]) -> tuple[float, ...]:
     form = f"{len(values)}f"
-    return struct.unpack(form, struct.pack(form, *values))
+    return list(map(_number32, struct.unpack(form, struct.pack(form, *values))))
+
+
+def _number32(single: float) -> str:
+    for digits in (6, 7, 8):
+        shorter = f"{single:.{digits}g}"
+        if _FLOAT.unpack(_FLOAT.pack(float(shorter)))[0] == single:
+            return _notation(single, shorter)
+    return _notation(single, f"{single:.9g}")
 
 
 def _notation(value: float, shortest: str) -> str:

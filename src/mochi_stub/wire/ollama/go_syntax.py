@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import orjson
 
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.ollama.go_json import quoted
-from mochi_stub.wire.provider_pipeline import HttpError
 
 MAX_DEPTH = 10_000
 Decoder = Callable[[Any], Any]
@@ -47,12 +47,8 @@ def _integer(digits: str) -> float:
 class _SourceFloat(float):
     """Number whose text is that of the source, such as `1e2`."""
 
-    source: str
-
-    def __new__(cls, source: str) -> _SourceFloat:
-        number = super().__new__(cls, source)
-        number.source = source
-        return number
+    def __init__(self, source: str) -> None:
+        self.source = source
 
     def __str__(self) -> str:
         return self.source

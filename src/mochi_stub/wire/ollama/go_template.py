@@ -34,12 +34,11 @@ def template_error(template: str) -> str | None:
     parser = _Parser(template)
     try:
         parser.parse()
+        return None
     except _ParseError as error:
         problem = str(error)
     except RecursionError:
         problem = "max expression depth exceeded"
-    else:
-        return None
     return f"template: :{parser.line(parser.tokens[parser.furthest])}: {problem}"
 
 
@@ -102,12 +101,10 @@ class _Parser:
 
     def _items(self) -> str:
         """Parse texts and actions up to `{{end}}` or `{{else}}`. Return "end" or "else"."""
-        end = ""
-        while not end:
-            if self._peek().kind == "end of file":
-                raise _ParseError("unexpected EOF")
-            end = self._item()
-        return end
+        while self._peek().kind != "end of file":
+            if end := self._item():
+                return end
+        raise _ParseError("unexpected EOF")
 
     def _item(self) -> str:
         """Parse a text or an action. Return "end", "else", or "" for a text or another action."""
@@ -128,11 +125,9 @@ class _Parser:
             self._pipeline("command")
             return word
         self._next()
-        if word == "end":
-            self._expect("close", "end")
-        elif word == "else":
-            if self._peek().kind not in ("if", "with"):
-                self._expect("close", "else")
+        if word in ("end", "else"):
+            if word == "end" or self._peek().kind not in ("if", "with"):
+                self._expect("close", word)
         elif word in ("break", "continue"):
             self._expect("close", f"{{{{{word}}}}}")
             if not self.range_depth:

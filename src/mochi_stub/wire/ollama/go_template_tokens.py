@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mochi_stub.wire.ollama.go_json import quoted
@@ -13,7 +13,7 @@ _KINDS = {**{word: word for word in (*KEYWORDS, "nil")}, "true": "bool", "false"
 _SPACES = " \t\r\n"
 _OPEN = re.compile(r"\{\{(?P<trim>-[ \t\r\n])?")
 _CLOSE = r"[ \t\r\n]-\}\}[ \t\r\n]*|\}\}"  # a trimming delimiter includes the spaces after it
-_COMMENT_CLOSE = re.compile(_CLOSE)
+_COMMENT = re.compile(rf"/\*(?:.*?\*/(?:{_CLOSE}|(?P<text_after>))|(?P<unclosed>))", re.DOTALL)
 _WORD_END = re.compile(r"[ \t\r\n.,|:()]|\}\}|\Z")
 _NUMBER = (
     r"[+-]?(?:0[xX][0-9a-fA-F_]*\.?[0-9a-fA-F_]*(?:[pP][+-]?[0-9_]*)?|0[oO][0-7_]*\.?[0-7_]*|0[bB][01_]*\.?[01_]*"
@@ -38,6 +38,7 @@ _ERRORS = {
     "colon_error": "expected :=",
     "end_error": "unclosed action",
 }
+_COMMENT_ERRORS = {"unclosed": "unclosed comment", "text_after": "comment ends before closing delimiter"}
 
 
 @dataclass(frozen=True)
@@ -61,60 +62,38 @@ class Token:
         return f"{quoted(self.text[:10])}..." if len(self.text) > 10 else quoted(self.text)
 
 
-class _LexError(Exception):
-    """Error in a token. Its arguments are the error message and the offset of the token."""
-
-
 def tokens(template: str) -> Iterator[Token]:
     """Yield the tokens of a template. The last token has the kind "error" or "end of file"."""
     at = 0
-    try:
-        while opened := _OPEN.search(template, at):
-            text = template[at : opened.start()]
-            text = text.rstrip(_SPACES) if opened["trim"] else text
-            if text:
-                yield Token("text", text, at)
-            if template.startswith("/*", opened.end()):
-                at = _comment_end(template, opened.end())
-            else:
-                yield Token("open", opened[0], opened.start())
-                at = yield from _action(template, opened.end())
-    except _LexError as error:
-        yield Token("error", *error.args)
-        return
+    while opened := _OPEN.search(template, at):
+        text = template[at : opened.start()]
+        text = text.rstrip(_SPACES) if opened["trim"] else text
+        if text:
+            yield Token("text", text, at)
+        if comment := _COMMENT.match(template, opened.end()):
+            if problem := _COMMENT_ERRORS.get(str(comment.lastgroup)):
+                yield Token("error", problem, opened.end())
+                return
+            at = comment.end()
+            continue
+        yield Token("open", opened[0], opened.start())
+        depth = 0
+        for found in _TOKEN.finditer(template, opened.end()):
+            token = _token(found, depth)
+            yield token
+            if token.kind == "error":
+                return
+            at = found.end()
+            depth += (token.kind == "left") - (token.kind == "right")
+            if token.kind == "close":
+                break
     if at < len(template):
         yield Token("text", template[at:], at)
     yield Token("end of file", "EOF", len(template))
 
 
-def _comment_end(template: str, at: int) -> int:
-    end = template.find("*/", at + len("/*"))
-    if end < 0:
-        raise _LexError("unclosed comment", at)
-    closed = _COMMENT_CLOSE.match(template, end + 2)
-    if not closed:
-        raise _LexError("comment ends before closing delimiter", at)
-    return closed.end()
-
-
-def _action(template: str, at: int) -> Generator[Token, None, int]:
-    """Yield the tokens of an action, including its closing delimiter. Return the offset after the action."""
-    depth = 0
-    for found in _TOKEN.finditer(template, at):
-        token = _token(found)
-        depth += (token.kind == "left") - (token.kind == "right")
-        if depth < 0:
-            raise _LexError("unexpected right paren", token.offset)
-        if token.kind == "close" and depth:
-            raise _LexError("unclosed left paren", token.offset)
-        yield token
-        if token.kind == "close":
-            break
-    return found.end()
-
-
-def _token(found: re.Match[str]) -> Token:
-    """Return the token of a match. Raises _LexError if the token is invalid."""
+def _token(found: re.Match[str], depth: int) -> Token:
+    """Return the token of a match. `depth` is the number of open parentheses."""
     kind = str(found.lastgroup)
     text, offset = found[kind], found.start(kind)
     problem = _ERRORS.get(kind)
@@ -126,8 +105,12 @@ def _token(found: re.Match[str]) -> Token:
         if not _WORD_END.match(found.string, found.end()):
             problem = f"bad character {_code_point(found.string[found.end()])}"
         kind = _KINDS.get(text, "identifier" if kind == "word" else kind)
+    elif kind == "right" and not depth:
+        problem = "unexpected right paren"
+    elif kind == "close" and depth:
+        problem = "unclosed left paren"
     if problem:
-        raise _LexError(problem, offset)
+        return Token("error", problem, offset)
     return Token(kind, "}}" if kind == "close" else text, offset, spaced=offset > found.start())
 
 

@@ -14,13 +14,12 @@ from typing import Any
 from mochi_stub.http.http_result import HttpResponse, Request, Result, Stub
 from mochi_stub.models.catalogue import sha256
 from mochi_stub.models.gguf_file import GgufError, read_gguf
-from mochi_stub.reply import Failure
+from mochi_stub.reply import Failure, HttpError
 from mochi_stub.wire.ollama.errors import model_required, not_found, requested_name, valid_name
 from mochi_stub.wire.ollama.go_json import quoted
 from mochi_stub.wire.ollama.go_syntax import BOOL, STRING, read_body
 from mochi_stub.wire.ollama.model_names import Name, find, is_valid, split_name
 from mochi_stub.wire.ollama.model_store import MODELS, Step, hexadecimal, layers, progress, store, stored_digests
-from mochi_stub.wire.provider_pipeline import HttpError
 
 REGISTRY = "registry.ollama.ai"
 PARTS = 4

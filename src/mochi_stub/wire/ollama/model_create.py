@@ -10,6 +10,7 @@ from typing import Any
 from mochi_stub.http.http_result import Request, Result, Stub
 from mochi_stub.models.catalogue import Model, sha256
 from mochi_stub.models.generated_metadata import template_capabilities
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.ollama.errors import requested_name, valid_name
 from mochi_stub.wire.ollama.go_json import timestamp
 from mochi_stub.wire.ollama.go_syntax import BOOL, MAPPING, STRING, STRINGS, Mismatch, anything, read_body, typed
@@ -17,7 +18,6 @@ from mochi_stub.wire.ollama.go_template import template_error
 from mochi_stub.wire.ollama.model_names import find, short_name
 from mochi_stub.wire.ollama.model_store import Step, blob_path, hexadecimal, layers, progress, store, stored_digests
 from mochi_stub.wire.ollama.request_schema import MESSAGES, effective_options
-from mochi_stub.wire.provider_pipeline import HttpError
 
 NO_DIGEST = "0" * 19
 """Placeholder for the digest in progress steps of a conversion or quantization."""

@@ -134,10 +134,8 @@ def _modelfile(model: Model) -> str:
 
 def _pairs(model: Model) -> list[tuple[str, Any]]:
     """Return the parameters of the Modelfile as pairs of name and value, with a pair for each stop sequence."""
-    pairs: list[tuple[str, Any]] = []
-    for name, value in model.parameters.items():
-        pairs += [(name, item) for item in value] if isinstance(value, (list, tuple)) else [(name, value)]
-    return pairs
+    values = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in model.parameters.items()}
+    return [(name, item) for name, items in values.items() for item in items]
 
 
 def _quoted(value: str) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 from mochi_stub.http.http_result import Generation, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model, sha256
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, Part, Reply, Text
+from mochi_stub.reply import Failure, HttpError, Part, Reply, Text
 from mochi_stub.wire.ollama.go_json import dumps
 from mochi_stub.wire.ollama.model_names import Name, find
-from mochi_stub.wire.provider_pipeline import JSON, HttpError
+from mochi_stub.wire.provider_pipeline import JSON
 
 MODELS = "/usr/share/ollama/.ollama/models"
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
@@ -26,8 +26,8 @@ class ProgressLines:
 
     content_type = b"application/x-ndjson"
 
-    def __init__(self, finish: Callable[[], None], stream: bool) -> None:
-        self.finish, self.stream = finish, stream
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self.finish = finish
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return "".join([piece.value for piece in pieces]).encode()
@@ -37,9 +37,6 @@ class ProgressLines:
 
     def error(self, failure: Failure) -> bytes:
         return f"{dumps({'error': failure.message})}\n".encode()
-
-    def refusal(self, failure: Failure) -> HttpResponse:
-        return HttpResponse(failure.status, self.error(failure).rstrip(), JSON, declared=not self.stream)
 
     def whole(self) -> HttpResponse:
         self.finish()
@@ -58,8 +55,7 @@ def progress(
     """
     parts: list[Part] = [Text([f"{dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
-    stream = body.get("stream", True)
-    return Generation(Reply(parts), ProgressLines(finish, stream), stream)
+    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), refused_type=JSON)
 
 
 def layers(model: Model) -> list[tuple[str, int]]:

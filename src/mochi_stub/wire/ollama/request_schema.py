@@ -7,6 +7,7 @@ from typing import Any
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.ollama.go_duration import duration
 from mochi_stub.wire.ollama.go_json import quoted
 from mochi_stub.wire.ollama.go_syntax import (
@@ -22,7 +23,7 @@ from mochi_stub.wire.ollama.go_syntax import (
     sequence,
     struct,
 )
-from mochi_stub.wire.provider_pipeline import HttpError, with_defaults
+from mochi_stub.wire.provider_pipeline import with_defaults
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
 THINK_LEVELS = ("low", "medium", "high", "max")

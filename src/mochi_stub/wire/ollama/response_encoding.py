@@ -21,7 +21,6 @@ from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
 from mochi_stub.wire.ollama.errors import JSON
 from mochi_stub.wire.ollama.go_json import dumps, text, timestamp
 from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt, generated_characters
-from mochi_stub.wire.provider_pipeline import headers_of
 
 STREAM_ERROR = b"application/json"
 NDJSON = b"application/x-ndjson"
@@ -59,13 +58,6 @@ class ChatLines:
 
     def error(self, failure: Failure) -> bytes:
         return f'{{"error":{text(failure.message)}}}\n'.encode()
-
-    def refusal(self, failure: Failure) -> HttpResponse:
-        stream = self.prompt.stream
-        kind = STREAM_ERROR if stream else JSON
-        return HttpResponse(
-            failure.status, self.error(failure).rstrip(), kind, headers_of(failure), declared=not stream
-        )
 
     def whole(self) -> HttpResponse:
         """Return the reply as one object.

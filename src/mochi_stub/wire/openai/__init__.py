@@ -1,1 +1,1 @@
-"""OpenAI's API, as OpenAI's specification describes it. `routes.ROUTES` is the entry point."""
+"""OpenAI's API, as OpenAI's specification describes it. `routes.API` is the entry point."""

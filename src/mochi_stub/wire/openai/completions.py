@@ -17,7 +17,7 @@ from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.json_encoding import dumps, event
-from mochi_stub.wire.openai.errors import failure_answer, failure_error
+from mochi_stub.wire.openai.errors import failure_error
 from mochi_stub.wire.openai.request_schema import chat_model, reply_format, select_tools, texts, thinking, to_message
 from mochi_stub.wire.prompt_evaluation import Counts, EvaluatedPrompt, evaluate_prompt
 
@@ -44,9 +44,6 @@ class ChunkEncoder:
 
     def error(self, failure: Failure) -> bytes:
         return event({"error": failure_error(failure)}).encode()
-
-    def refusal(self, failure: Failure) -> HttpResponse:
-        return failure_answer(failure)
 
     def piece(self, piece: Piece) -> str:
         raise NotImplementedError

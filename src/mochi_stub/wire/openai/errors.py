@@ -6,9 +6,9 @@ from typing import Any
 
 from mochi_stub.http.http_result import Headers, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model
-from mochi_stub.reply import Failure
+from mochi_stub.reply import Failure, HttpError
 from mochi_stub.wire.body_validation import ValidationError, kind_of, quoted_list
-from mochi_stub.wire.provider_pipeline import HttpError, find_declared, headers_of, json_answer, list_models
+from mochi_stub.wire.provider_pipeline import find_declared, headers_of, json_answer, list_models
 
 NOT_JSON = (
     "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "

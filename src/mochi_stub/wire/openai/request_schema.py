@@ -10,9 +10,9 @@ import orjson
 from mochi_stub.http.http_result import Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, ToolCall
+from mochi_stub.reply import HttpError
 from mochi_stub.wire.body_validation import Check, Location, Schema, array, integer, number, schema, string_or, tagged
 from mochi_stub.wire.openai.errors import find_model
-from mochi_stub.wire.provider_pipeline import HttpError
 
 Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
 TEXT = {"text!": str}

@@ -11,29 +11,16 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_ids import ALPHANUMERIC
-from mochi_stub.reply import Failure, Reasoning
+from mochi_stub.reply import Failure, HttpError, Reasoning
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.body_validation import Location, integer, number, schema, string_or, tagged
 from mochi_stub.wire.json_encoding import dumps, event
-from mochi_stub.wire.openai.errors import failure_answer
-from mochi_stub.wire.openai.request_schema import (
-    ALLOWED,
-    EFFORT,
-    NAMED,
-    TEXT,
-    arguments,
-    chat_model,
-    reply_format,
-    select_tools,
-    text_and_images,
-    thinking,
-    tool_choice,
-)
+from mochi_stub.wire.openai import request_schema as requests
 from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 _PARTS = {
-    "input_text": TEXT,
-    "output_text": TEXT,
+    "input_text": requests.TEXT,
+    "output_text": requests.TEXT,
     "input_image": {"image_url": str},
     "input_file": dict,
     "refusal": {"refusal!": str},
@@ -43,7 +30,7 @@ _ITEMS = {
     "message": {"role!": ("user", "assistant", "system", "developer"), "content!": _CONTENT},
     "function_call": {"call_id!": str, "name!": str, "arguments!": str},
     "function_call_output": {"call_id!": str, "output!": _CONTENT},
-    "reasoning": {"summary": [TEXT], "content": [TEXT]},
+    "reasoning": {"summary": [requests.TEXT], "content": [requests.TEXT]},
     "item_reference": dict,
 }
 _FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": str, "schema!": dict, "strict": bool}}
@@ -65,12 +52,12 @@ RESPONSE = schema(
         "instructions": str,
         "previous_response_id": str,
         "tools": [_tool],
-        "tool_choice": tool_choice(NAMED, ALLOWED),
+        "tool_choice": requests.tool_choice(requests.NAMED, requests.ALLOWED),
         "parallel_tool_calls": bool,
         "max_output_tokens": integer(1),
         "temperature": number(0, 2),
         "top_p": number(0, 1),
-        "reasoning": {"effort": EFFORT, "summary": str},
+        "reasoning": {"effort": requests.EFFORT, "summary": str},
         "text": {"format": tagged("type", _FORMAT), "verbosity": str},
         "metadata": dict,
         "store": bool,
@@ -79,29 +66,36 @@ RESPONSE = schema(
     }
 )
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_DEFAULTS = {
+    **{"background": False, "error": None, "instructions": None, "max_output_tokens": None, "max_tool_calls": None},
+    **{"metadata": {}, "parallel_tool_calls": True, "previous_response_id": None, "service_tier": "default"},
+    **{"store": True, "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_logprobs": 0, "top_p": 1.0},
+    **{"truncation": "disabled", "user": None},
+}
+"""Fields of a response with the values that they have if the request does not set them."""
 _FIRST_ITEM_ID = 1000
 """Index from which the first item ID is generated. Indices of call IDs are lower, so that all IDs differ."""
 
 
 def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
-    model = chat_model(stub, body, "v1/responses")
+    model = requests.chat_model(stub, body, "v1/responses")
     previous_id = body.get("previous_response_id")
     if previous_id is not None:
         message = f"Previous response with id '{previous_id}' not found."
-        raise pipeline.HttpError(400, message, param="previous_response_id", code="previous_response_not_found")
+        raise HttpError(400, message, param="previous_response_id", code="previous_response_not_found")
     return pipeline.generate(stub, model, _prompt(body, model), request, partial(ResponseEvents, body))
 
 
 def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     reasoning = body.get("reasoning", {})
-    think = thinking(reasoning.get("effort"), reasoning.get("summary"))
+    think = requests.thinking(reasoning.get("effort"), reasoning.get("summary"))
     text_format = body.get("text", {}).get("format", {})
     functions = [
         pipeline.function_tool(**{name: tool.get(name) for name in ("name", "description", "parameters", "strict")})
         for tool in body.get("tools", ())
         if tool["type"] == "function"
     ]
-    tools, required_tools = select_tools(body.get("tool_choice"), functions)
+    tools, required_tools = requests.select_tools(body.get("tool_choice"), functions)
     return Prompt(
         model=body.get("model", model.name),
         messages=_messages(body),
@@ -109,7 +103,7 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         required_tools=required_tools,
         think=think,
         thinks=model.can("thinking") and think is not False,
-        format=reply_format(text_format.get("type"), text_format),
+        format=requests.reply_format(text_format.get("type"), text_format),
         options=pipeline.options(body),
         stream=body.get("stream", False),
     )
@@ -135,13 +129,13 @@ def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
 def _message(item: Mapping[str, Any]) -> Message | None:
     match item["type"]:
         case "message":
-            text, images = text_and_images(item["content"])
+            text, images = requests.text_and_images(item["content"])
             return Message("system" if item["role"] == "developer" else item["role"], text, images=images)
         case "function_call":
-            call = ToolCall(item["name"], arguments(item["arguments"]), item["call_id"])
+            call = ToolCall(item["name"], requests.arguments(item["arguments"]), item["call_id"])
             return Message("assistant", tool_calls=(call,))
         case "function_call_output":
-            return Message("tool", text_and_images(item["output"])[0], tool_call_id=item["call_id"])
+            return Message("tool", requests.text_and_images(item["output"])[0], tool_call_id=item["call_id"])
         case "reasoning":
             parts = item.get("content") or item.get("summary", [])
             return Message("assistant", thinking="\n".join(part["text"] for part in parts))
@@ -176,9 +170,6 @@ class ResponseEvents:
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
         return (self._start() + self._event("response.failed", response=response)).encode()
-
-    def refusal(self, failure: Failure) -> HttpResponse:
-        return failure_answer(failure)
 
     def whole(self) -> HttpResponse:
         for piece in pipeline.blocks(self.evaluated.reply):
@@ -273,29 +264,13 @@ class ResponseEvents:
             "object": "response",
             "created_at": self.ids.start // 10**9,
             "status": status,
-            "background": False,
-            "error": None,
             "incomplete_details": {"reason": _INCOMPLETE[finish]} if status == "incomplete" else None,
-            "instructions": body.get("instructions"),
-            "max_output_tokens": body.get("max_output_tokens"),
-            "max_tool_calls": None,
-            "metadata": body.get("metadata", {}),
             "model": self.evaluated.prompt.model,
             "output": list(self.items),
-            "parallel_tool_calls": body.get("parallel_tool_calls", True),
-            "previous_response_id": None,
             "reasoning": {"effort": None, "summary": None, **body.get("reasoning", {})},
-            "service_tier": "default",
-            "store": body.get("store", True),
-            "temperature": body.get("temperature", 1.0),
             "text": {"format": {"type": "text"}, **body.get("text", {})},
-            "tool_choice": body.get("tool_choice", "auto"),
-            "tools": body.get("tools", []),
-            "top_logprobs": 0,
-            "top_p": body.get("top_p", 1.0),
-            "truncation": body.get("truncation", "disabled"),
             "usage": None if status == "in_progress" else self._usage(),
-            "user": None,
+            **{name: body.get(name, default) for name, default in _DEFAULTS.items()},
         }
 
     def _usage(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, ScheduledResult, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
+from mochi_stub.reply import HttpError
 from mochi_stub.wire import provider_pipeline as pipeline
 from mochi_stub.wire.openai import request_schema as schema
 from mochi_stub.wire.openai.completions import chat, completions
@@ -28,7 +29,7 @@ def models(stub: Stub, _request: Request) -> Result:
 
 def model(stub: Stub, request: Request) -> Result:
     name = request.path.partition("/models/")[2]
-    missing = pipeline.HttpError(404, f"The model '{name}' does not exist", param="model")
+    missing = HttpError(404, f"The model '{name}' does not exist", param="model")
     return pipeline.json_answer(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
@@ -41,8 +42,8 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
             vector, count = pipeline.embed_text(stub, model, model.name, text)
             vector = pipeline.shorten_vector(vector, body.get("dimensions"))
             tokens += count
-            embedding = _to_base64(vector) if is_base64 else vector
-            data.append({"object": "embedding", "index": index, "embedding": embedding})
+            encoded = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if is_base64 else vector
+            data.append({"object": "embedding", "index": index, "embedding": encoded})
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         name = body.get("model", model.name)
         return pipeline.json_answer({"object": "list", "data": data, "model": name, "usage": usage})
@@ -53,10 +54,6 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
 def _model_object(model: Model) -> dict[str, Any]:
     created = datetime.strptime(model.modified_at[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
     return {"id": model.name, "object": "model", "created": int(created.timestamp()), "owned_by": OWNER}
-
-
-def _to_base64(vector: list[float]) -> str:
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 
 _checked = partial(pipeline.with_checked_body, format_error)
