@@ -119,7 +119,7 @@ class MochiServerSettings(BaseSettings):
     max_tool_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds per turn.")
     max_identical_tool_calls: int = Field(3, ge=1, description="Limit of identical tool calls in a row.")
     max_tool_calls_per_round: int = Field(
-        128, ge=1, description="Limit of tool calls in one answer. Further calls are left out, with a warning."
+        128, ge=1, description="Limit of distinct tool calls in one answer. Further calls are left out, with a warning."
     )
     tool_timeout_seconds: Timeout = Field(60, description="Timeout of a tool call.")
     tool_output_limit_chars: int = Field(20_000, ge=1, description="Limit of tool output for the model, in characters.")

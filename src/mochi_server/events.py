@@ -213,7 +213,7 @@ class TurnWarning:
     - ``THINKING_NOT_SUPPORTED``, ``TOOLS_NOT_SUPPORTED``, ``IMAGES_NOT_SUPPORTED``: the model lacks this capability.
     - ``IMAGE_NOT_FOUND``: images of the history are no longer stored and were left out.
     - ``TOOL_LIMIT_REACHED``: the model reached the limit of tool calls and now answers without tools.
-    - ``TOOL_CALLS_LEFT_OUT``: one answer had more tool calls than the limit. The last calls were left out.
+    - ``TOOL_CALLS_LEFT_OUT``: one answer had more distinct tool calls than the limit. The others were left out.
     - ``ANSWER_CUT``: the answer filled the context window and was cut.
     - ``PROMPT_TRUNCATED``: Ollama cut the prompt.
     - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent. The session's model answers instead.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import lru_cache
-from http.client import responses
+from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -27,6 +27,7 @@ logger = logging.getLogger("mochi_stub")
 
 Application = Callable[["ResponseWriter"], Coroutine[Any, Any, None]]
 
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _UPGRADE_HEADERS = (b"upgrade", b"http2-settings", b"connection")
 _REJECTION = b"HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n%s"
 _BAD_REQUEST = b"400 Bad Request"
@@ -181,7 +182,7 @@ class ResponseWriter:
             all_headers.append((b"connection", b"close"))
         if self.chunked:
             all_headers.append((b"transfer-encoding", b"chunked"))
-        status_line = f"HTTP/{self.version} {status} {responses.get(status, '')}".encode()
+        status_line = f"HTTP/{self.version} {status} {_PHRASES.get(status, '')}".encode()
         self.head = b"\r\n".join([status_line, *[b"%s: %s" % header for header in all_headers], b"", b""])
 
     async def write(self, body: bytes, *, last: bool = False) -> None:
