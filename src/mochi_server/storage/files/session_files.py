@@ -83,14 +83,12 @@ class SessionFiles:
             sync_directory(self.path.parent)
 
     @contextmanager
-    def locked(self, session_id: str, *, is_known: bool = False) -> Iterator[None]:
-        """Lock a session against other threads and processes.
+    def locked(self, session_id: str) -> Iterator[None]:
+        """Lock an existing session against other threads and processes.
 
-        Unless ``is_known`` is true, first raise SessionNotFound if the session does not exist. In both cases, another
-        process can delete the session before this method has the lock.
+        Another process can delete the session before this method has the lock.
         """
-        if not is_known:
-            self._require(session_id)  # because locking creates missing directories
+        self._require(session_id)  # because locking creates missing directories
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._locks.exclusive(session_id))
