@@ -62,7 +62,7 @@ class ClusterMiddleware:
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of a client on this server, on another server or on all servers."""
-        method, path = scope["method"], scope["path"]
+        method, path, named_session = scope["method"], scope["path"], header(scope, b"x-mochi-session")
         try:
             if method == "POST" and path.rstrip("/") in _RELOADS:
                 await self._reload(scope, receive, send)
@@ -72,8 +72,8 @@ class ClusterMiddleware:
                 await self._resolve_confirmation(match[1], scope, receive, send)
             elif match:
                 await self._forward(match[1], scope, receive, send)
-            elif method == "POST" and (session_id := _completion_session(scope)):
-                await self._forward(session_id, scope, receive, send)
+            elif method == "POST" and _COMPLETION.fullmatch(path) and is_session_id(named_session):
+                await self._forward(named_session, scope, receive, send)
             else:
                 await self._app(scope, receive, send)
         except MochiError as error:
@@ -173,12 +173,6 @@ class ClusterMiddleware:
             await send(message)
 
         return send_signed
-
-
-def _completion_session(scope: Scope) -> str | None:
-    """Return the session ID in the header of a completion request, or None for other requests."""
-    session_id = header(scope, b"x-mochi-session") if _COMPLETION.fullmatch(scope["path"]) else ""
-    return session_id if is_session_id(session_id) else None
 
 
 def _response_without_run(scope: Scope) -> Response:
