@@ -110,8 +110,9 @@ class ClusterMiddleware:
             return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
+        starts_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))  # or decides about a running turn
         try:
-            return await self._peers().owner_of(session_id, position[1] if position else None)
+            return await self._peers().owner_of(session_id, position and position[1], starts_turn=starts_turn)
         except PeerGone:
             if (method, path.rpartition("/")[2]) in _LATEST_RUN:
                 raise
