@@ -83,7 +83,9 @@ class MochiServerSettings(BaseSettings):
         10, description="How long a request waits for session files that another process has locked."
     )
     store_retry_seconds: Seconds = Field(
-        60, description="How long a turn retries to read and write its session while the database is unreachable."
+        60,
+        description="How long a turn retries to read and write its session while the database is unreachable or "
+        "another process has locked the session files.",
     )
     workers: int = Field(1, ge=1, le=1000, description="Server processes. More than one requires `MOCHI_STORE_URL`.")
     advertise_url: Stripped = Field(

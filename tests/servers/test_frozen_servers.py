@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
+from tests.frontends.chats import Frontend, message, user
 from tests.support.api import Api, error_of, read_events
 from tests.support.cluster import Member
 from tests.support.waiting import until
@@ -79,6 +80,18 @@ def test_later_requests_to_a_frozen_server_fail_at_once(a: Api, b: Api, servers:
         assert error_of(b.http.post(f"/chat/{session_id}", json={"message": "Hi"})) == (409, "SESSION_BUSY")
     until(lambda: REQUESTS["run"](b, session_id).is_success)  # from its next heartbeat on
     assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] in ("stopped", "cancelled"), "it answers again"
+
+
+def test_frontends_need_no_server_of_an_ended_turn(a: Api, b: Api, servers: tuple[Member, Member]) -> None:
+    ai_sdk, ag_ui = (Frontend(b, a.create_session("mochi")["session_id"]) for _ in range(2))
+    for frontend in (ai_sdk, ag_ui):
+        a.send_message(frontend.session, "Hello")
+    with frozen(servers[0]):
+        assert error_of(REQUESTS["run"](b, ai_sdk.session)) == LOST
+        assert ai_sdk.ai_sdk(user("Hi"))[-1]["type"] == "finish"
+        assert ag_ui.ag_ui(message("Hi"))[-1]["type"] == "RUN_FINISHED"
+        for frontend in (ai_sdk, ag_ui):
+            assert frontend.roles() == ["user", "assistant"] * 2
 
 
 def test_stream_ends_with_an_error_when_its_server_freezes(a: Api, b: Api, servers: tuple[Member, Member]) -> None:

@@ -60,14 +60,16 @@ async def test_history_changed_by_another_process_is_read_anew(database: str) ->
 
 async def test_session_of_a_later_version_is_kept_and_not_listed(database: str) -> None:
     async with open_stores(database) as stores, open_database(database) as other:
-        listed, later = [(await stored_session(stores.chats, user(text))).session_id for text in "ab"]
+        listed, later = [(await stored_session(stores.chats, user(text))).session_id for text in ("a", "aa")]
         async with other.transaction("write as a later version") as connection:
             statement = """UPDATE sessions SET metadata = replace(metadata, '"1.3"', '"9.0"') WHERE session_id = %s"""
             await connection.execute(statement, [later])
         for operation in (stores.chats.delete, stores.chats.load):
             with pytest.raises(SessionTooNew):
                 await operation(later)
-        assert [entry["session_id"] for entry in (await stores.chats.list(SessionQuery())).entries] == [listed]
+        for query in (SessionQuery(), SessionQuery(limit=1), SessionQuery(text="a")):
+            page = await stores.chats.list(query)
+            assert ([entry["session_id"] for entry in page.entries], page.total) == ([listed], 1)
 
 
 @pytest.mark.slow

@@ -182,7 +182,7 @@ def test_unreadable_file_is_listed_once_it_is_readable(
 ) -> None:
     file_of(sessions_dir, ids[1]).touch()
     with monkeypatch.context() as failing:
-        failing.setattr(atomic_files, "_read_all", _fail)
+        failing.setattr(atomic_files, "read", _fail)
         assert listed(manager) == [ids[0], ids[2]]
     assert listed(manager) == ids
 

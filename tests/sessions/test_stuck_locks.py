@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions import FileSessionStore, Image, SessionQuery
 from mochi_server.storage.files.locks import SLOTS
@@ -122,6 +123,24 @@ async def test_turn_that_cannot_end_stays_in_its_log(tmp_path: Path) -> None:
     async with store.hold(session_id, run_id="s"):
         assert len((await store.load(session_id)).messages) == 2
     assert not list(tmp_path.glob("*.turn.jsonl"))
+    await store.aclose()
+
+
+async def test_turn_retries_after_the_wait_for_a_stuck_lock(tmp_path: Path) -> None:
+    store = FileSessionStore(tmp_path, wait_seconds=0)
+    session_id = (await store.create(new_session())).session_id
+    lock = hold_lock(tmp_path, session_id)
+
+    async def append() -> None:
+        try:
+            await store.append(session_id, [user("Hello")])
+        except StorageBusy:
+            lock.__exit__(None, None, None)
+            raise
+
+    lock.__enter__()
+    await StorageRetry().run(append)
+    assert len((await store.load(session_id)).messages) == 1
     await store.aclose()
 
 

@@ -122,8 +122,8 @@ class Prompt:
                 {"role": "assistant", "content": "I remember."},
             ]
             position = max(self.covered, self.system_count)
-        for block, end in zip(self.history.blocks, self.history.ends, strict=True):
-            begin = end - len(block.messages)
+        for block in self.history.blocks:
+            begin, end = block.end - len(block.messages), block.end
             if position <= begin and end <= self.turn_start and self._is_unchanged(block, begin):
                 if position < begin:
                     yield self._to_ollama(position, begin)

@@ -1,4 +1,4 @@
-"""Retry of storage operations while the database is unreachable."""
+"""Retry of storage operations while the database is unreachable or another process has locked the session files."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import anyio
 
-from mochi_server.errors import StorageUnavailable
+from mochi_server.errors import StorageBusy, StorageUnavailable
 
 RETRY_SECONDS = 60.0
 _FIRST_PAUSE_SECONDS = 0.25
@@ -33,7 +33,7 @@ class StorageRetry:
         """Run a write or a read and return its result. While the storage is unavailable, retry with growing pauses.
 
         Raises:
-            StorageUnavailable: The storage was still unavailable at the time limit or at shutdown.
+            StorageBusy, StorageUnavailable: The storage was still unavailable at the time limit or at shutdown.
             MochiError: The operation failed with another error, which is not retried.
         """
         clock = asyncio.get_running_loop().time
@@ -41,7 +41,7 @@ class StorageRetry:
         while True:
             try:
                 return await operation()
-            except StorageUnavailable:
+            except (StorageBusy, StorageUnavailable):
                 if clock() + pause > deadline:
                     raise
                 with anyio.move_on_after(pause):

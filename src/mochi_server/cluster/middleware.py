@@ -62,7 +62,7 @@ class ClusterMiddleware:
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of a client on this server, on another server or on all servers."""
-        method, path = scope["method"], scope["path"]
+        method, path, named_session = scope["method"], scope["path"], header(scope, b"x-mochi-session")
         try:
             if method == "POST" and path.rstrip("/") in _RELOADS:
                 await self._reload(scope, receive, send)
@@ -72,8 +72,8 @@ class ClusterMiddleware:
                 await self._resolve_confirmation(match[1], scope, receive, send)
             elif match:
                 await self._forward(match[1], scope, receive, send)
-            elif method == "POST" and (session_id := _completion_session(scope)):
-                await self._forward(session_id, scope, receive, send)
+            elif method == "POST" and _COMPLETION.fullmatch(path) and is_session_id(named_session):
+                await self._forward(named_session, scope, receive, send)
             else:
                 await self._app(scope, receive, send)
         except MochiError as error:
@@ -110,8 +110,9 @@ class ClusterMiddleware:
             return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
+        starts_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))  # or decides about a running turn
         try:
-            return await self._peers().owner_of(session_id, position[1] if position else None)
+            return await self._peers().owner_of(session_id, position and position[1], starts_turn=starts_turn)
         except PeerGone:
             if (method, path.rpartition("/")[2]) in _LATEST_RUN:
                 raise
@@ -173,12 +174,6 @@ class ClusterMiddleware:
             await send(message)
 
         return send_signed
-
-
-def _completion_session(scope: Scope) -> str | None:
-    """Return the session ID in the header of a completion request, or None for other requests."""
-    session_id = header(scope, b"x-mochi-session") if _COMPLETION.fullmatch(scope["path"]) else ""
-    return session_id if is_session_id(session_id) else None
 
 
 def _response_without_run(scope: Scope) -> Response:

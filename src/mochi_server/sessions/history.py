@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, TypeVar, cast, overload
 
 from mochi_server.sessions.types import Message
@@ -24,10 +25,12 @@ class Block:
     In every history that contains a block, the same blocks precede the block, and a user message follows the block.
     """
 
-    __slots__ = ("messages", "results")
+    __slots__ = ("end", "messages", "results")
 
-    def __init__(self, messages: tuple[Message, ...]) -> None:
+    def __init__(self, messages: tuple[Message, ...], start: int) -> None:
         self.messages = messages
+        self.end = start + len(messages)
+        """End position of this block in every history (exclusive)."""
         self.results: dict[Callable[..., Any], Any] = {}
         """Cached results by function."""
 
@@ -41,14 +44,10 @@ class Block:
 class History(Sequence[Message]):
     """Immutable sequence of messages: ``blocks``, then a ``tail`` of later messages that are in no block."""
 
-    def __init__(
-        self, blocks: tuple[Block, ...] = (), ends: tuple[int, ...] = (), tail: tuple[Message, ...] = ()
-    ) -> None:
+    def __init__(self, blocks: tuple[Block, ...] = (), tail: tuple[Message, ...] = ()) -> None:
         self.blocks = blocks
-        self.ends = ends
-        """End position of each block (exclusive)."""
         self.tail = tail
-        self.tail_start = self._last_end(ends)
+        self.tail_start = blocks[-1].end if blocks else 0
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> "History":
@@ -57,23 +56,21 @@ class History(Sequence[Message]):
 
     def extended(self, messages: Iterable[Message]) -> "History":
         """Return a history with the messages appended. The caller must not change the messages afterwards."""
-        blocks, ends, tail = [*self.blocks], [*self.ends], [*self.tail]
+        blocks, tail = [*self.blocks], [*self.tail]
         for message in messages:
             if len(tail) >= BLOCK_MESSAGES and message.get("role") == "user":
-                blocks.append(Block(tuple(tail)))
-                ends.append(self._last_end(ends) + len(tail))
+                blocks.append(Block(tuple(tail), blocks[-1].end if blocks else 0))
                 tail = []
             tail.append(message)
-        return History(tuple(blocks), tuple(ends), tuple(tail))
+        return History(tuple(blocks), tuple(tail))
 
     def prefix(self, length: int) -> "History":
         """Return a history of the first ``length`` messages."""
         if length >= len(self):
             return self
         # A block that ends at ``length`` becomes the tail, because the next message may not be a user message.
-        count = bisect_right(self.ends, length - 1)
-        start = self._last_end(self.ends[:count])
-        return History(self.blocks[:count], self.ends[:count], tuple(self[start:length]))
+        blocks = self.blocks[: self._block_at(length - 1)]
+        return History(blocks, tuple(self[blocks[-1].end if blocks else 0 : length]))
 
     def fold(self, step: Callable[[_Result | None, Block], _Result]) -> _Result | None:
         """Reduce the blocks: call ``step`` with the previous result and the next block. Results are cached."""
@@ -109,9 +106,8 @@ class History(Sequence[Message]):
             return self.tail[position - self.tail_start]
         if position < 0:
             raise IndexError(index)
-        number = bisect_right(self.ends, position)
-        messages = self.blocks[number].messages
-        return messages[position - self.ends[number]]
+        block = self.blocks[self._block_at(position)]
+        return block.messages[position - block.end]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -120,11 +116,11 @@ class History(Sequence[Message]):
 
     def _between(self, start: int, stop: int) -> list[Message]:
         """Return a range of messages without iterating over the blocks before that range."""
-        first = bisect_right(self.ends, start)
-        before = self._last_end(self.ends[:first])
+        first = self._block_at(start)
+        before = self.blocks[first - 1].end if first else 0
         parts = [*(block.messages for block in self.blocks[first:]), self.tail]
         return list(islice(chain(*parts), start - before, max(stop - before, 0)))
 
-    @staticmethod
-    def _last_end(ends: Sequence[int]) -> int:
-        return ends[-1] if ends else 0
+    def _block_at(self, position: int) -> int:
+        """Return the number of the block that contains ``position``, or the number of all blocks for the tail."""
+        return bisect_right(self.blocks, position, key=attrgetter("end"))

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import orjson
@@ -67,14 +68,10 @@ def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[s
     """Encode a session file. Each item of ``lines`` contains one or more encoded messages."""
     head = b'{\n  "metadata": ' + _indented(metadata.to_dict()) + b',\n  "messages": ['
     others = [b",\n  " + encode(name) + b": " + _indented(value) for name, value in extra.items()]
-    tail = b"".join([b"]", *others, b"\n}\n"])
-    if not lines:
-        return head + tail
+    begins = chain([b"\n    "], repeat(MESSAGE_SEPARATOR))
+    messages = [part for pair in zip(begins, lines, strict=False) for part in pair]
     # Join once, because each copy of a long history is expensive.
-    first, last = head + b"\n    ", b"\n  " + tail
-    if len(lines) == 1:
-        return first + lines[0] + last
-    return MESSAGE_SEPARATOR.join([first + lines[0], *lines[1:-1], lines[-1] + last])
+    return b"".join([head, *messages, b"\n  ]" if lines else b"]", *others, b"\n}\n"])
 
 
 def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:

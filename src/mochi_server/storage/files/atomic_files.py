@@ -17,8 +17,8 @@ TEMPORARY = ".tmp"
 """Suffix of files that are still being written. Such files that remain after a crash may be removed at any time."""
 
 _OPEN_REJECTS_LINKS = hasattr(os, "O_NOFOLLOW")
-_NOT_A_FILE = {errno.ENOENT, errno.ELOOP, errno.EMLINK, errno.ENXIO}
-"""Error numbers of ``os.open`` for a missing file, a socket or a symlink, whose number depends on the system."""
+_NOT_A_FILE = {errno.ENOENT, errno.EISDIR, errno.ELOOP, errno.EMLINK, errno.ENXIO}
+"""Error numbers of ``open`` for a missing file, a directory, a socket or a symlink, which depend on the system."""
 
 
 class Signature(NamedTuple):
@@ -53,16 +53,13 @@ def read(path: str | Path) -> tuple[bytes, Signature] | None:
     if not _OPEN_REJECTS_LINKS and signature(path) is None:
         return None
     try:
-        descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
+        with open(path, "rb", buffering=0, opener=_open_safely) as file:
+            status = os.fstat(file.fileno())
+            return (file.readall(), Signature.of(status)) if stat.S_ISREG(status.st_mode) else None
     except OSError as error:
         if error.errno in _NOT_A_FILE:
             return None
         raise
-    try:
-        status = os.fstat(descriptor)
-        return (_read_all(descriptor, status.st_size), Signature.of(status)) if stat.S_ISREG(status.st_mode) else None
-    finally:
-        os.close(descriptor)
 
 
 def write(path: Path, data: bytes) -> Signature:
@@ -155,11 +152,8 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _read_all(descriptor: int, size: int) -> bytes:
-    parts = [os.read(descriptor, size + 1)]
-    while len(parts[0]) != size and parts[-1]:
-        parts.append(os.read(descriptor, size + 1))
-    return b"".join(parts)
+def _open_safely(path: str, flags: int) -> int:
+    return os.open(path, flags | OPEN_SAFELY)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

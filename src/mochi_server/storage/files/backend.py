@@ -273,10 +273,9 @@ class SessionDirectory:
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[FileSnapshot]:
-        is_known = session_id in self.turns or self._recent.get(session_id) is not None
         with (
             storage_errors(f"save session {session_id}"),
-            self._files.locked(session_id, is_known=is_known),
+            self._files.locked(session_id),
             self._index.recording_change(session_id),
         ):
             yield self._current(session_id) or self._files.read_locked(session_id)

@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,22 +82,13 @@ class SessionFiles:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_directory(self.path.parent)
 
-    @contextmanager
-    def locked(self, session_id: str, *, is_known: bool = False) -> Iterator[None]:
-        """Lock a session against other threads and processes.
+    def locked(self, session_id: str) -> AbstractContextManager[None]:
+        """Lock an existing session against other threads and processes.
 
-        Unless ``is_known`` is true, first raise SessionNotFound if the session does not exist. In both cases, another
-        process can delete the session before this method has the lock.
+        Another process can delete the session before the caller has the lock.
         """
-        if not is_known:
-            self._require(session_id)  # because locking creates missing directories
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(self._locks.exclusive(session_id))
-            except (OSError, StorageBusy):
-                self._require(session_id)
-                raise
-            yield
+        self._require(session_id)  # because locking creates missing directories
+        return self._locks.exclusive(session_id)
 
     def read(self, session_id: str) -> FileSnapshot:
         """Read a session. Rename a damaged file and raise SessionNotFound, or StorageBusy if the file is very new."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from contextvars import copy_context
 from functools import partial, wraps
 from pathlib import Path
@@ -69,7 +69,6 @@ class FileSessionStore(SessionStore):
         self.other_processes: tuple[int, ...] = ()
         """Process ids of the other servers that were using the directory when this store was opened."""
         self._search_lock = asyncio.Lock()  # limits searches to one thread, because the first may read every file
-        self._sweep_task: asyncio.Task[None] | None = None  # sweep that is repeated until the images are not locked
         self._turn_threads = ThreadPoolExecutor(_TURN_THREADS, thread_name_prefix="turns")
         self._threads = ThreadPoolExecutor(_OTHER_THREADS, thread_name_prefix="sessions")
 
@@ -112,9 +111,6 @@ class FileSessionStore(SessionStore):
 
     async def aclose(self) -> None:
         """Wait for pending work, stop the threads and unregister this process."""
-        if self._sweep_task is not None:
-            self._sweep_task.cancel()
-            await asyncio.wait([self._sweep_task])
         for threads in (self._turn_threads, self._threads):
             await anyio.to_thread.run_sync(threads.shutdown)
         self.directory.close()
@@ -125,16 +121,11 @@ class FileSessionStore(SessionStore):
         Set ``of_turn`` for work on which a turn may wait. Such work has its own threads.
         """
         result = await run_shielded(self._retry_while_locked(work, self._turn_threads if of_turn else self._threads))
-        if self.directory.sweep_is_due and (self._sweep_task is None or self._sweep_task.done()):
-            self._sweep_task = asyncio.create_task(self._sweep())
+        if self.directory.sweep_is_due:
+            self.directory.sweep_is_due = False
+            with suppress(RuntimeError):  # the store was closed meanwhile
+                self._threads.submit(self.directory.sweep)
         return result
-
-    async def _sweep(self) -> None:
-        self.directory.sweep_is_due = False
-        try:
-            await self._retry_while_locked(self.directory.blobs.sweep, self._threads)
-        except StorageBusy:
-            self.directory.sweep_is_due = True
 
     async def _retry_while_locked(self, work: Callable[[], _Result], threads: ThreadPoolExecutor) -> _Result:
         """Run ``work``, and repeat it while its files are locked. Raises ``StorageBusy`` after ``wait_seconds``."""

@@ -8,7 +8,8 @@ from mochi_server.storage.postgres.pool import Database, Row, fetch_all
 from mochi_server.storage.postgres.process_locks import IS_RECENT, IS_SILENT, ServerProcess, locked_names
 
 _SELECT_OWNER = """
-SELECT process FROM runs WHERE session_id = %(session_id)s ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
+SELECT process, ended IS NOT NULL FROM runs WHERE session_id = %(session_id)s
+ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
 _CLAIM = """
 INSERT INTO idempotency_keys (session_id, key, process) VALUES (%(session_id)s, %(key)s, %(own)s)
 ON CONFLICT (session_id, key) DO UPDATE SET process = idempotency_keys.process RETURNING process"""
@@ -59,17 +60,20 @@ class PeerDirectory:
         """Return whether ``token`` authenticates a request from another server to this process."""
         return bool(self._secret) and hmac.compare_digest(token.encode(), self.token(self.name).encode())
 
-    async def owner_of(self, session_id: str, run_id: str | None = None) -> Peer | None:
+    async def owner_of(self, session_id: str, run_id: str | None = None, *, starts_turn: bool = False) -> Peer | None:
         """Return the process that executes the run ``run_id`` of a session, or its latest run if that run is unknown.
 
         Return None if that is this process, or if the session has no runs. Raises ``PeerGone`` if the process is dead.
+        If ``starts_turn`` is true, a frozen process whose run has ended counts as dead.
         """
         if session_id in self._locked_sessions and run_id is None:
             return None
         rows = await self._fetch(_SELECT_OWNER, session_id=session_id, run_id=run_id or "")
         if not rows or rows[0][0] == self.name:
             return None
-        if (peer := await self.find(rows[0][0])) is None:
+        process, has_ended = rows[0]
+        peer = await self.find(process)
+        if peer is None or (starts_turn and has_ended and peer.is_silent):
             raise PeerGone
         return peer
 

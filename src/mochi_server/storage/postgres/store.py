@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from mochi_server import errors
+from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions.crash_recovery import close_partial, with_missing_results
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image, is_sha256
@@ -60,6 +61,10 @@ WHERE {_BY_ID} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coales
 ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
+_IS_LATER = f"""
+string_to_array(substring(s.metadata FROM '"format_version":"([0-9]{{1,6}}([.][0-9]{{1,6}})*)"'), '.')::int[]
+    > '{{{FORMAT_VERSION.replace(".", ",")}}}'"""
+"""Condition for sessions of later versions. The index ``sessions_of_later_versions`` has the same expression."""
 _OWNER = f"""
 SELECT s.run_id, p.{IS_SILENT} FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id
 LEFT JOIN processes p ON p.name = r.process WHERE {_BY_ID}"""
@@ -209,10 +214,13 @@ class PostgresSessionStore(SessionStore):
         condition = "s.collection = %(collection)s" + "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
         values = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
         page = {**values, "collection": self._collection, "limit": query.limit, "offset": query.offset}
+        matching, later = f"FROM sessions s WHERE {condition}", f"SELECT s.key FROM sessions s WHERE {_IS_LATER}"
         newest = "ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"
+        listed = f"SELECT {_COLUMNS} {matching} AND s.key NOT IN ({later}) {newest}"
+        total = f"SELECT count(*) - (SELECT count(*) {matching} AND {_IS_LATER}) {matching}"
         async with self._database.connection("list the sessions") as connection:
-            rows = await fetch_all(connection, f"SELECT {_COLUMNS} FROM sessions s WHERE {condition} {newest}", page)
-            count = await fetch_one(connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page)
+            rows = await fetch_all(connection, listed, page)
+            count = await fetch_one(connection, total, page)
         entries = []
         for row in rows:
             try:
