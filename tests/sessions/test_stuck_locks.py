@@ -126,6 +126,16 @@ async def test_turn_that_cannot_end_stays_in_its_log(tmp_path: Path) -> None:
     await store.aclose()
 
 
+def test_message_that_cannot_be_stored_is_refused_after_the_wait(private_stub: StubServer, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, private_stub.url, storage_wait_seconds=0.1) as server:
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        with hold_lock(tmp_path / "chat_sessions", session_id):
+            refused = api.http.post(f"/chat/{session_id}", json={"message": "Hello"}, timeout=5)
+        assert error_of(refused) == (503, "STORAGE_BUSY")
+        assert api.messages(session_id) == []
+
+
 async def test_turn_retries_after_the_wait_for_a_stuck_lock(tmp_path: Path) -> None:
     store = FileSessionStore(tmp_path, wait_seconds=0)
     session_id = (await store.create(new_session())).session_id

@@ -29,8 +29,10 @@ class StorageRetry:
         """Stop all retries for a shutdown."""
         self._closed.set()
 
-    async def run(self, operation: Callable[[], Awaitable[_Result]]) -> _Result:
+    async def run(self, operation: Callable[[], Awaitable[_Result]], *, if_locked: bool = True) -> _Result:
         """Run a write or a read and return its result. While the storage is unavailable, retry with growing pauses.
+
+        If ``if_locked`` is false, do not retry while another process has locked the session files.
 
         Raises:
             StorageBusy, StorageUnavailable: The storage was still unavailable at the time limit or at shutdown.
@@ -41,8 +43,8 @@ class StorageRetry:
         while True:
             try:
                 return await operation()
-            except (StorageBusy, StorageUnavailable):
-                if clock() + pause > deadline:
+            except (StorageBusy, StorageUnavailable) as error:
+                if clock() + pause > deadline or (isinstance(error, StorageBusy) and not if_locked):
                     raise
                 with anyio.move_on_after(pause):
                     await self._closed.wait()

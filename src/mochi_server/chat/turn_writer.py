@@ -90,7 +90,8 @@ class TurnWriter:
         async def store() -> None:
             is_stored = False
             try:
-                await self._append(self._new_messages, images=images)
+                # A client learns soon that its message cannot be stored. Later writes must not lose the answer.
+                await self._append(self._new_messages, if_locked=False, images=images)
                 is_stored, self._initial_write = True, None
             finally:
                 on_end(is_stored)
@@ -197,8 +198,8 @@ class TurnWriter:
         if result_of is not None:
             del self._open_calls[result_of.index]
 
-    async def _append(self, messages: Sequence[Message], **options: Any) -> None:
-        await self._retry.run(lambda: self._store.append(self._session_id, messages, **options))
+    async def _append(self, messages: Sequence[Message], *, if_locked: bool = True, **options: Any) -> None:
+        await self._retry.run(lambda: self._store.append(self._session_id, messages, **options), if_locked=if_locked)
 
     async def _replace(self, messages: Sequence[Message]) -> None:
         # The revision check protects messages that another process has added.
