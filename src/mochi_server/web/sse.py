@@ -108,18 +108,18 @@ class RunResponse(EventStream):
 class ChunksResponse(EventStream):
     """Stream of a run in a format of OpenAI's API.
 
-    The response starts with the first chunk, or after ``start_seconds`` without a chunk. If the run fails before the
+    The response starts with the first chunk, or after ``ping_seconds`` without a chunk. If the run fails before the
     response starts, the client receives an error response with the HTTP status of the error, and can retry.
     """
 
-    def __init__(self, runs: RunRegistry, run: Run, chunks: RunEncoder, *, start_seconds: float = PING_SECONDS) -> None:
+    def __init__(self, runs: RunRegistry, run: Run, chunks: RunEncoder, *, ping_seconds: float = PING_SECONDS) -> None:
         super().__init__(runs)
         self._run = run
         self._chunks = chunks
         self._opening: bytes | None = _data(chunks.opening())
         """First chunks of the stream. None after they have been sent."""
-        self._start_seconds = start_seconds
-        self._last_sent = 0.0
+        self._ping_seconds = ping_seconds
+        self._last_sent = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._runs.subscribed(self._run), suppress(ClientDisconnected):
@@ -130,25 +130,15 @@ class ChunksResponse(EventStream):
                 await self._send(send, _data(self._chunks.closing()), more=False)
 
     async def send_events(self, send: Send) -> None:
-        forwarding = asyncio.ensure_future(self._run.forward(partial(self._receive, send), idle=PING_SECONDS))
-        try:
-            await asyncio.wait([forwarding], timeout=self._start_seconds)
-            if self._opening is not None and not forwarding.done():
-                await self._send(send, b"")
-            await forwarding
-        finally:
-            forwarding.cancel()
+        await self._run.forward(partial(self._receive, send), idle=self._ping_seconds)
 
     async def _receive(self, send: Send, batch: Batch | None) -> None:
         data = b"" if batch is None else _data(self._chunks.encode(batch))
-        if not data and self._opening is None and (batch is None or self._is_silent()):
+        # Events without a chunk, such as `status`, postpone the call with None.
+        if not data and (batch is None or time.monotonic() - self._last_sent >= self._ping_seconds):
             data = PING
         if data:
             await self._send(send, data)
-
-    def _is_silent(self) -> bool:
-        """Return whether the stream has sent nothing for ``PING_SECONDS`` and therefore needs a ping."""
-        return time.monotonic() - self._last_sent >= PING_SECONDS
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
         self._last_sent = time.monotonic()
