@@ -14,7 +14,7 @@ from mochi_server.tools.toolbox import Decision
 from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
 from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, Responses, responses
 from mochi_server.web.last_event_id import Position
-from mochi_server.web.sse import RunResponse, attach_response, respond_when_started, streams
+from mochi_server.web.sse import RunResponse, WaitingResponse, attach_response, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=BodyReleasingRoute)
 
@@ -54,7 +54,7 @@ async def stream_chat(
     turn = await (body or ChatRequest()).turn_request(streaming=True)
     starting = runs.start(session_id, turn, key=key)
     if turn.if_busy == "wait":
-        return await respond_when_started(request, runs, session_id, starting)
+        return WaitingResponse(runs, session_id, starting)
     return RunResponse(runs, await until_disconnect(request, starting))
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import orjson
 from sse_starlette.sse import EventSourceResponse
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -150,18 +149,31 @@ class ChunksResponse(EventStream):
 
 
 class WaitingResponse(EventStream):
-    """Stream of a run that has not started yet. The stream sends SSE comments until the run starts, then events."""
+    """Stream of a run that may have to wait for its start. On a disconnect, the start is cancelled.
 
-    def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
+    If the start takes longer than ``PING_SECONDS``, the stream sends SSE comments until the run starts. An error before
+    that time has its HTTP status.
+    """
+
+    def __init__(self, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]) -> None:
         super().__init__(runs)
         self._session_id = session_id
-        self._starting = starting
+        self._starting = asyncio.ensure_future(start)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        starting = self._starting
         try:
-            await super().__call__(scope, receive, send)
+            await until_disconnect(receive, asyncio.wait([starting], timeout=PING_SECONDS))
+            if starting.done():
+                await RunResponse(self._runs, starting.result())(scope, receive, send)
+            else:
+                await super().__call__(scope, receive, send)
         finally:
-            await _cancel_start(self._runs, self._starting)
+            starting.cancel()
+            (run,) = await asyncio.gather(starting, return_exceptions=True)
+            if isinstance(run, Run):  # without a subscriber, a run that has just started would not be cancelled
+                with self._runs.subscribed(run):
+                    pass
 
     async def send_events(self, send: Send) -> None:
         while not self._starting.done():
@@ -175,33 +187,6 @@ class WaitingResponse(EventStream):
         else:
             with self._runs.subscribed(run):
                 await RunResponse(self._runs, run).send_events(send)
-
-
-async def respond_when_started(
-    request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
-) -> Response:
-    """Start a run and return a stream of its events.
-
-    If the run does not start within ``PING_SECONDS``, the stream sends SSE comments until the run starts.
-    """
-    starting = asyncio.ensure_future(start)
-    try:
-        await until_disconnect(request, asyncio.wait([starting], timeout=PING_SECONDS))
-        if starting.done():
-            return RunResponse(runs, starting.result())
-        return WaitingResponse(runs, session_id, starting)
-    except BaseException:
-        await _cancel_start(runs, starting)
-        raise
-
-
-async def _cancel_start(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
-    """Cancel the start of a run. If the run has already started, handle it as a run without subscribers."""
-    starting.cancel()
-    (run,) = await asyncio.gather(starting, return_exceptions=True)
-    if isinstance(run, Run):
-        with runs.subscribed(run):
-            pass
 
 
 def attach_response(runs: RunRegistry, run: Run | None, position: Position) -> Response:
