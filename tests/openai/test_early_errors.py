@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -153,7 +152,7 @@ class Stream:
         self.sent: list[Message] = []
         self.has_started = asyncio.Event()
         encoder = ChunkEncoder(self.run, "m", include_usage=False)
-        self.response = ChunksResponse(_Runs(), self.run, encoder, ping_seconds=ping_seconds)  # type: ignore[arg-type]  # counts subscribers
+        self.response = ChunksResponse(encoder, ping_seconds=ping_seconds)
 
     async def respond(self) -> None:
         await self.response({"type": "http", "path": "/v1/chat/completions"}, _never, self._send)
@@ -166,11 +165,6 @@ class Stream:
     async def _send(self, message: Message) -> None:
         self.sent.append(message)
         self.has_started.set()
-
-
-class _Runs:
-    def subscribed(self, _: Run) -> Any:
-        return nullcontext()
 
 
 async def _never() -> Message:

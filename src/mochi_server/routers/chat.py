@@ -42,7 +42,7 @@ async def chat(
     """Send a message and get the complete answer."""
     turn = await (body or ChatRequest()).turn_request(streaming=False)
     run = await until_disconnect(request, runs.start(session_id, turn, key=key))
-    with runs.subscribed(run):
+    with run.subscribed():
         return ChatResponse.of(run, await until_disconnect(request, run.collect()))
 
 
@@ -54,8 +54,8 @@ async def stream_chat(
     turn = await (body or ChatRequest()).turn_request(streaming=True)
     starting = runs.start(session_id, turn, key=key)
     if turn.if_busy == "wait":
-        return WaitingResponse(runs, session_id, starting)
-    return RunResponse(runs, await until_disconnect(request, starting))
+        return WaitingResponse(session_id, starting)
+    return RunResponse(await until_disconnect(request, starting))
 
 
 @router.get(
@@ -68,7 +68,7 @@ async def attach(
 ) -> Response:
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     position = Position.of(after, last_event_id)
-    return attach_response(runs, await runs.find(session_id, position.run_id), position)
+    return attach_response(await runs.find(session_id, position.run_id), position)
 
 
 @router.post("/stop", responses=responses(*_SESSION_ERRORS))

@@ -31,7 +31,7 @@ _ERRORS = (
 async def chat_with_ai_sdk(session_id: str, request: Request, frontends: FrontendsDep, body: AiSdkRequest) -> Response:
     """Answer a request of the AI SDK's `useChat`, which contains a message or responses to approval requests."""
     started = frontends.start(session_id, await body.to_request())
-    return FrontendResponse(frontends, AiSdkEncoder(await until_disconnect(request, started)))
+    return FrontendResponse(AiSdkEncoder(await until_disconnect(request, started)))
 
 
 @router.get(
@@ -42,7 +42,7 @@ async def chat_with_ai_sdk(session_id: str, request: Request, frontends: Fronten
 async def resume_ai_sdk(session_id: str, chat_id: str, frontends: FrontendsDep) -> Response:  # noqa: ARG001 - in the path
     """Resume the stream of the running turn from its beginning. The server ignores `chat_id`, the AI SDK's chat ID."""
     run = await frontends.running(session_id)
-    return Response(status_code=204) if run is None else FrontendResponse(frontends, AiSdkEncoder(run))
+    return Response(status_code=204) if run is None else FrontendResponse(AiSdkEncoder(run))
 
 
 @router.post("/ag-ui", response_class=Response, responses=_stream("Events of AG-UI.") | responses(*_ERRORS))
@@ -50,4 +50,4 @@ async def chat_with_ag_ui(session_id: str, request: Request, frontends: Frontend
     """Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to interrupts."""
     run_input = body.to_input()
     started = frontends.start(session_id, await to_request(run_input))
-    return ag_ui_response(frontends, await until_disconnect(request, started), run_input)
+    return ag_ui_response(await until_disconnect(request, started), run_input, frontends.approval_timeout)

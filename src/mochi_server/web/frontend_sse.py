@@ -12,7 +12,7 @@ from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.errors import MochiError, ShuttingDown
 from mochi_server.frontends import ai_sdk_encoder
 from mochi_server.frontends.encoder import FrontendEncoder
-from mochi_server.frontends.runs import FrontendRun, FrontendRuns
+from mochi_server.frontends.runs import FrontendRun
 from mochi_server.openai.errors import openai_body
 from mochi_server.web.asgi import body_message
 from mochi_server.web.sse import PING, PING_SECONDS, RunResponse, closing_events
@@ -30,8 +30,8 @@ class _StreamEnded(Exception):
 class FrontendResponse(RunResponse):
     """Stream of a run in the protocol of a frontend. The stream also ends when a tool call needs approval."""
 
-    def __init__(self, frontends: FrontendRuns, encoder: FrontendEncoder) -> None:
-        super().__init__(frontends.runs, encoder.run)
+    def __init__(self, encoder: FrontendEncoder) -> None:
+        super().__init__(encoder.run)
         self.headers.update(encoder.headers)
         self._encoder = encoder
 
@@ -53,11 +53,11 @@ class FrontendResponse(RunResponse):
         await send(body_message(_frames(encoder.closing()), more=False))
 
 
-def ag_ui_response(frontends: FrontendRuns, started: FrontendRun, request: "RunAgentInput") -> FrontendResponse:
-    """Return a response that streams a run in the AG-UI protocol."""
+def ag_ui_response(started: FrontendRun, request: "RunAgentInput", timeout: float) -> FrontendResponse:
+    """Return a response that streams a run in the AG-UI protocol. ``timeout`` is the approval timeout."""
     from mochi_server.frontends.ag_ui_encoder import AgUiEncoder  # noqa: PLC0415 - its package takes time to import
 
-    return FrontendResponse(frontends, AgUiEncoder(started, request, frontends.approval_timeout))
+    return FrontendResponse(AgUiEncoder(started, request, timeout))
 
 
 def closing_body(path: str, session_id: str, error: MochiError, after: bytes) -> bytes:

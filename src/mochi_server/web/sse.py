@@ -15,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
-from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.events import EventUnion
@@ -58,10 +57,9 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, runs: RunRegistry) -> None:
+    def __init__(self) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
-        self._runs = runs
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnected):
@@ -79,13 +77,13 @@ class EventStream(Response):
 class RunResponse(EventStream):
     """Stream of a run's events after event number ``after``."""
 
-    def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
-        super().__init__(runs)
+    def __init__(self, run: Run, after: int = 0) -> None:
+        super().__init__()
         self._run = run
         self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._runs.subscribed(self._run):
+        with self._run.subscribed():
             await super().__call__(scope, receive, send)
 
     async def send_events(self, send: Send) -> None:
@@ -111,28 +109,28 @@ class ChunksResponse(EventStream):
     response starts, the client receives an error response with the HTTP status of the error, and can retry.
     """
 
-    def __init__(self, runs: RunRegistry, run: Run, chunks: RunEncoder, *, ping_seconds: float = PING_SECONDS) -> None:
-        super().__init__(runs)
-        self._run = run
-        self._chunks = chunks
-        self._opening: bytes | None = _data(chunks.opening())
+    def __init__(self, encoder: RunEncoder, *, ping_seconds: float = PING_SECONDS) -> None:
+        super().__init__()
+        self._run = encoder.run
+        self._encoder = encoder
+        self._opening: bytes | None = _data(encoder.opening())
         """First chunks of the stream. None after they have been sent."""
         self._ping_seconds = ping_seconds
         self._last_sent = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._runs.subscribed(self._run), suppress(ClientDisconnected):
+        with self._run.subscribed(), suppress(ClientDisconnected):
             await until_disconnect(receive, self.send_events(send))
             if self._opening is not None and self._run.failure is not None:
                 await send_error(self._run.failure, scope, send)
             else:
-                await self._send(send, _data(self._chunks.closing()), more=False)
+                await self._send(send, _data(self._encoder.closing()), more=False)
 
     async def send_events(self, send: Send) -> None:
         await self._run.forward(partial(self._receive, send), idle=self._ping_seconds)
 
     async def _receive(self, send: Send, batch: Batch | None) -> None:
-        data = b"" if batch is None else _data(self._chunks.encode(batch))
+        data = b"" if batch is None else _data(self._encoder.encode(batch))
         # Events without a chunk, such as `status`, postpone the call with None.
         if not data and (batch is None or time.monotonic() - self._last_sent >= self._ping_seconds):
             data = PING
@@ -155,8 +153,8 @@ class WaitingResponse(EventStream):
     that time has its HTTP status.
     """
 
-    def __init__(self, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]) -> None:
-        super().__init__(runs)
+    def __init__(self, session_id: str, start: Coroutine[Any, Any, Run]) -> None:
+        super().__init__()
         self._session_id = session_id
         self._starting = asyncio.ensure_future(start)
 
@@ -165,14 +163,14 @@ class WaitingResponse(EventStream):
         try:
             await until_disconnect(receive, asyncio.wait([starting], timeout=PING_SECONDS))
             if starting.done():
-                await RunResponse(self._runs, starting.result())(scope, receive, send)
+                await RunResponse(starting.result())(scope, receive, send)
             else:
                 await super().__call__(scope, receive, send)
         finally:
             starting.cancel()
             (run,) = await asyncio.gather(starting, return_exceptions=True)
             if isinstance(run, Run):  # without a subscriber, a run that has just started would not be cancelled
-                with self._runs.subscribed(run):
+                with run.subscribed():
                     pass
 
     async def send_events(self, send: Send) -> None:
@@ -185,15 +183,15 @@ class WaitingResponse(EventStream):
             first_id = b"%s:0" % new_id().encode()
             await send(body_message(closing_events(self._session_id, error, first_id), more=False))
         else:
-            with self._runs.subscribed(run):
-                await RunResponse(self._runs, run).send_events(send)
+            with run.subscribed():
+                await RunResponse(run).send_events(send)
 
 
-def attach_response(runs: RunRegistry, run: Run | None, position: Position) -> Response:
+def attach_response(run: Run | None, position: Position) -> Response:
     """Return a stream of a run's remaining events. If no events remain, return 204, which stops an ``EventSource``."""
     if run is None or (not run.running and position.within(run) >= run.log.last):
         return Response(status_code=204)
-    return RunResponse(runs, run, position.within(run))
+    return RunResponse(run, position.within(run))
 
 
 async def _frames(events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
