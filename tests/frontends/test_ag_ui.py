@@ -86,6 +86,15 @@ def test_unknown_interrupt_is_refused(frontend: Frontend) -> None:
     assert error_of(frontend.post_ag_ui(resume=resume)) == (404, "CONFIRMATION_NOT_FOUND")
 
 
+def test_unknown_interrupt_beside_a_known_one_changes_nothing(frontend: Frontend) -> None:
+    first = frontend.ag_ui(message(NOTE))
+    known, unknown = answer_to(first)["resume"], {"interruptId": "conf_0", "status": "resolved", "payload": True}
+    assert error_of(frontend.post_ag_ui(resume=[*known, unknown])) == (404, "CONFIRMATION_NOT_FOUND")
+    assert frontend.roles() == ["user", "assistant"]
+    denied = frontend.ag_ui(**answer_to(first, False))
+    assert "denied" in of_type(denied, "TOOL_CALL_RESULT")["content"]
+
+
 def test_client_tool_and_server_tool_in_one_answer(frontend: Frontend) -> None:
     plan = {"tool_call": [*calls("add", a=1, b=2)["tool_call"], *calls("look")["tool_call"]]}
     events = frontend.ag_ui(message(instruct(plan, words(1))), tools=[LOOK])

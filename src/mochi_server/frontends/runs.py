@@ -88,9 +88,11 @@ class FrontendRuns:
         """
         run = await self.runs.find(session_id)
         positions = {} if run is None else _confirmations(run)
-        for confirmation_id, decision in decisions.items():
-            if confirmation_id not in positions or confirmation_id in self._pending(session_id):
-                await self.approvals.decide(session_id, confirmation_id, decision)
+        pending = self._pending(session_id)
+        # Unknown IDs come first, so that the request fails before it applies a decision.
+        for confirmation_id in sorted(decisions, key=lambda each: each in pending):
+            if confirmation_id not in positions or confirmation_id in pending:
+                await self.approvals.decide(session_id, confirmation_id, decisions[confirmation_id])
         if run is None:
             raise errors.ConfirmationNotFound(next(iter(decisions)))
         after = max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions)
