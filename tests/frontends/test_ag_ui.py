@@ -156,6 +156,13 @@ def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
     assert (stored["content"], len(stored["images"])) == ("Look!", 1)
 
 
+def test_error_for_an_invalid_image_names_its_field(frontend: Frontend) -> None:
+    source = {"type": "data", "value": "AAAA", "mimeType": "image/png"}
+    response = frontend.post_ag_ui(message([{"type": "text", "text": "Look!"}, {"type": "image", "source": source}]))
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["message"].startswith("messages.0.content.1: not an image")
+
+
 _DOCUMENT = {"type": "document", "source": {"type": "url", "value": "https://example.org/a.pdf"}}
 
 

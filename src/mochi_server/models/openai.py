@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from mochi_server.chat.images import Location
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body, IdempotencyKey, Text, ToolParameters, decode_images
@@ -243,8 +244,11 @@ class CompletionRequest(AnswerRequest):
         for index, message in enumerate(self.messages):
             if not isinstance(message, UserMessage | ToolMessage) or isinstance(message.content, str):
                 continue
-            if urls := [part.url for part in message.content if isinstance(part, ImagePart)]:
-                images[index] = await decode_images(urls, f"messages[{index}].content")
+            content: Location = ("messages", index, "content")
+            parts = enumerate(message.content)
+            urls = {(*content, number): part.url for number, part in parts if isinstance(part, ImagePart)}
+            if urls:
+                images[index] = await decode_images(urls, content)
         return images
 
     def _think(self) -> bool | str | None:
