@@ -166,6 +166,7 @@ class AnswerRequest(Body):
         None, description="Only 1 is supported, because Ollama gives one answer to a request."
     )
     logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
+    format: Unsupported = None
 
     def shared_fields(self) -> dict[str, Any]:
         """Return the fields that ``AnswerRequest`` defines, without fields that are null."""
@@ -300,6 +301,10 @@ class TextCompletionRequest(AnswerRequest):
     suffix: Annotated[str | None, allow("")] = Field(None, description="Only an empty text is supported.")
     logprobs: Annotated[Any, allow()] = Field(None, description="Not supported.")
     response_format: Unsupported = None
+    tools: Annotated[Any, allow([])] = Field(None, description="Only an empty list is supported.")
+    max_completion_tokens: Annotated[Any, allow(reason="use `max_tokens`")] = Field(
+        None, description="Not supported. Use `max_tokens`."
+    )
 
     async def to_input(self, headers: MochiHeaders) -> CompletionInput:
         """Return the input of the completion. Raises the errors of ``CompletionRequest.to_input``."""

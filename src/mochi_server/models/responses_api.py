@@ -34,6 +34,9 @@ RESPONSE_PARAMETERS = {
 _NO_SESSION = "responses are not stored; name a session in the header X-Mochi-Session, or send the whole conversation"
 _UNKNOWN_ITEM = "is not in the server's memory; send the item itself, or set `store` to false in the client"
 _LOGPROBS = "message.output_text.logprobs"
+_OtherLimit = Annotated[
+    Any, allow(reason="use `max_output_tokens`"), Field(description="Not supported. Use `max_output_tokens`.")
+]
 
 
 def _without_logprobs(include: list[str] | None) -> list[str] | None:
@@ -94,6 +97,8 @@ class ResponseRequest(AnswerRequest, json_schema_extra={"examples": [{"model": "
     include: Annotated[Items[str] | None, AfterValidator(_without_logprobs)] = Field(
         None, description=f"Has no effect. `{_LOGPROBS}` is not supported."
     )
+    max_tokens: _OtherLimit = None
+    max_completion_tokens: _OtherLimit = None
     logprobs: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
     top_logprobs: Annotated[int | None, allow(0)] = Field(None, description="Only 0 is supported.")
     response_format: Annotated[Any, allow(reason="use `text.format`")] = Field(
