@@ -30,7 +30,7 @@ def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -
 def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
     name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()  # escapes lone surrogates
     similar = nearest(name, known)
-    hint = f"Did you mean `{similar}`?" if similar else f"Known {kind}s: {', '.join(sorted(known))}."
+    hint = f"Did you mean `{similar}`?" if similar else f"Known {kind}s: {', '.join(sorted(known)) or 'none'}."
     if "options" in known and name in OPTION_PROPERTIES:
         hint = f'Send it in `options`: `{{"options": {{"{name}": ...}}}}`.'
     error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})

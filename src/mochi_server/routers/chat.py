@@ -11,12 +11,13 @@ from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.sessions import get_status
 from mochi_server.tools.toolbox import Decision
-from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
+from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, Responses, responses
 from mochi_server.web.last_event_id import Position
+from mochi_server.web.routes import StrictRoute
 from mochi_server.web.sse import RunResponse, WaitingResponse, attach_response, streams
 
-router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=BodyReleasingRoute)
+router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=StrictRoute)
 
 _STREAM = streams(
     CHAT_EVENTS,

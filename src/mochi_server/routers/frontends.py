@@ -7,9 +7,10 @@ from mochi_server.dependencies import FrontendsDep
 from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
 from mochi_server.models.ag_ui import AgUiRequest, to_request
 from mochi_server.models.ai_sdk import AiSdkRequest
-from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
+from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import STORAGE_ERRORS, Responses, responses
 from mochi_server.web.frontend_sse import FrontendResponse, ag_ui_response
+from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["frontends"], route_class=BodyReleasingRoute)
 

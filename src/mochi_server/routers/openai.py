@@ -19,7 +19,7 @@ from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.response_encoding import ChunkEncoder, RunEncoder, TextChunkEncoder
 from mochi_server.openai.responses_encoding import ResponseEncoder
 from mochi_server.openai.responses_state import response_id
-from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
+from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import (
     MODEL_ERRORS,
     OLLAMA_ERRORS,
@@ -28,6 +28,7 @@ from mochi_server.web.exception_handlers import (
     any_error,
     responses,
 )
+from mochi_server.web.routes import BodyReleasingRoute
 from mochi_server.web.sse import ChunksResponse
 
 _ERRORS = (
