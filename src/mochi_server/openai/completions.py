@@ -10,7 +10,7 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.task import AgentTask
-from mochi_server.chat.idempotency import keyed_index
+from mochi_server.chat.idempotency import keyed_indexes
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunObserver, RunRegistry
 from mochi_server.chat.turn import TurnRequest, TurnResult
@@ -126,7 +126,7 @@ class Completions:
         session = await self.stored.store.load(session_id)
         if request.key is not None and (repeated := self._repeated(session, request, request.key)) is not None:
             return repeated
-        if keyed_index(session, request.key) is None:
+        if not keyed_indexes(session, request.key):
             check_previous_response(session, request.previous_response)
         run = await self.stored.runs.find(session_id)
         if run is not None and run.running:

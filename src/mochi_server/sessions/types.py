@@ -94,7 +94,7 @@ class Message(TypedDict, total=False):
     timestamp: str
     source_file: Annotated[str | None, Field(description="system: prompt file of the message.")]
     images: Annotated[list[ImageReference], Field(description="user and tool: images of the message.")]
-    key_digest: str  # user message: hash of the session id and the idempotency key of the request, in hex
+    key_digest: str  # message of a client: hash of the session id and the idempotency key of the request, in hex
     model: Annotated[str, Field(description="assistant: model that answered.")]
     thinking: Annotated[str, Field(description="assistant: reasoning of the model.")]
     tool_calls: Annotated[list[ToolCall], Field(description="assistant: tool calls of the model.")]
