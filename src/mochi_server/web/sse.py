@@ -119,15 +119,13 @@ class ChunksResponse(EventStream):
         self._last_sent = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        forwarding = self._run.forward(partial(self._receive, send), idle=self._ping_seconds)
         with self._run.subscribed(), suppress(ClientDisconnected):
-            await until_disconnect(receive, self.send_events(send))
+            await until_disconnect(receive, forwarding)
             if self._opening is not None and self._run.failure is not None:
                 await send_error(self._run.failure, scope, send)
             else:
                 await self._send(send, _data(self._encoder.closing()), more=False)
-
-    async def send_events(self, send: Send) -> None:
-        await self._run.forward(partial(self._receive, send), idle=self._ping_seconds)
 
     async def _receive(self, send: Send, batch: Batch | None) -> None:
         data = b"" if batch is None else _data(self._encoder.encode(batch))
