@@ -37,20 +37,16 @@ class MochiError(Exception):
 
 class SessionNotFound(MochiError):
     code, status, cause = "SESSION_NOT_FOUND", 404, "The session does not exist."
+    hint = "GET /api/v1/sessions lists the sessions."
 
     def __init__(self, session_id: str) -> None:
-        text = f"Session with ID {session_id!r} not found. GET /api/v1/sessions lists the sessions."
-        super().__init__(text, session_id=session_id)
+        super().__init__(f"Session with ID {session_id!r} not found. {self.hint}", session_id=session_id)
 
 
 class AgentChatNotFound(SessionNotFound):
     """The session does not exist in the directory of agent sessions."""
 
-    def __init__(self, session_id: str) -> None:
-        super().__init__(session_id)
-        self.message = (
-            f"Session with ID {session_id!r} not found. GET /api/v1/agents/chats lists the sessions of agents."
-        )
+    hint = "GET /api/v1/agents/chats lists the sessions of agents."
 
 
 class SessionBusy(MochiError):

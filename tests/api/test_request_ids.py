@@ -141,13 +141,13 @@ def test_invalid_http_gets_request_id_and_is_logged(server: RunningServer, lines
 
 
 def test_access_log_has_path_but_not_query(api: Api, lines: RequestLog) -> None:
-    api.http.get("/models?token=hidden", headers={HEADER: "mine"})
+    api.http.get("/health?token=hidden", headers={HEADER: "mine"})
     line = lines.wait_for("mine")
-    assert line["message"].startswith("GET /api/v1/models 200 ")
+    assert line["message"].startswith("GET /api/v1/health 200 ")
     assert line["message"].endswith(" ms 127.0.0.1")
     assert (line["method"], line["path"], line["status"], line["client"]) == (
         "GET",
-        "/api/v1/models",
+        "/api/v1/health",
         200,
         "127.0.0.1",
     )

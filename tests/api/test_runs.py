@@ -52,6 +52,12 @@ def test_disconnect_stops_model_and_stores_partial_answer(api: Api, holding: Gat
     assert (partial["content"], partial["interrupted"]) == ("one two three ", True)
 
 
+@pytest.mark.parametrize("if_busy", ["reject", "wait"])
+def test_stream_that_cannot_start_has_an_error_status(api: Api, if_busy: str) -> None:
+    response = api.http.post("/chat/0123456789/stream", json={"message": "Hi", "if_busy": if_busy})
+    assert error_of(response) == (404, "SESSION_NOT_FOUND")
+
+
 def test_disconnect_from_collected_turn_stops_model(api: Api, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
 

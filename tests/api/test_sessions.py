@@ -178,6 +178,21 @@ def test_wrong_bodies_are_422(api: Api, body: object) -> None:
     assert error_of(api.http.post("/sessions", json=body)) == (422, "VALIDATION_ERROR")
 
 
+@pytest.mark.parametrize("keep_alive", ["2562047h47m", "-2562047h", -1, -1e300, 9e9, "0"])
+def test_longest_durations_are_accepted(api: Api, keep_alive: str | float) -> None:
+    session_id = api.create_session("mochi", keep_alive=keep_alive)["session_id"]
+    assert api.send_message(session_id, "Hello!")["state"] == "completed"
+
+
+@pytest.mark.parametrize("keep_alive", ["2562048h", "-2562048h", 1e10])
+def test_too_long_durations_are_refused(api: Api, keep_alive: str | float) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    response = api.http.patch(f"/sessions/{session_id}", json={"keep_alive": keep_alive})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    message = "keep_alive: must be at most 2562047h; a negative value keeps the model loaded"
+    assert response.json()["error"]["message"] == message
+
+
 @pytest.mark.parametrize("window", ["8192", True, 8192.5, 0, [8192]])
 def test_window_must_be_a_whole_number(api: Api, window: object) -> None:
     path = f"/sessions/{api.create_session('mochi')['session_id']}"

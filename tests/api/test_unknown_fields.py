@@ -1,4 +1,4 @@
-"""Request bodies with misspelt fields: rejected under `/api/v1`, and kept in imported files.
+"""Requests with misspelt fields and parameters: rejected under `/api/v1`, and kept in imported files.
 
 `/v1` and the routes of the AI SDK and AG-UI ignore unknown fields.
 """
@@ -136,6 +136,36 @@ def test_lone_surrogate_in_a_name_is_422(api: Api) -> None:
     for body in ({"model": "mochi", "\ud800": 1}, {"model": "mochi", "tool_settings": {"\ud800": 1}}):
         headers = {"Content-Type": "application/json"}
         error_body(api.http.post("/sessions", content=json.dumps(body), headers=headers))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/sessions?q=a&limt=1", "query.limt: unknown query parameter. Did you mean `limit`?"),
+        ("/sessions/{session_id}?full=1", "query.full: unknown query parameter. Known query parameters: none."),
+        ("/chat/{session_id}/stream?number=2", "query.number: unknown query parameter. Known query parameters: after."),
+        ("/tools?group=math", "query.group: unknown query parameter. Known query parameters: none."),
+    ],
+    ids=str,
+)
+def test_unknown_query_parameters_are_rejected(api: Api, path: str, message: str) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    error = error_body(api.http.get(path.format(session_id=session_id)))
+    assert error["message"] == message
+    assert error["details"]["errors"][0]["loc"][0] == "query"
+
+
+def test_unknown_query_parameter_does_not_regenerate(api: Api) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Hello!")
+    before = api.session(session_id)
+    error_body(api.http.post(f"/chat/{session_id}?message=Hi"))
+    assert api.session(session_id) == before
+
+
+def test_health_checks_and_openai_routes_ignore_query_parameters(api: Api, server: RunningServer) -> None:
+    for url in ("/health/live?probe=1", f"{server.url}/v1/models?api-version=1", f"{server.url}/metrics?probe=1"):
+        api.http.get(url).raise_for_status()
 
 
 def test_openai_routes_ignore_unknown_fields(api: Api, server: RunningServer) -> None:

@@ -86,6 +86,15 @@ def test_unknown_interrupt_is_refused(frontend: Frontend) -> None:
     assert error_of(frontend.post_ag_ui(resume=resume)) == (404, "CONFIRMATION_NOT_FOUND")
 
 
+def test_unknown_interrupt_beside_a_known_one_changes_nothing(frontend: Frontend) -> None:
+    first = frontend.ag_ui(message(NOTE))
+    known, unknown = answer_to(first)["resume"], {"interruptId": "conf_0", "status": "resolved", "payload": True}
+    assert error_of(frontend.post_ag_ui(resume=[*known, unknown])) == (404, "CONFIRMATION_NOT_FOUND")
+    assert frontend.roles() == ["user", "assistant"]
+    denied = frontend.ag_ui(**answer_to(first, False))
+    assert "denied" in of_type(denied, "TOOL_CALL_RESULT")["content"]
+
+
 def test_client_tool_and_server_tool_in_one_answer(frontend: Frontend) -> None:
     plan = {"tool_call": [*calls("add", a=1, b=2)["tool_call"], *calls("look")["tool_call"]]}
     events = frontend.ag_ui(message(instruct(plan, words(1))), tools=[LOOK])
@@ -145,6 +154,13 @@ def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
     frontend.ag_ui(message([{"type": "text", "text": "Look!"}, {"type": "image", "source": source}]))
     stored = frontend.api.messages(frontend.session)[0]
     assert (stored["content"], len(stored["images"])) == ("Look!", 1)
+
+
+def test_error_for_an_invalid_image_names_its_field(frontend: Frontend) -> None:
+    source = {"type": "data", "value": "AAAA", "mimeType": "image/png"}
+    response = frontend.post_ag_ui(message([{"type": "text", "text": "Look!"}, {"type": "image", "source": source}]))
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["message"].startswith("messages.0.content.1: not an image")
 
 
 _DOCUMENT = {"type": "document", "source": {"type": "url", "value": "https://example.org/a.pdf"}}

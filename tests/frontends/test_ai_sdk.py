@@ -204,6 +204,13 @@ def test_invalid_messages_have_their_position(
     assert frontend.stored() == []
 
 
+def test_error_for_an_invalid_image_names_its_field(frontend: Frontend) -> None:
+    image = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AAAA"}
+    response = frontend.post_ai_sdk(user("", parts=[{"type": "text", "text": "Look!"}, image]))
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["message"].startswith("messages.0.parts.1.url: not an image")
+
+
 def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
     frontend.api.ok(frontend.api.http.patch(f"/sessions/{frontend.session}", json={"model": VISION_MODEL}))
     image = {"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{base64_image(PNG)}"}

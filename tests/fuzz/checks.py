@@ -25,9 +25,10 @@ _LIMITS_OUTSIDE_SCHEMA = (
         "no earlier message has",
     ),
     *("not an image", "cannot see images", "does not support images", "images require a `message`"),
+    "must be at most 2562047h",
 )
-"""Errors for limits that the schema does not express: integers of 64 bits, and names that file systems, tools or models
-reject.
+"""Errors for limits that the schema does not express: integers of 64 bits, durations, and names that file systems,
+tools or models reject.
 """
 
 

@@ -324,6 +324,13 @@ def test_image_urls_are_not_fetched(conversation: Conversation, url: str) -> Non
     assert str(refusal.param).startswith("messages")
 
 
+def test_error_for_an_invalid_image_names_its_field(conversation: Conversation) -> None:
+    content = [{"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": "data:image/png;base64,eA=="}]
+    refusal = conversation.refused(messages=[{"role": "user", "content": content}])
+    assert refusal.param == "messages[0].content[1]"
+    assert "messages[0].content[1]: not an image" in refusal.message
+
+
 def test_errors_before_routing_have_the_openai_format(server: RunningServer) -> None:
     url = f"{server.url}/v1/chat/completions"
     for response, status, code in (

@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,12 +147,12 @@ def test_failing_model_has_a_status_on_each_route(tmp_path: Path) -> None:
 class Stream:
     """A stream of a run that a test controls, and the ASGI messages that the response has sent."""
 
-    def __init__(self, start_seconds: float) -> None:
+    def __init__(self, ping_seconds: float) -> None:
         self.run = Run("s", TurnRequest())
         self.sent: list[Message] = []
         self.has_started = asyncio.Event()
         encoder = ChunkEncoder(self.run, "m", include_usage=False)
-        self.response = ChunksResponse(_Runs(), self.run, encoder, start_seconds=start_seconds)  # type: ignore[arg-type]  # counts subscribers
+        self.response = ChunksResponse(encoder, ping_seconds=ping_seconds)
 
     async def respond(self) -> None:
         await self.response({"type": "http", "path": "/v1/chat/completions"}, _never, self._send)
@@ -168,11 +167,6 @@ class Stream:
         self.has_started.set()
 
 
-class _Runs:
-    def subscribed(self, _: Run) -> Any:
-        return nullcontext()
-
-
 async def _never() -> Message:
     await asyncio.Event().wait()
     raise AssertionError
@@ -180,12 +174,12 @@ async def _never() -> Message:
 
 def chunks(messages: list[Message]) -> list[Any]:
     data = b"".join(message["body"] for message in messages if message["type"] == "http.response.body")
-    frames = [frame.removeprefix(b"data: ") for frame in data.split(b"\n\n") if frame]
+    frames = [frame.removeprefix(b"data: ") for frame in data.split(b"\n\n") if frame and frame != b": ping"]
     return [frame.decode() if frame == b"[DONE]" else orjson.loads(frame) for frame in frames]
 
 
 async def test_late_error_is_in_the_stream() -> None:
-    stream = Stream(start_seconds=0.01)
+    stream = Stream(ping_seconds=0.01)
     responding = asyncio.ensure_future(stream.respond())
     stream.run.publish([Status("queued", 1.0)])
     await stream.has_started.wait()
@@ -198,7 +192,7 @@ async def test_late_error_is_in_the_stream() -> None:
 
 
 async def test_stream_starts_with_the_first_chunk() -> None:
-    stream = Stream(start_seconds=60)
+    stream = Stream(ping_seconds=60)
     responding = asyncio.ensure_future(stream.respond())
     stream.run.publish([Status("queued", 1.0)])
     for _ in range(5):  # let the response run

@@ -156,6 +156,41 @@ def test_repeated_tool_result_gets_the_same_answer(requests: Requests) -> None:
     assert len(requests.stored()) == 4
 
 
+def test_repeated_tool_result_after_a_restart_gets_the_stored_answer(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url) as server:
+        requests = Requests(server)
+        text = instruct(calls("look"), words(2))
+        call = requests.send(text, tools=[LOOK]).json()["choices"][0]["message"]["tool_calls"][0]
+        requests.headers["Idempotency-Key"] = "key-2"
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "seen"}
+        first = requests.send([result], tools=[LOOK]).json()
+    with RunningServer(tmp_path, stub.url) as server:
+        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.api()
+        second = requests.send([result], tools=[LOOK]).json()
+        assert [first["choices"], first["usage"]] == [second["choices"], second["usage"]]
+        response = requests.send([{**result, "content": "other"}], tools=[LOOK])
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
+        requests.headers["Idempotency-Key"] = "key-3"
+        assert requests.send([result], tools=[LOOK]).status_code == 400
+        assert len(requests.stored()) == 4
+
+
+def test_repeated_request_after_a_restart_gets_the_tool_calls_of_its_answer(tmp_path: Path, stub: StubServer) -> None:
+    text = instruct(calls("look"), calls("look", far=True), words(2))
+    with RunningServer(tmp_path, stub.url) as server:
+        requests = Requests(server)
+        first = requests.send(text, tools=[LOOK]).json()["choices"]
+        requests.headers["Idempotency-Key"] = "key-2"
+        (call,) = first[0]["message"]["tool_calls"]
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "seen"}
+        second = requests.send([result], tools=[LOOK]).json()["choices"]
+        assert second[0]["finish_reason"] == "tool_calls"
+    with RunningServer(tmp_path, stub.url) as server:
+        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.api()
+        assert requests.send([result], tools=[LOOK]).json()["choices"] == second
+        assert len(requests.stored()) == 4
+
+
 def test_key_with_another_tool_result_is_refused(requests: Requests) -> None:
     text = instruct(calls("look"), words(2))
     call = requests.send(text, tools=[LOOK]).json()["choices"][0]["message"]["tool_calls"][0]

@@ -15,6 +15,7 @@ from mochi_server.errors import OllamaError
 from mochi_server.frontends.ag_ui_encoder import AgUiEncoder
 from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
 from mochi_server.frontends.encoder import FrontendEncoder
+from mochi_server.frontends.runs import FrontendRun
 
 CONFIRMATION = events.ToolConfirmationRequired("note", {"text": "a"}, 0, "conf_1")
 RESULT = events.ToolResult("note", True, "Noted.", None, None, 0)
@@ -28,12 +29,12 @@ def run_of(result: TurnResult = TurnResult()) -> Run:  # noqa: B008 - frozen
 
 
 def ai_sdk(after: int = 0, *, pending: bool = False) -> AiSdkEncoder:
-    return AiSdkEncoder(run_of(), lambda _: pending, after)
+    return AiSdkEncoder(FrontendRun(run_of(), lambda: {"conf_1"} if pending else (), after))
 
 
 def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEncoder:  # noqa: B008 - frozen
     run_input = RunAgentInput(thread_id="t", run_id="r", messages=[])
-    return AgUiEncoder(run_of(result), lambda _: True, 0, run_input, timeout)
+    return AgUiEncoder(FrontendRun(run_of(result), lambda: {"conf_1"}), run_input, timeout)
 
 
 def encode(encoder: FrontendEncoder, *published: events.ChatEvent, first: int = 1) -> list[dict[str, Any]]:

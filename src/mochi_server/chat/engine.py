@@ -177,7 +177,7 @@ def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = Tu
         result,
         stored=[*writer.stored, *result.stored],
         outcomes=writer.outcomes,
-        handed_back=writer.handed_back,
+        handed_back=[*result.handed_back, *writer.handed_back],
         window=model.window.decision if model is not None else None,
     )
 

@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import anyio.to_thread
 
@@ -13,9 +13,15 @@ from mochi_server.sessions.images import Image
 _DATA_URL = re.compile(r"data:[^,;]{0,100}(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
 _LINE_ENDS = str.maketrans("", "", "\r\n")
 
+Location = tuple[str | int, ...]
+"""Path of a field in a request body."""
 
-async def read_images(encoded: Sequence[str]) -> tuple[Image, ...]:
-    """Decode base64 texts or data URLs into images. Raise ``ValidationFailed`` with the index of an invalid image."""
+
+async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
+    """Decode base64 texts or data URLs into images. ``encoded`` maps their paths in the request body to the texts.
+
+    Raise ``ValidationFailed`` with the path of the first invalid image.
+    """
     return await anyio.to_thread.run_sync(_decode_all, encoded) if encoded else ()
 
 
@@ -50,13 +56,13 @@ async def _load_base64(name: str, load: Callable[[str], Awaitable[bytes]]) -> st
     return await anyio.to_thread.run_sync(lambda: b64encode(data).decode())
 
 
-def _decode_all(encoded: Sequence[str]) -> tuple[Image, ...]:
+def _decode_all(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
     images = []
-    for index, text in enumerate(encoded):
+    for location, text in encoded.items():
         try:
             images.append(Image.of(_decode(text)))
         except ValueError as error:
-            raise ValidationFailed.at(["images", index], str(error)) from error
+            raise ValidationFailed.at(location, str(error)) from error
     return tuple(images)
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,6 +28,8 @@ class Run:
     run_id: str = field(default_factory=new_id)
     position: int = 0
     """Number of messages in the session before the messages of the turn."""
+    disconnect_grace: float = 0
+    """Time in seconds that the run continues without subscribers."""
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     """Result of the turn, empty until the run has ended."""
@@ -82,6 +85,31 @@ class Run:
         finally:
             self._subscribers.discard(subscriber)
             subscriber.close()
+
+    @contextmanager
+    def subscribed(self) -> Iterator[None]:
+        """Return a context manager that counts a subscriber while the ``with`` block runs.
+
+        If no subscriber remains and the request has ``on_disconnect="cancel"``, the run is cancelled after
+        ``disconnect_grace`` seconds. A new subscriber within that time prevents the cancellation. A suspended run is
+        not cancelled, because its client will send a decision.
+        """
+        self.subscribers += 1
+        if self.cancel_timer is not None:
+            self.cancel_timer.cancel()
+            self.cancel_timer = None
+        try:
+            yield
+        finally:
+            self.subscribers -= 1
+            cancels = self.request.on_disconnect == "cancel" and not self.suspended
+            if self.subscribers == 0 and self.running and cancels:
+                loop = asyncio.get_running_loop()
+                self.cancel_timer = loop.call_later(self.disconnect_grace, self._cancel_if_unsubscribed)
+
+    def _cancel_if_unsubscribed(self) -> None:
+        if self.subscribers == 0 and self.running:
+            self.cancel()
 
     async def collect(self) -> TurnResult:
         """Wait until the run has ended and return its result. If an error ended the run, raise that error."""

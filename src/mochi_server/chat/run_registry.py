@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -83,7 +83,7 @@ class RunRegistry:
             position = len(turn.session.history)
             if turn.request.message is None:  # the turn may replace the last answer
                 position = answer_index(turn.session.history, continues=turn.request.continues)
-            run = Run(session_id, request.without_data(), run_id, position)
+            run = Run(session_id, request.without_data(), run_id, position, self.disconnect_grace)
             self.observer.turn_starting(session_id)
         except BaseException:
             await lock.__aexit__(*sys.exc_info())
@@ -116,28 +116,6 @@ class RunRegistry:
             await _cancel(run, stopped=True)
         self.cache.drop_session(session_id)
         self.observer.session_deleting(session_id)
-
-    @contextmanager
-    def subscribed(self, run: Run) -> Iterator[None]:
-        """Return a context manager that counts a subscriber of ``run`` while the ``with`` block runs.
-
-        If no subscriber remains and the request has ``on_disconnect="cancel"``, the run is cancelled after
-        ``disconnect_grace`` seconds. A new subscriber within that time prevents the cancellation. A suspended run is
-        not cancelled, because its client will send a decision.
-        """
-        run.subscribers += 1
-        if run.cancel_timer is not None:
-            run.cancel_timer.cancel()
-            run.cancel_timer = None
-        try:
-            yield
-        finally:
-            run.subscribers -= 1
-            cancels = run.request.on_disconnect == "cancel" and not run.suspended
-            if run.subscribers == 0 and run.running and cancels:
-                run.cancel_timer = asyncio.get_running_loop().call_later(
-                    self.disconnect_grace, self._cancel_if_unsubscribed, run
-                )
 
     async def drain(self) -> None:
         """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
@@ -204,10 +182,6 @@ class RunRegistry:
             answer = run.result.answer
             self.observer.turn_ended(run.session_id, answer["message_id"] if answer else None)
         self.cache.retain(run)
-
-    def _cancel_if_unsubscribed(self, run: Run) -> None:
-        if run.subscribers == 0 and run.running:
-            run.cancel()
 
     async def _wait_for_shutdown(self) -> None:
         await self.shutdown.wait()

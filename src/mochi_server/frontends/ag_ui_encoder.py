@@ -1,15 +1,15 @@
 """Encoding of a run as events of the AG-UI protocol."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import orjson
 from ag_ui import core
 
-from mochi_server.chat.run import Run
 from mochi_server.errors import MochiError
 from mochi_server.frontends.encoder import CallResult, FrontendEncoder, Kind, Messages, Payload
+from mochi_server.frontends.runs import FrontendRun
 from mochi_server.openai.response_encoding import usage
 
 _DECISION_SCHEMA = {
@@ -31,10 +31,8 @@ class AgUiEncoder(FrontendEncoder):
     ``timeout`` is the approval timeout in seconds, or 0 for no limit.
     """
 
-    def __init__(
-        self, run: Run, is_pending: Callable[[str], bool], after: int, request: core.RunAgentInput, timeout: float
-    ) -> None:
-        super().__init__(run, is_pending, after)
+    def __init__(self, started: FrontendRun, request: core.RunAgentInput, timeout: float) -> None:
+        super().__init__(started)
         self._ids: dict[str, Any] = {"thread_id": request.thread_id, "run_id": request.run_id}
         self._timeout = timeout
         self._interrupts: list[core.Interrupt] = []

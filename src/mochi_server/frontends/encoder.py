@@ -9,9 +9,9 @@ import orjson
 
 from mochi_server import events
 from mochi_server.chat.event_log import Batch
-from mochi_server.chat.run import Run
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import ToolExecutionDenied
+from mochi_server.frontends.runs import FrontendRun
 
 Kind = Literal["text", "reasoning"]
 Payload = dict[str, Any]
@@ -37,25 +37,21 @@ class FrontendEncoder(ABC):
     """Encoder of one stream of a run.
 
     If a tool call needs approval, the stream ends, because clients of the AI SDK and AG-UI send the decision in a new
-    request. The response to the new request is a second stream of the run, which begins after event number ``after``.
+    request. The response to the new request is a second stream of the run, which begins after event ``started.after``.
     The encoder of the second stream also reads the earlier events, without output, to restore its state.
     """
 
     headers: ClassVar[dict[str, str]] = {}
     """Headers of the response that the protocol requires."""
 
-    def __init__(self, run: Run, is_pending: Callable[[str], bool], after: int = 0) -> None:
-        """Create an encoder for the events of ``run`` after event number ``after``.
-
-        ``is_pending`` receives a confirmation ID and returns whether the tool call still waits for a decision.
-        """
-        self.run = run
+    def __init__(self, started: FrontendRun) -> None:
+        self.run = started.run
+        self.pending = started.pending
         self.is_suspended = False
         """Whether the stream must end now, because a tool call waits for the decision of this client."""
         self.completed: Payload = {}
         """Payload of the event ``message_complete``, or an empty dictionary until that event is encoded."""
-        self._is_pending = is_pending
-        self._after = after
+        self._after = started.after
         self._open: tuple[Kind, str] | None = None
         self._emitted_characters: dict[Kind, int] = {"text": 0, "reasoning": 0}
         self._has_step_ended = False
@@ -190,7 +186,7 @@ class FrontendEncoder(ABC):
     def _on_confirmation(self, payload: Payload, number: int) -> Iterator[bytes]:
         yield from self._on_call(payload, number)
         yield from self.approval(self._call_id(payload), payload)
-        self.is_suspended = number > self._after and self._is_pending(payload["confirmation_id"])
+        self.is_suspended = number > self._after and payload["confirmation_id"] in self.pending()
 
     def _on_result(self, payload: Payload, _: int) -> Iterator[bytes]:
         call_id = self._call_id(payload)

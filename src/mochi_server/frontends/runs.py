@@ -1,7 +1,8 @@
 """Runs for clients of the AI SDK and of AG-UI, which start turns and send decisions with the same route."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import orjson
 
@@ -41,6 +42,8 @@ class FrontendRun:
     """Run to stream. The stream begins with the event that follows event number ``after``."""
 
     run: Run
+    pending: Callable[[], Collection[str]]
+    """Function that returns the IDs of the session's confirmations that wait for a decision."""
     after: int = 0
 
 
@@ -61,27 +64,22 @@ class FrontendRuns:
         """
         if request.plan is None:
             return await self._decide(session_id, request.decisions)
-        if request.withdraws and self.is_waiting(session_id):
+        if request.withdraws and self._pending(session_id):
             run = await self.runs.find(session_id)
             if run is not None and run.suspended:
                 await self.runs.stop(session_id)
         plan = request.plan(await self.sessions.store.load(session_id))
         if plan.edit is not None:
             await self.sessions.edit_message(session_id, *plan.edit)
-        return FrontendRun(await self.runs.start(session_id, plan.turn))
+        return FrontendRun(await self.runs.start(session_id, plan.turn), partial(self._pending, session_id))
 
     async def running(self, session_id: str) -> FrontendRun | None:
         """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
         run = await self.runs.find(session_id)
-        return FrontendRun(run) if run is not None and run.running else None
+        return FrontendRun(run, partial(self._pending, session_id)) if run is not None and run.running else None
 
-    def is_waiting(self, session_id: str) -> bool:
-        """Return whether a tool call of the session waits for a decision."""
-        return bool(self.approvals.broker.pending(session_id))
-
-    def is_pending(self, session_id: str, confirmation_id: str) -> bool:
-        pending = self.approvals.broker.pending(session_id)
-        return any(call.confirmation_id == confirmation_id for call in pending)
+    def _pending(self, session_id: str) -> set[str]:
+        return {call.confirmation_id for call in self.approvals.broker.pending(session_id)}
 
     async def _decide(self, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
         """Apply decisions for tool calls. The stream begins after the event that requested the last of them.
@@ -90,12 +88,15 @@ class FrontendRuns:
         """
         run = await self.runs.find(session_id)
         positions = {} if run is None else _confirmations(run)
-        for confirmation_id, decision in decisions.items():
-            if confirmation_id not in positions or self.is_pending(session_id, confirmation_id):
-                await self.approvals.decide(session_id, confirmation_id, decision)
+        pending = self._pending(session_id)
+        # Unknown IDs come first, so that the request fails before it applies a decision.
+        for confirmation_id in sorted(decisions, key=lambda each: each in pending):
+            if confirmation_id not in positions or confirmation_id in pending:
+                await self.approvals.decide(session_id, confirmation_id, decisions[confirmation_id])
         if run is None:
             raise errors.ConfirmationNotFound(next(iter(decisions)))
-        return FrontendRun(run, max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions))
+        after = max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions)
+        return FrontendRun(run, partial(self._pending, session_id), after)
 
 
 def _confirmations(run: Run) -> dict[str, int]:

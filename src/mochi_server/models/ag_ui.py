@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from mochi_server.chat.images import Location
 from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
 from mochi_server.models.common import Body, decode_images
@@ -223,15 +224,15 @@ def _text(content: "str | list[ContentPart] | None") -> str:
     return "\n".join(part.text for part in content if part.type == "text")
 
 
-def _image_urls(content: "str | list[ContentPart]", position: int) -> list[str]:
-    urls = []
+def _image_urls(content: "str | list[ContentPart]", position: int) -> dict[Location, str]:
+    urls: dict[Location, str] = {}
     for number, part in enumerate(content if not isinstance(content, str) else ()):
         if part.type == "text":
             continue
-        source = part.source
+        location, source = ("messages", position, "content", number), part.source
         url = source.value if source.type in ("data", "url") else ""
         if part.type != "image" or (source.type == "url" and not url.startswith("data:image/")) or not url:
             problem = "must be an image, as base64 or as a data URL; this server accepts no other files"
-            raise ValidationFailed.at(("messages", position, "content", number), problem)
-        urls.append(url)
+            raise ValidationFailed.at(location, problem)
+        urls[location] = url
     return urls

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from mochi_server.chat.images import Location
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import ValidationFailed
 from mochi_server.frontends.runs import FrontendRequest, TurnPlan
@@ -35,15 +36,15 @@ class UiMessage(Body):
             texts.append(part["text"])
         return "\n".join(texts)
 
-    def image_urls(self, position: int) -> list[str]:
-        """Return the data URLs of the images."""
-        urls = []
+    def image_urls(self, position: int) -> dict[Location, str]:
+        """Return the data URLs of the images by their paths in the request."""
+        urls: dict[Location, str] = {}
         for number, part in self._parts("file"):
-            url = part.get("url")
+            url, location = part.get("url"), ("messages", position, "parts", number, "url")
             if not isinstance(url, str) or not url.startswith("data:image/"):
                 problem = "must be a data URL of an image; this server accepts no other files"
-                raise ValidationFailed.at(("messages", position, "parts", number, "url"), problem)
-            urls.append(url)
+                raise ValidationFailed.at(location, problem)
+            urls[location] = url
         return urls
 
     def decisions(self, position: int) -> dict[str, Decision]:

@@ -77,7 +77,7 @@ class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What 
             raise ValidationFailed("images: images require a `message`. Send both in one request.", field="images")
         return TurnRequest(
             message=self.message,
-            images=await read_images(self.images or ()),
+            images=await read_images({("images", index): text for index, text in enumerate(self.images or ())}),
             generation=GenerationOptions(self.think, self.options, self.format, self.keep_alive),
             if_busy=self.if_busy,
             on_disconnect=self.on_disconnect,

@@ -1,14 +1,14 @@
 """Types that several schemas share: validated options of Ollama and the error envelope."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from mochi_server.chat.images import read_images
+from mochi_server.chat.images import Location, read_images
 from mochi_server.constants import KEY_PATTERN, MAX_IMAGES, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.generation_settings import OPTION_PROPERTIES, FiniteObject, StoredOptions
@@ -30,7 +30,7 @@ def reject_unknown(names: Iterable[str], known: Collection[str], *, kind: str) -
 def _problem(name: str, known: Collection[str], kind: str) -> InitErrorDetails:
     name = name[:_MAX_NAME_CHARS].encode(errors="backslashreplace").decode()  # escapes lone surrogates
     similar = nearest(name, known)
-    hint = f"Did you mean `{similar}`?" if similar else f"Known {kind}s: {', '.join(sorted(known))}."
+    hint = f"Did you mean `{similar}`?" if similar else f"Known {kind}s: {', '.join(sorted(known)) or 'none'}."
     if "options" in known and name in OPTION_PROPERTIES:
         hint = f'Send it in `options`: `{{"options": {{"{name}": ...}}}}`.'
     error = PydanticCustomError("extra_forbidden", "unknown {kind}. {hint}", {"kind": kind, "hint": hint})
@@ -81,17 +81,14 @@ class StrictBody(Body, extra="forbid"):
         return data
 
 
-async def decode_images(urls: Sequence[str], location: str | Sequence[str | int]) -> tuple[Image, ...]:
-    """Decode the images of the message or the part of a message at ``location`` in the request.
+async def decode_images(urls: Mapping[Location, str], message: Location) -> tuple[Image, ...]:
+    """Decode the images of the message at the path ``message``. ``urls`` maps their paths to data URLs.
 
     Raise ``ValidationFailed`` if an image is invalid or there are too many.
     """
     if len(urls) > MAX_IMAGES:
-        raise ValidationFailed.at(location, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
-    try:
-        return await read_images(urls)
-    except ValidationFailed as error:
-        raise ValidationFailed.at(location, error.message) from error
+        raise ValidationFailed.at(message, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
+    return await read_images(urls)
 
 
 def _not_blank(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from mochi_server.chat.images import Location
 from mochi_server.chat.turn import GenerationOptions
 from mochi_server.errors import SessionNotFound, ValidationFailed
 from mochi_server.models.common import Body, IdempotencyKey, Text, ToolParameters, decode_images
@@ -40,6 +41,9 @@ RejectedOption = Annotated[
     Any, allow(reason="this server sets the context window; other options have fields of their own")
 ]
 TokenLimit = Annotated[int, AfterValidator(_token_limit)]
+MaxTokens = Annotated[
+    TokenLimit | None, Field(description="Maximum tokens of the answer, with reasoning. -1 sets no limit.")
+]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
 NO_LIMIT = -1
 """Value of `max_tokens` for an answer that ends only when it is complete or the context window is full."""
@@ -135,9 +139,11 @@ class Metadata(Body, extra="allow"):
     session_id: str | None = None
 
 
-class SamplingFields(Body):
-    """Base of OpenAI's requests for an answer: the options of the model, and the session in ``metadata``."""
+class AnswerRequest(Body):
+    """Base of OpenAI's requests for an answer: the model and its options, and the session in ``metadata``."""
 
+    model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
+    stream: bool | None = Field(None, description="Stream the answer.")
     metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
     temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
     top_p: float | None = Field(None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates.")
@@ -156,25 +162,28 @@ class SamplingFields(Body):
     keep_alive: KeepAlive = None
     options: RejectedOption = Field(None, description="Not supported. Use the fields of this request.")
     num_ctx: RejectedOption = Field(None, description="Not supported. The server sets the context window.")
+    n: Annotated[int | None, allow(1, reason="Ollama gives one answer to a request")] = Field(
+        None, description="Only 1 is supported, because Ollama gives one answer to a request."
+    )
+    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
+    format: Unsupported = None
 
     def shared_fields(self) -> dict[str, Any]:
-        """Return the fields that ``SamplingFields`` defines, without fields that are null."""
-        return self.model_dump(include=set(SamplingFields.model_fields), exclude_none=True)
+        """Return the fields that ``AnswerRequest`` defines, without fields that are null."""
+        return self.model_dump(include=set(AnswerRequest.model_fields), exclude_none=True)
 
     def session_id(self, headers: MochiHeaders) -> str | None:
         return self.metadata.session_id if headers.session is None and self.metadata else headers.session
 
 
-class CompletionRequest(SamplingFields):
+class CompletionRequest(AnswerRequest):
     """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}]}
     )
 
-    model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
     messages: Items[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
-    stream: bool | None = Field(None, description="Stream the answer in chunks.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
     tools: Items[ClientTool] | None = Field(None, description="Tools that the client runs.")
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
@@ -186,21 +195,15 @@ class CompletionRequest(SamplingFields):
     response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = Field(
         None, description="Text, any JSON object, or JSON that matches a schema."
     )
-    max_tokens: TokenLimit | None = Field(
-        None, description="Maximum tokens of the answer, with reasoning. -1 sets no limit."
-    )
+    max_tokens: MaxTokens = None
     max_completion_tokens: TokenLimit | None = Field(None, description="Overrides `max_tokens`.")
     logprobs: bool | None = Field(None, description="Return the log probabilities of the tokens of the answer.")
     top_logprobs: int | None = Field(
         None, ge=0, le=_MAX_TOP_LOGPROBS, description="Number of alternatives for each token. It requires `logprobs`."
     )
-    n: Annotated[int | None, allow(1, reason="Ollama gives one answer to a request")] = Field(
-        None, description="Only 1 is supported, because Ollama gives one answer to a request."
-    )
     format: Annotated[Any, allow(reason="use `response_format`")] = Field(
         None, description="Not supported. Use `response_format`."
     )
-    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
     modalities: Annotated[Items[str] | None, allow(["text"])] = Field(None, description="Only `text` is supported.")
     audio: Unsupported = None
     functions: Unsupported = Field(None, description="Not supported. Use `tools`.")
@@ -242,8 +245,11 @@ class CompletionRequest(SamplingFields):
         for index, message in enumerate(self.messages):
             if not isinstance(message, UserMessage | ToolMessage) or isinstance(message.content, str):
                 continue
-            if urls := [part.url for part in message.content if isinstance(part, ImagePart)]:
-                images[index] = await decode_images(urls, f"messages[{index}].content")
+            content: Location = ("messages", index, "content")
+            parts = enumerate(message.content)
+            urls = {(*content, number): part.url for number, part in parts if isinstance(part, ImagePart)}
+            if urls:
+                images[index] = await decode_images(urls, content)
         return images
 
     def _think(self) -> bool | str | None:
@@ -280,33 +286,30 @@ class CompletionRequest(SamplingFields):
         )
 
 
-class TextCompletionRequest(SamplingFields):
+class TextCompletionRequest(AnswerRequest):
     """A prompt to complete. The model receives it as a user message. Unknown fields are ignored."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b", "prompt": "Once upon a time"}]})
 
-    model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
     prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(
         description="The prompt, or a list of one prompt."
     )
-    stream: bool | None = Field(None, description="Stream the answer in chunks.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
-    max_tokens: TokenLimit | None = Field(
-        None, description="Maximum tokens of the answer, with reasoning. -1 sets no limit."
-    )
-    n: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
+    max_tokens: MaxTokens = None
     best_of: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
     echo: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
     suffix: Annotated[str | None, allow("")] = Field(None, description="Only an empty text is supported.")
     logprobs: Annotated[Any, allow()] = Field(None, description="Not supported.")
     response_format: Unsupported = None
-    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
+    tools: Annotated[Any, allow([])] = Field(None, description="Only an empty list is supported.")
+    max_completion_tokens: Annotated[Any, allow(reason="use `max_tokens`")] = Field(
+        None, description="Not supported. Use `max_tokens`."
+    )
 
     async def to_input(self, headers: MochiHeaders) -> CompletionInput:
         """Return the input of the completion. Raises the errors of ``CompletionRequest.to_input``."""
         prompt = self.prompt if isinstance(self.prompt, str) else self.prompt[0]
         with renaming_parameters(TEXT_PARAMETERS):
-            fields = {"model": self.model, "max_tokens": self.max_tokens}
-            messages = [{"role": "user", "content": prompt}]
-            request = CompletionRequest.model_validate({**self.shared_fields(), **fields, "messages": messages})
+            fields = {"messages": [{"role": "user", "content": prompt}], "max_tokens": self.max_tokens}
+            request = CompletionRequest.model_validate({**self.shared_fields(), **fields})
             return await request.to_input(headers)

@@ -7,7 +7,14 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text, ToolParameters
-from mochi_server.models.openai import CompletionRequest, MochiHeaders, NamedFunction, SamplingFields, TokenLimit
+from mochi_server.models.openai import (
+    AnswerRequest,
+    CompletionRequest,
+    MochiHeaders,
+    NamedFunction,
+    PlainFormat,
+    TokenLimit,
+)
 from mochi_server.models.openai_messages import TextOr, Unsupported, allow
 from mochi_server.models.openai_responses import Besides
 from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
@@ -27,6 +34,9 @@ RESPONSE_PARAMETERS = {
 _NO_SESSION = "responses are not stored; name a session in the header X-Mochi-Session, or send the whole conversation"
 _UNKNOWN_ITEM = "is not in the server's memory; send the item itself, or set `store` to false in the client"
 _LOGPROBS = "message.output_text.logprobs"
+_OtherLimit = Annotated[
+    Any, allow(reason="use `max_output_tokens`"), Field(description="Not supported. Use `max_output_tokens`.")
+]
 
 
 def _without_logprobs(include: list[str] | None) -> list[str] | None:
@@ -50,12 +60,6 @@ class NamedResponseFunction(NamedFunction):
     type: Literal["function"]
 
 
-class PlainText(Body):
-    """Format of the answer: plain text, or any JSON object."""
-
-    type: Literal["text", "json_object"]
-
-
 class SchemaText(Body):
     """Format of the answer: JSON that matches a schema."""
 
@@ -67,19 +71,17 @@ class SchemaText(Body):
 class TextOptions(Body):
     """Options for the text of the answer."""
 
-    format: Annotated[PlainText | SchemaText, Field(discriminator="type")] | None = None
+    format: Annotated[PlainFormat | SchemaText, Field(discriminator="type")] | None = None
 
 
-class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]}):
+class ResponseRequest(AnswerRequest, json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]}):
     """Input to answer. A null field counts as absent. Unknown fields are ignored."""
 
-    model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
     input: TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(
         description="A message of the user, or the items of the conversation; in a session, its new items."
     )
     instructions: Text | None = Field(None, description="System message of this request.")
     previous_response_id: str | None = Field(None, description="Only in a session: the ID of its latest response.")
-    stream: bool | None = Field(None, description="Stream the response as events.")
     store: bool | None = Field(
         None, description="If `false`, later requests cannot refer to the output items of the response by ID."
     )
@@ -95,10 +97,10 @@ class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": 
     include: Annotated[Items[str] | None, AfterValidator(_without_logprobs)] = Field(
         None, description=f"Has no effect. `{_LOGPROBS}` is not supported."
     )
+    max_tokens: _OtherLimit = None
+    max_completion_tokens: _OtherLimit = None
     logprobs: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
     top_logprobs: Annotated[int | None, allow(0)] = Field(None, description="Only 0 is supported.")
-    n: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
-    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
     response_format: Annotated[Any, allow(reason="use `text.format`")] = Field(
         None, description="Not supported. Use `text.format`."
     )
@@ -113,7 +115,6 @@ class ResponseRequest(SamplingFields, json_schema_extra={"examples": [{"model": 
         Raises the errors of ``CompletionRequest.to_input``.
         """
         fields = {
-            "model": self.model,
             "messages": self._messages(items, is_session=self.session_id(headers) is not None),
             "tools": [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in self.tools or ()],
             "tool_choice": self._tool_choice(),

@@ -10,7 +10,7 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.task import AgentTask
-from mochi_server.chat.idempotency import keyed_index
+from mochi_server.chat.idempotency import keyed_indexes
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunObserver, RunRegistry
 from mochi_server.chat.turn import TurnRequest, TurnResult
@@ -76,18 +76,6 @@ class TurnBackend:
     agents: AgentExecutionService
 
 
-@dataclass(frozen=True)
-class CompletionRun:
-    """Run that answers a request, and the registry that contains the run.
-
-    ``position`` is the number of messages in the stored conversation before the turn.
-    """
-
-    runs: RunRegistry
-    run: Run
-    position: int = 0
-
-
 @dataclass(eq=False)
 class Completions:
     """Service that starts turns for completion requests of OpenAI's API."""
@@ -115,7 +103,7 @@ class Completions:
         """Return the time of the last change of a model or an agent. Raises ``MochiError`` for an unknown name."""
         return (await self._agent(name) or await self.client.find_installed(name)).modified
 
-    async def start(self, request: CompletionInput) -> CompletionRun:
+    async def start(self, request: CompletionInput) -> Run:
         """Start the turn that answers a request. Raise ``MochiError`` if the turn cannot start."""
         known = (await self.tools.catalogue()).tools if request.tools else {}
         for name in request.tools or ():
@@ -132,13 +120,13 @@ class Completions:
         session = ChatSession.create(SessionCreationOptions(request.model, tool_settings=settings))
         return await self._start_unstored(session, to_turn_request(request), request.messages_with_images, images)
 
-    async def _in_session(self, request: CompletionInput, session_id: str) -> CompletionRun:
+    async def _in_session(self, request: CompletionInput, session_id: str) -> Run:
         if request.policy is not None:
             raise ValidationFailed.at("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
         session = await self.stored.store.load(session_id)
         if request.key is not None and (repeated := self._repeated(session, request, request.key)) is not None:
             return repeated
-        if keyed_index(session, request.key) is None:
+        if not keyed_indexes(session, request.key):
             check_previous_response(session, request.previous_response)
         run = await self.stored.runs.find(session_id)
         if run is not None and run.running:
@@ -150,10 +138,9 @@ class Completions:
         if qualified_name(request.model) != qualified_name(session.model):
             # The turn changes the model when it starts, so that a rejected request leaves the session unchanged.
             turn = replace(turn, store_model=partial(self.sessions.patch, session_id, {"model": request.model}))
-        run = await self.stored.runs.start(session_id, turn, key=request.key)
-        return CompletionRun(self.stored.runs, run, run.position)
+        return await self.stored.runs.start(session_id, turn, key=request.key)
 
-    def _repeated(self, session: ChatSession, request: CompletionInput, key: str) -> CompletionRun | None:
+    def _repeated(self, session: ChatSession, request: CompletionInput, key: str) -> Run | None:
         """Return the run with the idempotency key ``key``, or None. A failed or cancelled run loses its key.
 
         Raise ``IdempotencyKeyReused`` if the earlier request differs from ``request``.
@@ -165,9 +152,9 @@ class Completions:
         is_same = run.request.is_same_request(to_keyed_turn_request(request))
         if not (is_same and contains_results(request, run.request.results)):
             raise errors.IdempotencyKeyReused(key, run.run_id)
-        return CompletionRun(self.stored.runs, run, run.position)
+        return run
 
-    async def _with_agent(self, request: CompletionInput, agent: AgentDefinition) -> CompletionRun:
+    async def _with_agent(self, request: CompletionInput, agent: AgentDefinition) -> Run:
         backend = self.ephemeral if request.session_id is None else self.stored
         instruction, model = _instruction(request), await self._fallback_model(agent)
         session, position = ChatSession.create(SessionCreationOptions(model)), 0
@@ -189,16 +176,18 @@ class Completions:
             return TurnResult(stored=result.messages, failure=result.failure)
 
         turn = TurnRequest(interactive=False, continues=True, responder=respond)
-        return replace(await self._start_unstored(session, turn), position=position)
+        run = await self._start_unstored(session, turn)
+        run.position = position  # in the agent's session, which stores the answer
+        return run
 
     async def _start_unstored(
         self, session: ChatSession, turn: TurnRequest, messages: Sequence[Message] = (), images: Sequence[Image] = ()
-    ) -> CompletionRun:
+    ) -> Run:
         backend = self.ephemeral
         created = await backend.store.create(session)
         try:
             await backend.store.append(created.session_id, messages, images=images)
-            return CompletionRun(backend.runs, await backend.runs.start(created.session_id, turn))
+            return await backend.runs.start(created.session_id, turn)
         except BaseException:
             self.on_not_started(created.session_id)
             raise

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from mochi_server.chat.idempotency import key_digest, keyed_indexes
 from mochi_server.chat.prompt_messages import follows_result, last_user_index
 from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.errors import ValidationFailed
@@ -98,7 +99,7 @@ def to_session_turn_request(session: ChatSession, request: CompletionInput) -> T
         raise ValidationFailed.at("messages", problem)
     turn = replace(
         to_turn_request(request),
-        results=_results(session, request.messages),
+        results=_results(session, request),
         instructions="\n\n".join(m["content"] for m in request.messages if m["role"] == "system") or None,
         tools=request.tools,
         revision=session.revision,
@@ -168,11 +169,16 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
     return last["role"] in ("user", "tool") or bool(last.get("interrupted"))
 
 
-def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]:
-    """Return the tool messages in ``messages`` that answer pending tool calls of the session, with the tools' names."""
+def _results(session: ChatSession, request: CompletionInput) -> list[Message]:
+    """Return the tool messages that answer pending tool calls of the session, with the tools' names.
+
+    Results that the session has stored with the idempotency key of the request are included.
+    """
+    messages, digest = request.messages, request.key and key_digest(session.session_id, request.key)
     last_answer = max((index for index, m in enumerate(messages) if m["role"] == "assistant"), default=-1)
     names = {call.get("id"): call["function"]["name"] for m in session.history for call in m.get("tool_calls") or ()}
-    pending = _pending_calls(session)
+    stored = [session.history[index] for index in keyed_indexes(session, request.key)]
+    pending = _pending_calls(session) | {message.get("tool_call_id", "") for message in stored}
     results: list[Message] = []
     for message in messages[last_answer + 1 :]:
         if message["role"] != "tool":
@@ -182,7 +188,8 @@ def _results(session: ChatSession, messages: Sequence[Message]) -> list[Message]
             raise ValidationFailed.at("messages", f"the session has no tool call with the ID {call_id!r}")
         if call_id in pending:
             pending.remove(call_id)
-            results.append({"success": True, **message, "tool_name": names[call_id]})
+            result: Message = {"success": True, **message, "tool_name": names[call_id]}
+            results.append({**result, "key_digest": digest} if digest else result)
     return results
 
 

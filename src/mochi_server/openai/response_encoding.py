@@ -94,7 +94,7 @@ class RunEncoder(ABC):
     """Encoder of the run that answers a request: as chunks of a stream, or as one JSON response."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self.run = run
         self._reader = DeltaReader(agent_answers=run.request.responder is not None)
 
     @abstractmethod
@@ -121,14 +121,14 @@ class RunEncoder(ABC):
             if batch is not None:
                 pieces.extend(self._reader.pieces(batch))
 
-        await self._run.forward(receive)
-        if self._run.failure is not None:
-            raise self._run.failure
+        await self.run.forward(receive)
+        if self.run.failure is not None:
+            raise self.run.failure
         return orjson.dumps(self.complete(pieces))
 
     def _extra_fields(self) -> dict[str, Any]:
         """Return the response fields that OpenAI's API does not have. Clients of the API ignore such fields."""
-        turn = self._run.result
+        turn = self.run.result
         executed = [outcome.executed() for outcome in turn.outcomes]
         return {"context_window": turn.window_object, "tool_calls_executed": executed, "notices": self._reader.notices}
 
@@ -155,9 +155,9 @@ class ChunkEncoder(RunEncoder):
             yield self._chunk(_delta(kind, text), logprobs=self._reader.take_logprobs())
 
     def closing(self) -> Iterator[bytes]:
-        turn = self._run.result
-        if self._run.failure is not None:
-            yield orjson.dumps(openai_error(self._run.failure), default=str)
+        turn = self.run.result
+        if self.run.failure is not None:
+            yield orjson.dumps(openai_error(self.run.failure), default=str)
         else:
             for index, call in enumerate(tool_calls(turn)):
                 yield self._chunk({"tool_calls": [{"index": index, **call}]})
@@ -168,22 +168,22 @@ class ChunkEncoder(RunEncoder):
 
     def complete(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         texts = {kind: "".join(text for of, text in pieces if of == kind) for kind in _SNAPSHOT_FIELDS}
-        ending = {"choices": [self._choice(texts)], "usage": usage(self._run.result), "mochi": self._extra_fields()}
+        ending = {"choices": [self._choice(texts)], "usage": usage(self.run.result), "mochi": self._extra_fields()}
         return self._head(self._object) | ending
 
     def _choice(self, texts: dict[Kind, str]) -> dict[str, Any]:
-        calls = tool_calls(self._run.result)
+        calls = tool_calls(self.run.result)
         content = texts["content"] or (None if calls else "")
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if texts["reasoning"]:
             message |= _delta("reasoning", texts["reasoning"])
         if calls:
             message["tool_calls"] = calls
-        finish, logprobs = finish_reason(self._run.result), self._reader.take_logprobs()
+        finish, logprobs = finish_reason(self.run.result), self._reader.take_logprobs()
         return {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish}
 
     def _head(self, kind: str) -> dict[str, Any]:
-        run_id = f"{self._prefix}-{self._run.run_id}"
+        run_id = f"{self._prefix}-{self.run.run_id}"
         return {"id": run_id, "object": kind, "created": int(time.time()), "model": self._model}
 
     def _chunk(
@@ -213,7 +213,7 @@ class TextChunkEncoder(ChunkEncoder):
                 yield self._chunk({"content": text})
 
     def _choice(self, texts: dict[Kind, str]) -> dict[str, Any]:
-        return self._chunk_choice({"content": texts["content"]}, finish_reason(self._run.result))
+        return self._chunk_choice({"content": texts["content"]}, finish_reason(self.run.result))
 
     def _chunk_choice(self, delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
         return {"index": 0, "text": delta.get("content", ""), "logprobs": None, "finish_reason": finish}

@@ -54,11 +54,11 @@ class ResponseEncoder(RunEncoder):
         return self._encode(self._reader.pieces(batch))
 
     def closing(self) -> Iterator[Event]:
-        ending = _ending(self._run)
+        ending = _ending(self.run)
         status = ending["status"]
         yield from self._close_item("completed" if status == "completed" else "incomplete")
         if status != "failed":
-            for call in tool_calls(self._run.result):
+            for call in tool_calls(self.run.result):
                 yield from self._call(call)
             ending["mochi"] = self._extra_fields()
             self._on_items(self._output)

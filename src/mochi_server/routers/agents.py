@@ -9,7 +9,7 @@ from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDeta
 from mochi_server.models.sessions import SessionDetail
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.web.exception_handlers import responses
-from mochi_server.web.prefix_router import PrefixRouter
+from mochi_server.web.routes import PrefixRouter
 
 router = PrefixRouter(prefix="/agents", tags=["agents"])
 

@@ -11,12 +11,13 @@ from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.sessions import get_status
 from mochi_server.tools.toolbox import Decision
-from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
+from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, Responses, responses
 from mochi_server.web.last_event_id import Position
-from mochi_server.web.sse import RunResponse, attach_response, respond_when_started, streams
+from mochi_server.web.routes import StrictRoute
+from mochi_server.web.sse import RunResponse, WaitingResponse, attach_response, streams
 
-router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=BodyReleasingRoute)
+router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=StrictRoute)
 
 _STREAM = streams(
     CHAT_EVENTS,
@@ -42,7 +43,7 @@ async def chat(
     """Send a message and get the complete answer."""
     turn = await (body or ChatRequest()).turn_request(streaming=False)
     run = await until_disconnect(request, runs.start(session_id, turn, key=key))
-    with runs.subscribed(run):
+    with run.subscribed():
         return ChatResponse.of(run, await until_disconnect(request, run.collect()))
 
 
@@ -54,8 +55,8 @@ async def stream_chat(
     turn = await (body or ChatRequest()).turn_request(streaming=True)
     starting = runs.start(session_id, turn, key=key)
     if turn.if_busy == "wait":
-        return await respond_when_started(request, runs, session_id, starting)
-    return RunResponse(runs, await until_disconnect(request, starting))
+        return WaitingResponse(session_id, starting)
+    return RunResponse(await until_disconnect(request, starting))
 
 
 @router.get(
@@ -68,7 +69,7 @@ async def attach(
 ) -> Response:
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     position = Position.of(after, last_event_id)
-    return attach_response(runs, await runs.find(session_id, position.run_id), position)
+    return attach_response(await runs.find(session_id, position.run_id), position)
 
 
 @router.post("/stop", responses=responses(*_SESSION_ERRORS))

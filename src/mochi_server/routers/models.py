@@ -4,7 +4,7 @@ from mochi_server.dependencies import ClientDep
 from mochi_server.models.models import Model, ModelList
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.web.exception_handlers import MODEL_ERRORS, OLLAMA_ERRORS, responses
-from mochi_server.web.prefix_router import PrefixRouter
+from mochi_server.web.routes import PrefixRouter
 
 router = PrefixRouter(prefix="/models", tags=["models"])
 

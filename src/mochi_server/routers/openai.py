@@ -15,12 +15,11 @@ from mochi_server.models.openai import (
 from mochi_server.models.openai_embeddings import EmbeddingList, EmbeddingRequest
 from mochi_server.models.openai_responses import Completion, OpenAIModel, OpenAIModelList, TextCompletion
 from mochi_server.models.responses_api import RESPONSE_PARAMETERS, ModelResponse, ResponseRequest
-from mochi_server.openai.completions import CompletionRun
 from mochi_server.openai.errors import renaming_parameters
 from mochi_server.openai.response_encoding import ChunkEncoder, RunEncoder, TextChunkEncoder
 from mochi_server.openai.responses_encoding import ResponseEncoder
 from mochi_server.openai.responses_state import response_id
-from mochi_server.web.disconnect import BodyReleasingRoute, until_disconnect
+from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import (
     MODEL_ERRORS,
     OLLAMA_ERRORS,
@@ -29,6 +28,7 @@ from mochi_server.web.exception_handlers import (
     any_error,
     responses,
 )
+from mochi_server.web.routes import BodyReleasingRoute
 from mochi_server.web.sse import ChunksResponse
 
 _ERRORS = (
@@ -73,9 +73,9 @@ async def create_chat_completion(
     request: Request, body: CompletionRequest, completions: CompletionsDep, headers: HeadersParam
 ) -> Response:
     """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
-    completion = await until_disconnect(request, completions.start(await body.to_input(headers)))
-    encoder = ChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
-    return await _respond(request, completion, encoder, stream=body.stream)
+    run = await until_disconnect(request, completions.start(await body.to_input(headers)))
+    encoder = ChunkEncoder(run, body.model, include_usage=_includes_usage(body.stream_options))
+    return await _respond(request, encoder, stream=body.stream)
 
 
 @router.post("/completions", response_model=TextCompletion, responses=_COMPLETION)
@@ -85,9 +85,9 @@ async def create_completion(
     """Answer a prompt with one JSON response or a stream. The model receives the prompt as a user message."""
     completion_input = await body.to_input(headers)
     with renaming_parameters(TEXT_PARAMETERS):
-        completion = await until_disconnect(request, completions.start(completion_input))
-    encoder = TextChunkEncoder(completion.run, body.model, include_usage=_includes_usage(body.stream_options))
-    return await _respond(request, completion, encoder, stream=body.stream)
+        run = await until_disconnect(request, completions.start(completion_input))
+    encoder = TextChunkEncoder(run, body.model, include_usage=_includes_usage(body.stream_options))
+    return await _respond(request, encoder, stream=body.stream)
 
 
 @router.post(
@@ -99,13 +99,13 @@ async def create_response(
     """Answer the items of a conversation with one JSON response or a stream of events."""
     completion_input = await body.to_input(headers, items)
     with renaming_parameters(RESPONSE_PARAMETERS):
-        completion = await until_disconnect(request, completions.start(completion_input))
+        run = await until_disconnect(request, completions.start(completion_input))
     session_id = completion_input.session_id
-    answer_id = response_id(session_id, completion.position, completion.run.run_id)
+    answer_id = response_id(session_id, run.position, run.run_id)
     fields = body.echo() | {"id": answer_id, "store": session_id is not None}
     refers = session_id is None and body.store is not False
-    encoder = ResponseEncoder(completion.run, fields, items.add if refers else lambda _: None)
-    return await _respond(request, completion, encoder, stream=body.stream)
+    encoder = ResponseEncoder(run, fields, items.add if refers else lambda _: None)
+    return await _respond(request, encoder, stream=body.stream)
 
 
 @router.post(
@@ -123,11 +123,9 @@ def _includes_usage(options: StreamOptions | None) -> bool:
     return bool(options and options.include_usage)
 
 
-async def _respond(
-    request: Request, completion: CompletionRun, encoder: RunEncoder, *, stream: bool | None
-) -> Response:
+async def _respond(request: Request, encoder: RunEncoder, *, stream: bool | None) -> Response:
     if stream:
-        return ChunksResponse(completion.runs, completion.run, encoder)
-    with completion.runs.subscribed(completion.run):
+        return ChunksResponse(encoder)
+    with encoder.run.subscribed():
         answer = await until_disconnect(request, encoder.collect())
     return Response(answer, media_type="application/json")

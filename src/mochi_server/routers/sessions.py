@@ -17,7 +17,7 @@ from mochi_server.sessions.images import MEDIA_TYPES
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.web.disconnect import read_body, until_disconnect
 from mochi_server.web.exception_handlers import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
-from mochi_server.web.prefix_router import PrefixRouter
+from mochi_server.web.routes import PrefixRouter
 
 router = PrefixRouter(prefix="/sessions", tags=["sessions"])
 

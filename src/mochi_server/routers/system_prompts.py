@@ -5,7 +5,7 @@ from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, Val
 from mochi_server.models.system_prompts import PromptContent, PromptFile, PromptList
 from mochi_server.services.system_prompts import SystemPrompt
 from mochi_server.web.exception_handlers import responses
-from mochi_server.web.prefix_router import PrefixRouter
+from mochi_server.web.routes import PrefixRouter
 
 router = PrefixRouter(prefix="/system-prompts", tags=["system prompts"])
 

@@ -19,7 +19,12 @@ OPTION_PROPERTIES: JsonDict = {
 """JSON schemas of Ollama's options, by name."""
 
 _NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
-_DURATION = rf"[-+]?({_NUMBER}(ns|us|µs|ms|s|m|h))+|[-+]?0"
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+"""Units of durations, in seconds."""
+_DURATION_PART = rf"{_NUMBER}({'|'.join(_UNITS)})"
+_DURATION = rf"[-+]?({_DURATION_PART})+|[-+]?0"
+_MAX_SECONDS = 2**63 / 1e9
+"""Longest duration of Go, which counts nanoseconds as a signed 64-bit integer."""
 
 
 def _checked_values(options: dict[str, Any]) -> dict[str, Any]:
@@ -40,9 +45,17 @@ def _finite(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _seconds(value: str | float) -> float:
+    if not isinstance(value, str):
+        return value
+    return sum(float(number) * _UNITS[unit] for number, _, unit in re.findall(_DURATION_PART, value))
+
+
 def _duration(value: str | float) -> str | float:
     if isinstance(value, str) and not re.fullmatch(_DURATION, value):
         raise ValueError('must be seconds, or a duration such as "5m" or "1h30m"')
+    if _seconds(value) > _MAX_SECONDS:
+        raise ValueError("must be at most 2562047h; a negative value keeps the model loaded")
     return value
 
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from typing_extensions import NotRequired, TypedDict  # pydantic needs these before Python 3.12
 
 from mochi_server.sessions.generation_settings import Format, KeepAlive, StoredOptions, Think
 
@@ -60,7 +61,9 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class ToolCallFunction(TypedDict):
-    index: int
+    """Function of a tool call. ``index`` is the position of the call among the tool calls of the message."""
+
+    index: NotRequired[int]
     name: str
     arguments: dict[str, Any]
 
@@ -73,14 +76,14 @@ class ToolCall(TypedDict):
 
 
 class ImageReference(TypedDict):
-    """Reference from a message to an image. ``sha256`` is the hash of the bytes, in hex."""
+    """An image of a message. ``sha256`` is the hash of its bytes, in hex. Its bytes are at ``blobs/{sha256}``."""
 
     sha256: str
     media_type: str
 
 
 class Message(TypedDict, total=False):
-    """A stored message. ``role``, ``content``, ``message_id`` and ``timestamp`` are always set.
+    """A stored message. Messages of all roles have the first four fields. The other fields depend on the role.
 
     Messages are dictionaries, so that unknown keys of session files are preserved.
     """
@@ -89,27 +92,32 @@ class Message(TypedDict, total=False):
     content: str
     message_id: str
     timestamp: str
-    source_file: str | None  # system message: name of its prompt file
-    images: list[ImageReference]  # user message or tool result: images for the model
-    key_digest: str  # user message: hash of the session id and the idempotency key of the request, in hex
-    model: str  # answer: name of its model; the fields up to eval_duration also belong to answers
-    eval_count: int
-    prompt_eval_count: int
-    thinking: str
-    tool_calls: list[ToolCall]
-    handed_back: list[str]  # ids of the tool calls that the client runs; a later request has their results
-    done_reason: str
-    total_duration: int
-    load_duration: int
-    prompt_eval_duration: int
-    eval_duration: int
-    interrupted: bool  # whether the client, Ollama or a crash interrupted the answer or the tool call
-    tool_name: str  # tool result: name of its tool; the remaining fields also belong to tool results
-    tool_call_id: str
-    success: bool
-    error_code: str
-    decided_by: Literal["policy", "user", "timeout"]
-    arguments: dict[str, Any]  # arguments of the call after a change by the user
+    source_file: Annotated[str | None, Field(description="system: prompt file of the message.")]
+    images: Annotated[list[ImageReference], Field(description="user and tool: images of the message.")]
+    key_digest: str  # message of a client: hash of the session id and the idempotency key of the request, in hex
+    model: Annotated[str, Field(description="assistant: model that answered.")]
+    thinking: Annotated[str, Field(description="assistant: reasoning of the model.")]
+    tool_calls: Annotated[list[ToolCall], Field(description="assistant: tool calls of the model.")]
+    handed_back: Annotated[list[str], Field(description="assistant: IDs of the tool calls that the client runs.")]
+    eval_count: Annotated[int, Field(description="assistant: number of tokens of the answer.")]
+    prompt_eval_count: Annotated[int, Field(description="assistant: number of tokens of the prompt.")]
+    total_duration: Annotated[int, Field(description="assistant: time of the whole request, in nanoseconds.")]
+    load_duration: Annotated[int, Field(description="assistant: time to load the model, in nanoseconds.")]
+    prompt_eval_duration: Annotated[int, Field(description="assistant: time to read the prompt, in nanoseconds.")]
+    eval_duration: Annotated[int, Field(description="assistant: time to generate the answer, in nanoseconds.")]
+    done_reason: Annotated[str, Field(description="assistant: reason of the end, such as `stop` or `length`.")]
+    interrupted: Annotated[bool, Field(description="assistant and tool: `true` if it was interrupted.")]
+    tool_name: Annotated[str, Field(description="tool: name of the tool.")]
+    tool_call_id: Annotated[str, Field(description="tool: ID of the tool call.")]
+    success: Annotated[bool, Field(description="tool: whether the call succeeded.")]
+    error_code: Annotated[str, Field(description="tool: code of the error.")]
+    decided_by: Annotated[
+        Literal["policy", "user", "timeout"], Field(description="tool: what approved or denied the call.")
+    ]
+    arguments: Annotated[
+        dict[str, Any],
+        Field(description="tool: arguments of the call if the approval replaced those of the model."),
+    ]
 
 
 UserMessage = Message

@@ -1,11 +1,10 @@
 """Cancellation of a request's work when its client disconnects."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
+from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
@@ -35,18 +34,6 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
         raise
     finally:
         disconnected.cancel()
-
-
-class BodyReleasingRoute(APIRoute):
-    """Route that frees the request body when the handler returns, not only after the response has been streamed."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            return await handler(Request(request.scope, request.receive))  # only the copy stores the body
-
-        return handle
 
 
 async def read_body(request: Request) -> bytes:

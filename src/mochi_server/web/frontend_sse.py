@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.types import Send
@@ -12,9 +11,8 @@ from mochi_server.chat.event_log import Batch
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.errors import MochiError, ShuttingDown
 from mochi_server.frontends import ai_sdk_encoder
-from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
 from mochi_server.frontends.encoder import FrontendEncoder
-from mochi_server.frontends.runs import FrontendRun, FrontendRuns
+from mochi_server.frontends.runs import FrontendRun
 from mochi_server.openai.errors import openai_body
 from mochi_server.web.asgi import body_message
 from mochi_server.web.sse import PING, PING_SECONDS, RunResponse, closing_events
@@ -32,11 +30,10 @@ class _StreamEnded(Exception):
 class FrontendResponse(RunResponse):
     """Stream of a run in the protocol of a frontend. The stream also ends when a tool call needs approval."""
 
-    def __init__(self, frontends: FrontendRuns, encoder: FrontendEncoder) -> None:
-        super().__init__(frontends.runs, encoder.run)
+    def __init__(self, encoder: FrontendEncoder) -> None:
+        super().__init__(encoder.run)
         self.headers.update(encoder.headers)
         self._encoder = encoder
-        self._is_waiting = partial(frontends.is_waiting, encoder.run.session_id)
 
     async def send_events(self, send: Send) -> None:
         encoder = self._encoder
@@ -52,23 +49,15 @@ class FrontendResponse(RunResponse):
             with suppress(_StreamEnded):
                 await self._run.forward(receive, idle=PING_SECONDS)
         finally:
-            self._run.suspended = encoder.is_suspended or self._is_waiting()
+            self._run.suspended = encoder.is_suspended or bool(encoder.pending())
         await send(body_message(_frames(encoder.closing()), more=False))
 
 
-def ai_sdk_response(frontends: FrontendRuns, started: FrontendRun) -> FrontendResponse:
-    """Return a response that streams a run in the protocol of the AI SDK."""
-    is_pending = partial(frontends.is_pending, started.run.session_id)
-    return FrontendResponse(frontends, AiSdkEncoder(started.run, is_pending, started.after))
-
-
-def ag_ui_response(frontends: FrontendRuns, started: FrontendRun, request: "RunAgentInput") -> FrontendResponse:
-    """Return a response that streams a run in the AG-UI protocol."""
+def ag_ui_response(started: FrontendRun, request: "RunAgentInput", timeout: float) -> FrontendResponse:
+    """Return a response that streams a run in the AG-UI protocol. ``timeout`` is the approval timeout."""
     from mochi_server.frontends.ag_ui_encoder import AgUiEncoder  # noqa: PLC0415 - its package takes time to import
 
-    is_pending = partial(frontends.is_pending, started.run.session_id)
-    encoder = AgUiEncoder(started.run, is_pending, started.after, request, frontends.approval_timeout)
-    return FrontendResponse(frontends, encoder)
+    return FrontendResponse(AgUiEncoder(started, request, timeout))
 
 
 def closing_body(path: str, session_id: str, error: MochiError, after: bytes) -> bytes:

@@ -10,13 +10,11 @@ from typing import Any
 
 import orjson
 from sse_starlette.sse import EventSourceResponse
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
-from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.events import EventUnion
@@ -59,10 +57,9 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, runs: RunRegistry) -> None:
+    def __init__(self) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
-        self._runs = runs
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnected):
@@ -80,13 +77,13 @@ class EventStream(Response):
 class RunResponse(EventStream):
     """Stream of a run's events after event number ``after``."""
 
-    def __init__(self, runs: RunRegistry, run: Run, after: int = 0) -> None:
-        super().__init__(runs)
+    def __init__(self, run: Run, after: int = 0) -> None:
+        super().__init__()
         self._run = run
         self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._runs.subscribed(self._run):
+        with self._run.subscribed():
             await super().__call__(scope, receive, send)
 
     async def send_events(self, send: Send) -> None:
@@ -108,47 +105,35 @@ class RunResponse(EventStream):
 class ChunksResponse(EventStream):
     """Stream of a run in a format of OpenAI's API.
 
-    The response starts with the first chunk, or after ``start_seconds`` without a chunk. If the run fails before the
+    The response starts with the first chunk, or after ``ping_seconds`` without a chunk. If the run fails before the
     response starts, the client receives an error response with the HTTP status of the error, and can retry.
     """
 
-    def __init__(self, runs: RunRegistry, run: Run, chunks: RunEncoder, *, start_seconds: float = PING_SECONDS) -> None:
-        super().__init__(runs)
-        self._run = run
-        self._chunks = chunks
-        self._opening: bytes | None = _data(chunks.opening())
+    def __init__(self, encoder: RunEncoder, *, ping_seconds: float = PING_SECONDS) -> None:
+        super().__init__()
+        self._run = encoder.run
+        self._encoder = encoder
+        self._opening: bytes | None = _data(encoder.opening())
         """First chunks of the stream. None after they have been sent."""
-        self._start_seconds = start_seconds
-        self._last_sent = 0.0
+        self._ping_seconds = ping_seconds
+        self._last_sent = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._runs.subscribed(self._run), suppress(ClientDisconnected):
-            await until_disconnect(receive, self.send_events(send))
+        forwarding = self._run.forward(partial(self._receive, send), idle=self._ping_seconds)
+        with self._run.subscribed(), suppress(ClientDisconnected):
+            await until_disconnect(receive, forwarding)
             if self._opening is not None and self._run.failure is not None:
                 await send_error(self._run.failure, scope, send)
             else:
-                await self._send(send, _data(self._chunks.closing()), more=False)
-
-    async def send_events(self, send: Send) -> None:
-        forwarding = asyncio.ensure_future(self._run.forward(partial(self._receive, send), idle=PING_SECONDS))
-        try:
-            await asyncio.wait([forwarding], timeout=self._start_seconds)
-            if self._opening is not None and not forwarding.done():
-                await self._send(send, b"")
-            await forwarding
-        finally:
-            forwarding.cancel()
+                await self._send(send, _data(self._encoder.closing()), more=False)
 
     async def _receive(self, send: Send, batch: Batch | None) -> None:
-        data = b"" if batch is None else _data(self._chunks.encode(batch))
-        if not data and self._opening is None and (batch is None or self._is_silent()):
+        data = b"" if batch is None else _data(self._encoder.encode(batch))
+        # Events without a chunk, such as `status`, postpone the call with None.
+        if not data and (batch is None or time.monotonic() - self._last_sent >= self._ping_seconds):
             data = PING
         if data:
             await self._send(send, data)
-
-    def _is_silent(self) -> bool:
-        """Return whether the stream has sent nothing for ``PING_SECONDS`` and therefore needs a ping."""
-        return time.monotonic() - self._last_sent >= PING_SECONDS
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
         self._last_sent = time.monotonic()
@@ -160,18 +145,31 @@ class ChunksResponse(EventStream):
 
 
 class WaitingResponse(EventStream):
-    """Stream of a run that has not started yet. The stream sends SSE comments until the run starts, then events."""
+    """Stream of a run that may have to wait for its start. On a disconnect, the start is cancelled.
 
-    def __init__(self, runs: RunRegistry, session_id: str, starting: "asyncio.Future[Run]") -> None:
-        super().__init__(runs)
+    If the start takes longer than ``PING_SECONDS``, the stream sends SSE comments until the run starts. An error before
+    that time has its HTTP status.
+    """
+
+    def __init__(self, session_id: str, start: Coroutine[Any, Any, Run]) -> None:
+        super().__init__()
         self._session_id = session_id
-        self._starting = starting
+        self._starting = asyncio.ensure_future(start)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        starting = self._starting
         try:
-            await super().__call__(scope, receive, send)
+            await until_disconnect(receive, asyncio.wait([starting], timeout=PING_SECONDS))
+            if starting.done():
+                await RunResponse(starting.result())(scope, receive, send)
+            else:
+                await super().__call__(scope, receive, send)
         finally:
-            await _cancel_start(self._runs, self._starting)
+            starting.cancel()
+            (run,) = await asyncio.gather(starting, return_exceptions=True)
+            if isinstance(run, Run):  # without a subscriber, a run that has just started would not be cancelled
+                with run.subscribed():
+                    pass
 
     async def send_events(self, send: Send) -> None:
         while not self._starting.done():
@@ -183,42 +181,15 @@ class WaitingResponse(EventStream):
             first_id = b"%s:0" % new_id().encode()
             await send(body_message(closing_events(self._session_id, error, first_id), more=False))
         else:
-            with self._runs.subscribed(run):
-                await RunResponse(self._runs, run).send_events(send)
+            with run.subscribed():
+                await RunResponse(run).send_events(send)
 
 
-async def respond_when_started(
-    request: Request, runs: RunRegistry, session_id: str, start: Coroutine[Any, Any, Run]
-) -> Response:
-    """Start a run and return a stream of its events.
-
-    If the run does not start within ``PING_SECONDS``, the stream sends SSE comments until the run starts.
-    """
-    starting = asyncio.ensure_future(start)
-    try:
-        await until_disconnect(request, asyncio.wait([starting], timeout=PING_SECONDS))
-        if starting.done():
-            return RunResponse(runs, starting.result())
-        return WaitingResponse(runs, session_id, starting)
-    except BaseException:
-        await _cancel_start(runs, starting)
-        raise
-
-
-async def _cancel_start(runs: RunRegistry, starting: "asyncio.Future[Run]") -> None:
-    """Cancel the start of a run. If the run has already started, handle it as a run without subscribers."""
-    starting.cancel()
-    (run,) = await asyncio.gather(starting, return_exceptions=True)
-    if isinstance(run, Run):
-        with runs.subscribed(run):
-            pass
-
-
-def attach_response(runs: RunRegistry, run: Run | None, position: Position) -> Response:
+def attach_response(run: Run | None, position: Position) -> Response:
     """Return a stream of a run's remaining events. If no events remain, return 204, which stops an ``EventSource``."""
     if run is None or (not run.running and position.within(run) >= run.log.last):
         return Response(status_code=204)
-    return RunResponse(runs, run, position.within(run))
+    return RunResponse(run, position.within(run))
 
 
 async def _frames(events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:

@@ -26,7 +26,7 @@ export async function history(session: string): Promise<Message[]> {
   return shown;
 }
 
-function toolPart({ id, function: { name, arguments: input } }: Schemas["StoredCall"], result?: Stored): ToolUIPart {
+function toolPart({ id, function: { name, arguments: input } }: Schemas["ToolCall"], result?: Stored): ToolUIPart {
   const call = { type: `tool-${name}`, toolCallId: id, input } as const;
   if (result?.success) return { ...call, state: "output-available", output: result.content };
   if (result?.error_code === "TOOL_EXECUTION_DENIED") {
