@@ -2284,6 +2284,16 @@ export interface components {
          *     }
          */
         CompletionRequest: {
+            /**
+             * Model
+             * @description Model of Ollama, or `agent:NAME`.
+             */
+            model: string;
+            /**
+             * Stream
+             * @description Stream the answer.
+             */
+            stream?: boolean | null;
             /** @description `session_id` is the session of the turn. */
             metadata?: components["schemas"]["Metadata"] | null;
             /**
@@ -2359,20 +2369,27 @@ export interface components {
              */
             num_ctx?: unknown;
             /**
-             * Model
-             * @description Model of Ollama, or `agent:NAME`.
+             * N
+             * @description Only 1 is supported, because Ollama gives one answer to a request.
              */
-            model: string;
+            n?: number | null;
+            /**
+             * Logit Bias
+             * @description Only `{}` is supported.
+             */
+            logit_bias?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Format
+             * @description Not supported. Use `response_format`.
+             */
+            format?: unknown;
             /**
              * Messages
              * @description The conversation; in a session, its new messages.
              */
             messages: (components["schemas"]["SystemMessage"] | components["schemas"]["UserMessage"] | components["schemas"]["AssistantMessage"] | components["schemas"]["ToolMessage"])[];
-            /**
-             * Stream
-             * @description Stream the answer in chunks.
-             */
-            stream?: boolean | null;
             /** @description `include_usage` adds a chunk with token counts. */
             stream_options?: components["schemas"]["StreamOptions"] | null;
             /**
@@ -2415,23 +2432,6 @@ export interface components {
              * @description Number of alternatives for each token. It requires `logprobs`.
              */
             top_logprobs?: number | null;
-            /**
-             * N
-             * @description Only 1 is supported, because Ollama gives one answer to a request.
-             */
-            n?: number | null;
-            /**
-             * Format
-             * @description Not supported. Use `response_format`.
-             */
-            format?: unknown;
-            /**
-             * Logit Bias
-             * @description Only `{}` is supported.
-             */
-            logit_bias?: {
-                [key: string]: unknown;
-            } | null;
             /**
              * Modalities
              * @description Only `text` is supported.
@@ -2853,6 +2853,18 @@ export interface components {
             type: "image_url";
             /** Image Url */
             image_url: string | components["schemas"]["ImageUrl"];
+        };
+        /**
+         * ImageReference
+         * @description An image of a message. ``sha256`` is the hash of its bytes, in hex. Its bytes are at ``blobs/{sha256}``.
+         */
+        ImageReference: {
+            /** Sha256 */
+            sha256: string;
+            /** Media Type */
+            media_type: string;
+        } & {
+            [key: string]: unknown;
         };
         /**
          * ImageUrl
@@ -3380,17 +3392,6 @@ export interface components {
             type: "json_object" | "text";
         };
         /**
-         * PlainText
-         * @description Format of the answer: plain text, or any JSON object.
-         */
-        PlainText: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            type: "json_object" | "text";
-        };
-        /**
          * PromptContent
          * @description New text of a prompt file. It must not be blank and must have fewer than 10,000 characters.
          */
@@ -3543,6 +3544,16 @@ export interface components {
          *     }
          */
         ResponseRequest: {
+            /**
+             * Model
+             * @description Model of Ollama, or `agent:NAME`.
+             */
+            model: string;
+            /**
+             * Stream
+             * @description Stream the answer.
+             */
+            stream?: boolean | null;
             /** @description `session_id` is the session of the turn. */
             metadata?: components["schemas"]["Metadata"] | null;
             /**
@@ -3618,10 +3629,22 @@ export interface components {
              */
             num_ctx?: unknown;
             /**
-             * Model
-             * @description Model of Ollama, or `agent:NAME`.
+             * N
+             * @description Only 1 is supported, because Ollama gives one answer to a request.
              */
-            model: string;
+            n?: number | null;
+            /**
+             * Logit Bias
+             * @description Only `{}` is supported.
+             */
+            logit_bias?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Format
+             * @description Not supported.
+             */
+            format?: unknown;
             /**
              * Input
              * @description A message of the user, or the items of the conversation; in a session, its new items.
@@ -3637,11 +3660,6 @@ export interface components {
              * @description Only in a session: the ID of its latest response.
              */
             previous_response_id?: string | null;
-            /**
-             * Stream
-             * @description Stream the response as events.
-             */
-            stream?: boolean | null;
             /**
              * Store
              * @description If `false`, later requests cannot refer to the output items of the response by ID.
@@ -3675,6 +3693,16 @@ export interface components {
              */
             include?: string[] | null;
             /**
+             * Max Tokens
+             * @description Not supported. Use `max_output_tokens`.
+             */
+            max_tokens?: unknown;
+            /**
+             * Max Completion Tokens
+             * @description Not supported. Use `max_output_tokens`.
+             */
+            max_completion_tokens?: unknown;
+            /**
              * Logprobs
              * @description Only `false` is supported.
              */
@@ -3684,18 +3712,6 @@ export interface components {
              * @description Only 0 is supported.
              */
             top_logprobs?: number | null;
-            /**
-             * N
-             * @description Only 1 is supported.
-             */
-            n?: number | null;
-            /**
-             * Logit Bias
-             * @description Only `{}` is supported.
-             */
-            logit_bias?: {
-                [key: string]: unknown;
-            } | null;
             /**
              * Response Format
              * @description Not supported. Use `text.format`.
@@ -4241,43 +4257,6 @@ export interface components {
             data: components["schemas"]["Stopped"];
         };
         /**
-         * StoredCall
-         * @description A tool call in Ollama's format.
-         */
-        StoredCall: {
-            /** Id */
-            id: string;
-            function: components["schemas"]["StoredFunction"];
-        } & {
-            [key: string]: unknown;
-        };
-        /**
-         * StoredFunction
-         * @description Function of a tool call. ``index`` is the position of the call among the tool calls of the message.
-         */
-        StoredFunction: {
-            /** Index */
-            index?: number | null;
-            /** Name */
-            name: string;
-            /** Arguments */
-            arguments: {
-                [key: string]: unknown;
-            };
-        } & {
-            [key: string]: unknown;
-        };
-        /**
-         * StoredImage
-         * @description An image of a message. Its bytes are at ``blobs/{sha256}``.
-         */
-        StoredImage: {
-            /** Sha256 */
-            sha256: string;
-            /** Media Type */
-            media_type: string;
-        };
-        /**
          * StoredMessage
          * @description A stored message. Messages of all roles have the first four fields. The other fields depend on the role.
          */
@@ -4302,7 +4281,7 @@ export interface components {
              * Images
              * @description user and tool: images of the message.
              */
-            images?: components["schemas"]["StoredImage"][] | null;
+            images?: components["schemas"]["ImageReference"][] | null;
             /**
              * Model
              * @description assistant: model that answered.
@@ -4317,7 +4296,7 @@ export interface components {
              * Tool Calls
              * @description assistant: tool calls of the model.
              */
-            tool_calls?: components["schemas"]["StoredCall"][] | null;
+            tool_calls?: components["schemas"]["ToolCall"][] | null;
             /**
              * Handed Back
              * @description assistant: IDs of the tool calls that the client runs.
@@ -4517,6 +4496,16 @@ export interface components {
          *     }
          */
         TextCompletionRequest: {
+            /**
+             * Model
+             * @description Model of Ollama, or `agent:NAME`.
+             */
+            model: string;
+            /**
+             * Stream
+             * @description Stream the answer.
+             */
+            stream?: boolean | null;
             /** @description `session_id` is the session of the turn. */
             metadata?: components["schemas"]["Metadata"] | null;
             /**
@@ -4592,20 +4581,27 @@ export interface components {
              */
             num_ctx?: unknown;
             /**
-             * Model
-             * @description Model of Ollama, or `agent:NAME`.
+             * N
+             * @description Only 1 is supported, because Ollama gives one answer to a request.
              */
-            model: string;
+            n?: number | null;
+            /**
+             * Logit Bias
+             * @description Only `{}` is supported.
+             */
+            logit_bias?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Format
+             * @description Not supported.
+             */
+            format?: unknown;
             /**
              * Prompt
              * @description The prompt, or a list of one prompt.
              */
             prompt: string | string[];
-            /**
-             * Stream
-             * @description Stream the answer in chunks.
-             */
-            stream?: boolean | null;
             /** @description `include_usage` adds a chunk with token counts. */
             stream_options?: components["schemas"]["StreamOptions"] | null;
             /**
@@ -4613,11 +4609,6 @@ export interface components {
              * @description Maximum tokens of the answer, with reasoning. -1 sets no limit.
              */
             max_tokens?: number | null;
-            /**
-             * N
-             * @description Only 1 is supported.
-             */
-            n?: number | null;
             /**
              * Best Of
              * @description Only 1 is supported.
@@ -4644,12 +4635,15 @@ export interface components {
              */
             response_format?: unknown;
             /**
-             * Logit Bias
-             * @description Only `{}` is supported.
+             * Tools
+             * @description Only an empty list is supported.
              */
-            logit_bias?: {
-                [key: string]: unknown;
-            } | null;
+            tools?: unknown;
+            /**
+             * Max Completion Tokens
+             * @description Not supported. Use `max_tokens`.
+             */
+            max_completion_tokens?: unknown;
         };
         /**
          * TextOptions
@@ -4657,7 +4651,7 @@ export interface components {
          */
         TextOptions: {
             /** Format */
-            format?: (components["schemas"]["PlainText"] | components["schemas"]["SchemaText"]) | null;
+            format?: (components["schemas"]["PlainFormat"] | components["schemas"]["SchemaText"]) | null;
         };
         /**
          * TextPart
@@ -4719,6 +4713,17 @@ export interface components {
             data: components["schemas"]["TokenLogprobs"];
         };
         /**
+         * ToolCall
+         * @description A tool call in Ollama's format.
+         */
+        ToolCall: {
+            /** Id */
+            id: string;
+            function: components["schemas"]["ToolCallFunction"];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
          * ToolCallExecuted
          * @description A tool call of the turn and its result. ``execution_time`` is in seconds.
          */
@@ -4741,6 +4746,22 @@ export interface components {
             error_code: string | null;
             /** Execution Time */
             execution_time: number;
+        };
+        /**
+         * ToolCallFunction
+         * @description Function of a tool call. ``index`` is the position of the call among the tool calls of the message.
+         */
+        ToolCallFunction: {
+            /** Index */
+            index?: number;
+            /** Name */
+            name: string;
+            /** Arguments */
+            arguments: {
+                [key: string]: unknown;
+            };
+        } & {
+            [key: string]: unknown;
         };
         /** @description A tool call that needs no approval starts. */
         ToolCalled: {
