@@ -197,8 +197,9 @@ class ModelCall:
     def _think_value(self) -> bool | str | None:
         if not self.model.can("thinking"):
             return None
-        is_default = self._think is None and not self.generation.thinks_by_default
-        return False if is_default else self._think
+        if self._think is None and not self.generation.thinks_by_default:
+            return False
+        return self._think
 
     async def _state_of(self, request: TrackedRequest) -> str:
         """Return the status of a waiting request: ``queued``, ``loading_model`` or ``processing_prompt``.

@@ -36,6 +36,7 @@ class Run:
     log: EventLog = field(default_factory=EventLog)
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0
+    """Number of clients that receive the events of the run or wait for its result."""
     suspended: bool = False
     """Whether the last stream ended because a tool call needs approval and the client sends its decision separately.
 
@@ -49,7 +50,7 @@ class Run:
     """Error to report if the server cancels the run, else None. The server sets it before it cancels the task."""
     task: "asyncio.Task[None] | None" = None
     """Task that executes the run, or None before the start and after the end."""
-    _subscribers: "set[_Subscriber]" = field(default_factory=set)
+    _forwarders: "set[_Forwarder]" = field(default_factory=set)
 
     @property
     def running(self) -> bool:
@@ -66,10 +67,10 @@ class Run:
             self.task.get_loop().call_soon(self.task.cancel)
 
     def publish(self, events: list[ChatEvent]) -> None:
-        """Append events to the log and notify the subscribers."""
+        """Append events to the log and forward them."""
         batch = self.log.add(events)
-        for subscriber in self._subscribers:
-            subscriber.notify(batch)
+        for forwarder in self._forwarders:
+            forwarder.notify(batch)
 
     async def forward(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
         """Call ``receive`` with batches of the events that follow event number ``after``, until the run has ended.
@@ -77,14 +78,14 @@ class Run:
         While ``receive`` waits for a slow client, new events stay in the log and form the next batch. After ``idle``
         seconds without events, ``receive`` is called with None.
         """
-        subscriber = _Subscriber(self, receive, after, idle)
-        self._subscribers.add(subscriber)
+        forwarder = _Forwarder(self, receive, after, idle)
+        self._forwarders.add(forwarder)
         try:
-            while await subscriber.catch_up():
-                await subscriber.wait()
+            while await forwarder.catch_up():
+                await forwarder.wait()
         finally:
-            self._subscribers.discard(subscriber)
-            subscriber.close()
+            self._forwarders.discard(forwarder)
+            forwarder.close()
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
@@ -123,11 +124,11 @@ class Run:
 Receive = Callable[[Batch | None], Coroutine[Any, Any, None]]
 
 
-class _Subscriber:
-    """Subscriber that passes the events of a run to the function ``receive``.
+class _Forwarder:
+    """Forwarder that passes the events of a run to the function ``receive``.
 
     If ``receive`` returns without waiting, ``notify`` calls it directly, because a task switch costs more than the
-    call. Otherwise the subscriber's own task reads the log and calls ``receive``.
+    call. Otherwise the task of ``Run.forward`` reads the log and calls ``receive``.
     """
 
     def __init__(self, run: Run, receive: Receive, position: int, idle: float | None) -> None:
