@@ -1,7 +1,6 @@
 """Types of the data that is stored with a session: settings, messages and options."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -175,10 +174,11 @@ def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
 
     def read(stored: object) -> object:
         if stored is not None:
-            with suppress(ValidationError):
+            try:
                 adapter.validate_python(stored)
-                return stored
-        return None
+            except ValidationError:
+                return None
+        return stored
 
     return {"read": read, "only_if_set": not always_written}
 

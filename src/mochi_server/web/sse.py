@@ -26,6 +26,8 @@ from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
 from mochi_server.web.last_event_id import Position
 
 PING_SECONDS = 10
+_CHECK_SECONDS = 1
+"""Interval of the check whether a stream of chunks needs a ping. Some events, such as `status`, have no chunk."""
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}  # prevent buffering
@@ -119,7 +121,7 @@ class ChunksResponse(EventStream):
         self._last_sent = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        forwarding = self._run.forward(partial(self._receive, send), idle=self._ping_seconds)
+        forwarding = self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, _CHECK_SECONDS))
         with self._run.subscribed(), suppress(ClientDisconnected):
             await until_disconnect(receive, forwarding)
             if self._opening is not None and self._run.failure is not None:
@@ -129,8 +131,7 @@ class ChunksResponse(EventStream):
 
     async def _receive(self, send: Send, batch: Batch | None) -> None:
         data = b"" if batch is None else _data(self._encoder.encode(batch))
-        # Events without a chunk, such as `status`, postpone the call with None.
-        if not data and (batch is None or time.monotonic() - self._last_sent >= self._ping_seconds):
+        if not data and time.monotonic() - self._last_sent >= self._ping_seconds:
             data = PING
         if data:
             await self._send(send, data)
