@@ -5,9 +5,15 @@ from typing import Any
 
 import pytest
 
+from mochi_server.chat.prompt_cache import PromptSize
+from mochi_server.chat.turn_window import TurnWindow
+from mochi_server.errors import StorageBusy
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
-from mochi_server.sessions.types import default_window_config
+from mochi_server.sessions.patching import FieldChanges
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import SessionCreationOptions, default_window_config
+from mochi_server.storage.memory import MemorySessionStore
 
 NOW = "2026-01-01T00:00:00+00:00"
 
@@ -43,6 +49,21 @@ def registry_with_models(**windows: int) -> WindowRegistry:
 async def test_first_window_is_at_most_8192(maximum: int | None, window: int) -> None:
     decision = await decide(WindowRegistry(), model(maximum), previous=None)
     assert (decision.window, decision.reason) == (window, "initial_setup")
+
+
+class _LockedStore(MemorySessionStore):
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+        del session_id, fields, revision
+        raise StorageBusy("Another process has locked the files.")
+
+
+@pytest.mark.parametrize(("store", "stored"), [(MemorySessionStore(), 8192), (_LockedStore(), None)])
+async def test_turn_does_not_fail_if_its_window_cannot_be_stored(store: MemorySessionStore, stored: int | None) -> None:
+    session = await store.create(ChatSession.create(SessionCreationOptions("m:latest")))
+    window = TurnWindow(WindowRegistry(), model(40960), session, session.history)
+    await window.decide(PromptSize(100))
+    await window.save(store)
+    assert (await store.load(session.session_id)).metadata.context_window_config["current_window"] == stored
 
 
 async def test_window_doubles_up_to_nine_tenths_and_never_shrinks() -> None:

@@ -1,12 +1,13 @@
 """Context window of one model during one turn."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mochi_server.chat.prompt_cache import PromptSize
 from mochi_server.chat.prompt_fitting import Checkpoint
-from mochi_server.errors import ContextOverflow, OllamaError
+from mochi_server.errors import ContextOverflow, MochiError, OllamaError
 from mochi_server.events import ChatEvent, TurnWarning
 from mochi_server.ollama.errors import is_out_of_memory
 from mochi_server.ollama.transport import Line
@@ -21,6 +22,8 @@ from mochi_server.util.clock import now
 _LONG_CHARS = 4000
 _MAX_CHARS_PER_TOKEN = 8
 """Highest plausible average of characters per token, for texts longer than ``_LONG_CHARS``."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -155,7 +158,7 @@ class TurnWindow:
             self.windows.record_trim(self.session.session_id, self.size, history[end - 1]["message_id"])
 
     async def save(self, store: SessionStore) -> None:
-        """Store the window with the session, unless a client has changed it during the turn."""
+        """Store the window with the session, unless a client has changed it during the turn. Errors are logged."""
         before = self.session.metadata.context_window_config
         after = before if self.decision is None else self.windows.adjusted(before, self.decision, now())
         if after == before:
@@ -164,9 +167,10 @@ class TurnWindow:
         def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
             return {"context_window_config": after} if stored.context_window_config == before else {}
 
-        stored = await store.load(self.session.session_id)
-        if unless_changed(stored.metadata):
-            await store.patch(stored.session_id, unless_changed)
+        try:
+            await store.patch(self.session.session_id, unless_changed)
+        except MochiError as error:  # the turn does not fail, because its answer is stored
+            logger.warning("Window not stored session_id=%s: %s", self.session.session_id, error.message)
 
     def _is_full(self, prompt: object, answer: object, limit: int) -> bool:
         """Return whether an answer reached its limit or filled the window.
