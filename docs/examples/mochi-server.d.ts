@@ -5331,7 +5331,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5411,7 +5411,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5521,7 +5521,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5579,7 +5579,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5637,7 +5637,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5695,7 +5695,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5775,7 +5775,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5873,7 +5873,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5930,7 +5930,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6028,7 +6028,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6075,7 +6075,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6162,7 +6162,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6231,7 +6231,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6289,7 +6289,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6354,7 +6354,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6443,7 +6443,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6532,7 +6532,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6603,7 +6603,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6661,7 +6661,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6733,7 +6733,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6823,7 +6823,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6903,7 +6903,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -6977,7 +6977,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7075,7 +7075,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7133,7 +7133,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7191,7 +7191,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7267,7 +7267,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7314,7 +7314,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7372,7 +7372,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7401,7 +7401,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolList"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7430,7 +7430,7 @@ export interface operations {
                     "application/json": components["schemas"]["ExecutionList"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7459,7 +7459,7 @@ export interface operations {
                     "application/json": components["schemas"]["ToolList"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7499,7 +7499,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7528,7 +7528,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7557,7 +7557,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7586,7 +7586,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentChatList"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7626,7 +7626,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7675,7 +7675,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7704,7 +7704,7 @@ export interface operations {
                     "application/json": components["schemas"]["PromptList"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7764,7 +7764,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7804,7 +7804,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7866,7 +7866,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7913,7 +7913,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7942,7 +7942,7 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -7971,7 +7971,7 @@ export interface operations {
                     "application/json": components["schemas"]["Alive"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8009,7 +8009,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8038,7 +8038,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8085,7 +8085,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8152,7 +8152,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8249,7 +8249,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8346,7 +8346,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8443,7 +8443,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -8512,7 +8512,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500. */
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {
                     [name: string]: unknown;

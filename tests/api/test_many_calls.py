@@ -61,6 +61,17 @@ def test_identical_calls_count_once_for_the_round_limit(tmp_path: Path) -> None:
     assert warning.startswith("The model made more than 2 distinct tool calls in one round. Skipped calls: 1.")
 
 
+def test_repeated_calls_are_limited(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOL)
+    settings = {"tools": ["double"], "execution_policy": "never_confirm"}
+    with calling(*[1, 2] * 10) as stub, RunningServer(tmp_path, stub.url, max_tool_calls_per_round=2) as server:
+        api = server.api()
+        events = api.stream_message(api.create_session("mochi", tool_settings=settings)["session_id"], "Hello!")
+    assert len([event for event in events if event.type == "tool_result"]) == 8
+    (warning,) = [event.data["message"] for event in events if event.type == "warning"]
+    assert "Skipped calls: 12." in warning
+
+
 def test_round_may_have_128_calls_by_default() -> None:
     setting = MochiServerSettings.model_fields["max_tool_calls_per_round"]
     assert setting.default == ToolLoopLimits().calls_per_round == 128

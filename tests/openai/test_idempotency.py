@@ -10,11 +10,17 @@ from typing import Any
 import httpx
 import pytest
 
+from mochi_server.chat.idempotency import key_digest, resolve_idempotent
+from mochi_server.chat.turn import TurnRequest
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import Message, SessionCreationOptions
+from mochi_server.sessions.types import ToolCall as StoredCall
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Reply, Text, ToolCalls
 from tests.openai.conftest import TOOLS
 from tests.openai.conversation import LOOK
+from tests.sessions.samples import assistant, user
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
@@ -282,3 +288,25 @@ def test_failed_request_does_not_repeat_tool_calls(tmp_path: Path, has_key: bool
         response = requests.send("Hello!", tool_choice="required")
         assert response.json()["mochi"]["tool_calls_executed"] == []
         assert requests.stored() == ["Hello!", "", "3.0", "It is 3."]
+
+
+def test_repeated_results_do_not_require_another_tool_call() -> None:
+    session = ChatSession.create(SessionCreationOptions("mochi"))
+    session.messages += [
+        user("Look!"),
+        {**assistant(""), "tool_calls": [_call("theirs")], "handed_back": ["theirs"]},
+        {**_result("theirs"), "key_digest": key_digest(session.session_id, "key")},
+        {**assistant(""), "tool_calls": [_call("ours")]},
+        _result("ours"),
+    ]
+    request = TurnRequest(None, key="key", results=(_result("theirs"),), must_call=True)
+    resolved = resolve_idempotent(session, request)
+    assert (resolved.results, resolved.continues, resolved.must_call) == ((), True, False)
+
+
+def _call(call_id: str) -> StoredCall:
+    return {"id": call_id, "function": {"name": "look", "arguments": {}}}
+
+
+def _result(call_id: str) -> Message:
+    return {**assistant("seen"), "role": "tool", "tool_name": "look", "tool_call_id": call_id}

@@ -18,6 +18,7 @@ from tests.sessions.samples import appended, new_session, user
 from tests.support.api import Api, error_of
 from tests.support.images import PNG
 from tests.support.server import RunningServer
+from tests.support.waiting import until
 
 
 def hold_lock(sessions_dir: Path, session_id: str) -> AbstractContextManager[None]:
@@ -126,14 +127,30 @@ async def test_turn_that_cannot_end_stays_in_its_log(tmp_path: Path) -> None:
     await store.aclose()
 
 
-def test_message_that_cannot_be_stored_is_refused_after_the_wait(private_stub: StubServer, tmp_path: Path) -> None:
-    with RunningServer(tmp_path, private_stub.url, storage_wait_seconds=0.1) as server:
+@pytest.mark.parametrize("is_ollama_running", [True, False])
+def test_message_that_cannot_be_stored_is_refused_after_the_wait(
+    private_stub: StubServer, tmp_path: Path, is_ollama_running: bool
+) -> None:
+    with RunningServer(tmp_path, private_stub.url, storage_wait_seconds=0.5) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
+        if not is_ollama_running:
+            private_stub.stop()
         with hold_lock(tmp_path / "chat_sessions", session_id):
             refused = api.http.post(f"/chat/{session_id}", json={"message": "Hello"}, timeout=5)
         assert error_of(refused) == (503, "STORAGE_BUSY")
         assert api.messages(session_id) == []
+
+
+def test_stopped_turn_reports_a_message_that_cannot_be_stored(private_stub: StubServer, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, private_stub.url, storage_wait_seconds=1) as server, ThreadPoolExecutor() as threads:
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        with hold_lock(tmp_path / "chat_sessions", session_id):
+            sent = threads.submit(api.stream_message, session_id, "Hello")
+            until(lambda: api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "running", 5)
+            api.http.post(f"/chat/{session_id}/stop", timeout=5)
+        assert [event.data["code"] for event in sent.result() if event.type == "error"] == ["STORAGE_BUSY"]
 
 
 async def test_turn_retries_after_the_wait_for_a_stuck_lock(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import mochi_stub.wire
 from mochi_stub import Cut, Failure, Gate, Model, Prompt, Reasoning, Reply, StubServer, Text, ToolCall, ToolCalls, Usage
 from mochi_stub.recording.recorder import record
 from mochi_stub.replies.lorem import hash_sized, lorem
+from mochi_stub.replies.truncation import apply_stop_conditions
 from mochi_stub.reply import Part, Pause
 from tests.stub.clients import (
     ClientReply,
@@ -229,6 +230,11 @@ def test_stop_sequence_can_span_texts(parts: list[Part], stop: str, reasoning: s
     with stub_replying(Reply(parts)) as stub:
         received = WIRES["chat"](stub, "hello", stream=stream, stop=stop)
     assert (received.reasoning, received.text) == (reasoning, text)
+
+
+def test_stop_sequence_does_not_span_a_failure() -> None:
+    reply = Reply([Text("abc"), Failure("kaput"), Text("def")])
+    assert apply_stop_conditions(reply, {"stop": ["cd"]}, 4) == reply
 
 
 @pytest.mark.parametrize("stop", [{}, {"stop_sequences": [f"{hash_sized('hello')[-3:]} he"]}])

@@ -82,6 +82,11 @@ def test_only_a_page_before_others_has_a_token(five_models: StubServer) -> None:
     assert [list(last), len(last["models"])] == [["models"], 2]
 
 
+def test_empty_page_token_means_the_first_page(five_models: StubServer) -> None:
+    first = send_request(five_models, "GET", "/v1beta/models?pageSize=3").json
+    assert send_request(five_models, "GET", "/v1beta/models?pageSize=3&pageToken=").json == first
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [

@@ -252,6 +252,19 @@ async def test_manual_window_after_a_removal_at_another_server_applies() -> None
     assert (await decide(registry, model(40960), config=later)).window == 16384
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_window_of_a_session_with_another_model_ends_at_another_server(is_kept: bool) -> None:
+    config = default_window_config() | {"other_models": {"m:latest": {}} if is_kept else {}}
+    session = ChatSession.create(SessionCreationOptions("other:latest", context_window_config=config))
+
+    async def load(_: str) -> ChatSession:
+        return session
+
+    registry = WindowRegistry(load_session=load)
+    registry.set_manual(model(40960), 4096, "setting")
+    assert (await decide(registry, model(40960))).window == (4096 if is_kept else 8192)
+
+
 async def test_window_of_another_session_is_not_marked_as_manual() -> None:
     registry = WindowRegistry()
     config: dict[str, Any] = default_window_config() | {"manual_override": True, "current_window": 4096}

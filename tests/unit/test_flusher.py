@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mochi_server.chat.flusher import Flusher
-from mochi_server.errors import MochiError, StorageBusy
+from mochi_server.errors import InternalError, MochiError, StorageBusy
 from mochi_server.sessions.types import Message
 from mochi_server.storage.memory import MemorySessionStore
 from tests.sessions.samples import assistant
@@ -38,12 +38,13 @@ class _Store(MemorySessionStore):
     def __init__(self) -> None:
         super().__init__()
         self.flushes: list[tuple[str, float]] = []
-        self.seconds = 0.0
         self.failures: list[MochiError] = []
-        """Errors of the next flushes."""
+        """Errors of the next flushes, for the first session of each."""
+        self.slow: set[str] = set()
+        """Sessions whose flushes take five seconds."""
 
     async def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, MochiError]:
-        await asyncio.sleep(self.seconds)
+        await asyncio.sleep(5 if self.slow & set(partials) else 0)
         self.flushes += [(session_id, asyncio.get_running_loop().time()) for session_id in partials]
         return {next(iter(partials)): self.failures.pop()} if self.failures else {}
 
@@ -122,8 +123,8 @@ def test_finished_turn_is_not_saved_again() -> None:
     async def scenario(store: _Store, flusher: Flusher) -> None:
         flusher.schedule("scheduled", _partial)
         await flusher.finish("scheduled")
-        store.seconds = 5
-        store.failures = [StorageBusy("locked")]
+        store.slow = {"running"}
+        store.failures = [InternalError()]
         flusher.schedule("running", _partial)
         await asyncio.sleep(3)
         await flusher.finish("running")
@@ -138,6 +139,31 @@ def test_failed_flush_is_repeated() -> None:
         flusher.schedule("a", _partial)
 
     assert _run(scenario).times == [102, 104]
+
+
+def test_locked_session_is_flushed_again_at_once_and_apart() -> None:
+    async def scenario(store: _Store, flusher: Flusher) -> None:
+        store.failures = [StorageBusy("locked")]
+        flusher.schedule("locked", _partial)
+        flusher.schedule("other", _partial)
+
+    assert _run(scenario).flushes == [("locked", 102), ("other", 102), ("locked", 102)]
+
+
+def test_slow_flush_delays_only_its_session() -> None:
+    async def scenario(store: _Store, flusher: Flusher) -> None:
+        store.flushes_together, store.slow = False, {"slow"}
+        flusher.schedule("slow", _partial)
+        flusher.schedule("other", _partial)
+        await asyncio.sleep(2.5)
+        flusher.schedule("other", _partial)
+        await flusher.finish("other")
+        assert store.flushes == [("other", 102)]
+        flusher.schedule("other", _partial)
+        await flusher.finish("slow")
+        assert store.flushes == [("other", 102), ("other", 104.5), ("slow", 107)]
+
+    _run(scenario)
 
 
 def test_answer_without_text_is_not_saved() -> None:

@@ -124,8 +124,8 @@ class ChatEngine:
                 failure = await writer.interrupt(lambda: run.stopped) or failure
                 if run.abort_error is None:
                     await self._discard_approval(turn.session.session_id)
-        if gate.has_failed and failure is not None:
-            cancelled = False
+        if gate.error is not None:
+            failure, cancelled = _as_mochi_error(gate.error, turn.session.session_id), False
         return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
 
     def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:
@@ -151,7 +151,8 @@ class _EventGate:
     """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
 
     run: Run
-    has_failed: bool = False
+    error: Exception | None = None
+    """Error of the write of the user message."""
     buffered: list[ChatEvent] | None = field(default_factory=list)
     """Events that are not published yet, or None after the user message is stored."""
 
@@ -161,9 +162,9 @@ class _EventGate:
         else:
             self.buffered += events
 
-    def on_write_end(self, is_stored: bool) -> None:
-        if not is_stored:
-            self.has_failed = True
+    def on_write_end(self, error: Exception | None) -> None:
+        if error is not None:
+            self.error = error
             self.run.cancel()
             return
         events, self.buffered = self.buffered, None

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from mochi_server.errors import StorageBusy
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 
@@ -26,8 +27,8 @@ class Flusher:
     """Periodic writer of the partial answers of running turns.
 
     Each partial answer is flushed about two seconds after its first unsaved text. The limit is a thousand flushes per
-    second: with more than two thousand concurrent turns, each turn is flushed less often. Answers are written in
-    batches, because starting a task and a thread costs more than a write.
+    second: with more than two thousand concurrent turns, each turn is flushed less often. If the store can write
+    several answers together, they are written in batches, because starting a task and a thread costs more than a write.
     """
 
     def __init__(self, store: SessionStore) -> None:
@@ -35,8 +36,8 @@ class Flusher:
         self._scheduled: dict[str, tuple[float, GetPartial]] = {}
         """For each session, the time of its next flush on the loop's clock. The entries are ordered by time."""
         self._timer: asyncio.TimerHandle | None = None
-        self._batch: asyncio.Task[None] | None = None
-        self._in_batch: dict[str, GetPartial] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        """For each session, the flush that is running."""
 
     def schedule(self, session_id: str, get_partial: GetPartial) -> None:
         """Schedule a flush of the session's partial answer, unless one is scheduled already."""
@@ -46,37 +47,44 @@ class Flusher:
 
     async def finish(self, session_id: str) -> None:
         """Cancel the scheduled flush of a session, and wait until a flush that has begun ends."""
-        while self._batch is not None and session_id in self._in_batch:
-            await asyncio.wait([self._batch])
+        while (task := self._running.get(session_id)) is not None:
+            await asyncio.wait([task])
         self._scheduled.pop(session_id, None)
 
     def _set_timer(self) -> None:
-        if self._scheduled and self._timer is None and self._batch is None:
+        if self._scheduled and self._timer is None:
             loop = asyncio.get_running_loop()
             first_due, _ = next(iter(self._scheduled.values()))
-            self._timer = loop.call_at(max(first_due, loop.time() + _PAUSE_SECONDS), self._begin_batch)
+            self._timer = loop.call_at(max(first_due, loop.time() + _PAUSE_SECONDS), self._start_due)
 
-    def _begin_batch(self) -> None:
+    def _start_due(self) -> None:
         self._timer = None
-        loop = asyncio.get_running_loop()
-        messages = {}
-        for index, (session_id, (due, get_partial)) in enumerate(list(self._scheduled.items())):
-            if due > loop.time() + (_EARLY_SECONDS if index < _FLUSHES_PER_BATCH else -_OVERDUE_SECONDS):
+        now = asyncio.get_running_loop().time()
+        batch: dict[str, GetPartial] = {}
+        for session_id, (due, get_partial) in list(self._scheduled.items()):
+            if due > now + (_EARLY_SECONDS if len(batch) < _FLUSHES_PER_BATCH else -_OVERDUE_SECONDS):
                 break
-            del self._scheduled[session_id]
-            if (message := get_partial()) is not None:
-                messages[session_id] = message
-                self._in_batch[session_id] = get_partial
-        if messages:
-            self._batch = loop.create_task(self._flush_batch(messages))
-        else:
-            self._set_timer()
+            if session_id not in self._running:
+                del self._scheduled[session_id]
+                batch[session_id] = get_partial
+        for group in [batch] if self._store.flushes_together else [{one: batch[one]} for one in batch]:
+            self._start(group)
+        self._set_timer()
 
-    async def _flush_batch(self, messages: Mapping[str, Message]) -> None:
+    def _start(self, batch: Mapping[str, GetPartial]) -> None:
+        task = asyncio.get_running_loop().create_task(self._flush(batch))
+        self._running.update(dict.fromkeys(batch, task))
+
+    async def _flush(self, batch: Mapping[str, GetPartial]) -> None:
+        messages = {session_id: message for session_id, get in batch.items() if (message := get()) is not None}
         try:
-            for session_id, error in (await self._store.flush_all(messages)).items():
-                logger.warning("Partial answer not stored session_id=%s: %s", session_id, error.message)
-                self.schedule(session_id, self._in_batch[session_id])
+            errors = await self._store.flush_all(messages) if messages else {}
         finally:
-            self._batch, self._in_batch = None, {}
-            self._set_timer()
+            for session_id in batch:
+                del self._running[session_id]
+        for session_id, error in errors.items():
+            if isinstance(error, StorageBusy) and len(batch) > 1:
+                self._start({session_id: batch[session_id]})  # waits for the lock, and delays no other session
+            else:
+                logger.warning("Partial answer not stored session_id=%s: %s", session_id, error)
+                self.schedule(session_id, batch[session_id])

@@ -52,7 +52,7 @@ def resolve_idempotent(session: ChatSession, request: TurnRequest) -> TurnReques
             raise IdempotencyKeyReused(request.key)
         return replace(repetition, responder=_replay_stored_answers(answers, last))
     is_returned = any(message.get("handed_back") for message in answers)
-    if request.message is not None and follows_result(session.history) and not is_returned:
+    if (request.message is not None or answers) and follows_result(session.history) and not is_returned:
         return replace(repetition, continues=True, must_call=False)
     return repetition
 

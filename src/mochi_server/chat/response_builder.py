@@ -23,13 +23,15 @@ _COUNTERS = (
     "prompt_eval_duration",
     "eval_duration",
 )
+_REPETITIONS = 4
+"""Average number of times that an answer can repeat each tool call."""
 
 
 class ResponseBuilder:
     """Builder that collects one answer and publishes its events.
 
-    The builder accepts ``max_calls`` distinct tool calls, and calls that repeat them. ``skipped_calls`` is the number
-    of further calls.
+    The builder accepts ``max_calls`` distinct tool calls, and calls that repeat them, but not more than four times
+    ``max_calls`` in total. ``skipped_calls`` is the number of further calls.
     """
 
     def __init__(self, model: str, publish: Publish, max_calls: int) -> None:
@@ -43,7 +45,7 @@ class ResponseBuilder:
         self._thinking = StringIO()
         self._last: Line = {}
         self._defects: dict[int, str] = {}
-        self._distinct_calls: list[str] = []
+        self._distinct_calls: set[str] = set()
 
     @property
     def has_text(self) -> bool:
@@ -139,13 +141,11 @@ class ResponseBuilder:
             defect = "The arguments must be a JSON object with parameter names as keys."
         elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             arguments, defect = None, TOO_DEEP
-        identity = repr((name, arguments))
-        if identity not in self._distinct_calls:
-            if len(self._distinct_calls) >= self._max_calls:
-                self.skipped_calls += 1
-                return
-            self._distinct_calls.append(identity)
-        index = len(self.tool_calls)
+        distinct, index = self._distinct_calls | {repr((name, function.get("arguments")))}, len(self.tool_calls)
+        if len(distinct) > self._max_calls or index >= _REPETITIONS * self._max_calls:
+            self.skipped_calls += 1
+            return
+        self._distinct_calls = distinct
         if defect is not None:
             self._defects[index] = defect
         self.tool_calls.append(

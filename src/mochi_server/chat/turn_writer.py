@@ -78,23 +78,24 @@ class TurnWriter:
         )
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
 
-    def begin(self, images: Sequence[Image] = (), on_end: Callable[[bool], None] = lambda _: None) -> None:
+    def begin(self, images: Sequence[Image] = (), on_end: Callable[[Exception | None], None] = lambda _: None) -> None:
         """Begin to store the user message and its images in the background.
 
-        The model call does not wait for this write. ``on_end`` receives True if the message was stored, else False.
+        The model call does not wait for this write. ``on_end`` receives the error of the write, or None.
         """
         if not self._new_messages:
-            on_end(True)
+            on_end(None)
             return
 
         async def store() -> None:
-            is_stored = False
             try:
                 # A client learns soon that its message cannot be stored. Later writes must not lose the answer.
                 await self._append(self._new_messages, if_locked=False, images=images)
-                is_stored, self._initial_write = True, None
-            finally:
-                on_end(is_stored)
+            except Exception as error:
+                on_end(error)
+                raise
+            self._initial_write = None
+            on_end(None)
 
         self._initial_write = asyncio.ensure_future(store())
 
@@ -208,7 +209,7 @@ class TurnWriter:
 
     def _partial(self) -> Message | None:
         """Return the partial answer, or None if there is no answer or the user message is not stored yet."""
-        if self._answer is None or (self._initial_write is not None and not self._initial_write.done()):
+        if self._answer is None or self._initial_write is not None:
             return None
         return self._answer.message(interrupted=True)
 

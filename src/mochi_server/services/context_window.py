@@ -336,9 +336,10 @@ class WindowRegistry:
             return None
         except MochiError:
             return manual
+        stored = setting.metadata.context_window_config
         if qualified_name(setting.model) != qualified_name(model.name):
-            return manual
-        return self._stored_manual(model, setting.metadata.context_window_config, manual.session_id)
+            return manual if qualified_name(model.name) in (stored.get("other_models") or ()) else None
+        return self._stored_manual(model, stored, manual.session_id)
 
     def _stored_manual(self, model: ModelInfo, config: Mapping[str, Any], session_id: str) -> ManualWindow | None:
         """Return the manual window of a model, unless the ``config`` of a session has set or removed it since."""

@@ -1,13 +1,11 @@
 """Protocols of the session stores. One contract test suite covers all implementations."""
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from mochi_server.errors import MochiError
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.patching import FieldChanges
 from mochi_server.sessions.serialization import decode
@@ -49,6 +47,9 @@ class SessionStore(Protocol):
     ``SessionConflict``. Every method raises ``SessionNotFound`` for an unknown or invalid session id and
     ``StorageFailed`` for an I/O error. After an error, the stored session is unchanged.
     """
+
+    flushes_together: bool = False
+    """Whether one call of ``flush_all`` for several sessions costs less than several calls."""
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session and the images it references. If its id is in use, assign a new id."""
@@ -108,17 +109,14 @@ class SessionStore(Protocol):
     async def flush(self, session_id: str, partial: Message) -> None:
         """Store the partial answer of a turn for crash recovery. The next change of the history removes it."""
 
-    async def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, MochiError]:
+    async def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, Exception]:
         """Store the partial answers of several sessions, by session ID. Return the errors of those that failed."""
-        errors: dict[str, MochiError] = {}
-
-        async def flush(session_id: str, partial: Message) -> None:
+        errors: dict[str, Exception] = {}
+        for session_id, partial in partials.items():
             try:
                 await self.flush(session_id, partial)
-            except MochiError as error:
+            except Exception as error:
                 errors[session_id] = error
-
-        await asyncio.gather(*(flush(*item) for item in partials.items()))
         return errors
 
     async def delete(self, session_id: str) -> None:

@@ -29,9 +29,10 @@ STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy, errors.SessionTooNew
 
 _ANY_ROUTE = (
     *(errors.Unauthorized, errors.OriginForbidden, errors.HostForbidden, errors.BodyTooLarge),
-    *(errors.HeadersTooLarge, errors.MalformedRequest, errors.RequestTimedOut, errors.InternalError),
+    *(errors.HeadersTooLarge, errors.MalformedRequest, errors.RequestTimedOut, errors.ValidationFailed),
+    errors.InternalError,
 )
-_ANY_ERROR = "Any other error. All routes can return 400, 401, 403, 408, 413, 431 and 500."
+_ANY_ERROR = "Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500."
 _SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, float: 60, OSError: OSError(28, "Disk full")}
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 

@@ -15,7 +15,7 @@ import orjson
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import IMAGE_TOKENS, Message, Prompt, count_tokens, counted_text, counted_text_of, prompt_tokens
-from mochi_stub.reply import Choice, Content, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
+from mochi_stub.reply import Choice, Content, Cut, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
 
 NUM_KEEP = 4
 TOO_LONG = (
@@ -110,7 +110,7 @@ def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_to
         return reply
     before, text, kind = 0, "", None  # `text` joins adjacent parts of the same kind
     for part in reply.parts:
-        if isinstance(part, (Choice, ToolCalls)):
+        if isinstance(part, (Choice, Cut, Failure, ToolCalls)):
             kind = None
         if not isinstance(part, (Reasoning, Text)):
             continue

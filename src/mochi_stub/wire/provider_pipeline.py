@@ -65,8 +65,8 @@ def with_checked_body(
 
 
 def read_query(request: Request, check: Check, format_error: Callable[[ValidationError], HttpError]) -> dict[str, Any]:
-    """Return the checked parameters of the query. The texts of integers become numbers."""
-    fields = {name: int(text) if _INTEGER.fullmatch(text) else text for name, text in request.query.items()}
+    """Return the checked parameters of the query that are not empty. The texts of integers become numbers."""
+    fields = {name: int(text) if _INTEGER.fullmatch(text) else text for name, text in request.query.items() if text}
     query: dict[str, Any] = read(dumps(fields).encode(), check, format_error)
     return query
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from mochi_server.errors import MochiError, SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
+from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.patching import FieldChanges, normalized, normalized_fields, normalized_message
 from mochi_server.sessions.search import searchable_texts
@@ -173,13 +173,13 @@ class SessionDirectory:
             after, line = self._partial_record(stored.record, partial)
             self._cache(session_id, self._files.append_to_log(session_id, stored, after, line, durably=False))
 
-    def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, MochiError]:
-        """Flush several sessions. Return the errors by session ID. A session whose files are locked fails too."""
-        errors: dict[str, MochiError] = {}
+    def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, Exception]:
+        """Flush several sessions. Return the errors by session ID."""
+        errors: dict[str, Exception] = {}
         for session_id, partial in partials.items():
             try:
                 self.flush(session_id, partial)
-            except MochiError as error:
+            except Exception as error:
                 errors[session_id] = error
         return errors
 
