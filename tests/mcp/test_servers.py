@@ -452,8 +452,8 @@ def test_stop_ends_mcp_servers_and_their_children(
     server: RunningServer, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This includes a server that ignores SIGTERM and the end of its input."""
-    monkeypatch.setattr("mochi_server.mcp.stdio.EXIT_GRACE_SECONDS", 0.1)
     assert "echo" in api.ok(api.http.get("/tools"))["tools"]
+    monkeypatch.setattr("mochi_server.mcp.stdio.EXIT_GRACE_SECONDS", 0.1)  # the server has imported the module
     pids = started(tmp_path)
     assert [is_alive(pid) for pid in pids] == [True, True]
     server.stop()
