@@ -41,6 +41,21 @@ def test_error_text_of_ollama_is_readable(received: str, message: str) -> None:
     assert refusal_error(500, orjson.dumps({"error": received})).message == message
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"error":"unauthorized"}', "unauthorized"),
+        (b"Unauthorized.", "Unauthorized"),
+        (b"<html><title>401 Authorization Required</title></html>", "a key is required"),
+        (b"", "a key is required"),
+    ],
+)
+def test_refused_key_names_the_variable_of_the_key(body: bytes, reason: str) -> None:
+    message = refusal_error(401, body).message
+    assert message.startswith(f"Ollama answered with status 401: {reason}. Set OLLAMA_API_KEY ")
+    assert "`ollama signin`" in message
+
+
 @pytest.mark.parametrize("raw", ["var m map[string]string // message: x\n", "{"], ids=["map", "braces"])
 def test_long_error_with_text_of_the_model_is_read_quickly(raw: str) -> None:
     text = f"error parsing tool call: raw='{raw * (60_000 // len(raw))}', err=unexpected end of JSON input"

@@ -33,6 +33,8 @@ _RETRY_SECONDS = 2
 _EXCERPT_LENGTH = 200
 _CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
 """Advice for a response that is not from Ollama, but from a proxy or another server, or for an unknown path."""
+_CHECK_KEY = "Set OLLAMA_API_KEY to its API key. For a model of Ollama's cloud, run `ollama signin`."
+"""Advice for a response that rejects the API key, or that rejects a request for a model of Ollama's cloud."""
 _FOREIGN_TEXTS = ("<", "404 page not found")
 """Beginnings of a response that is an HTML page, and of Ollama's response to an unknown path."""
 
@@ -94,7 +96,12 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
     is_unknown = (status == HTTPStatus.NOT_FOUND and "not found" in text) or text == "invalid model name"
     if is_unknown and model is not None:
         return ModelNotFound(model)
-    error = OllamaError(f"{text} {_CHECK_ADDRESS}" if is_foreign else text, upstream_status=status)
+    if status == HTTPStatus.UNAUTHORIZED:
+        reason = "a key is required" if is_foreign else text.rstrip(".")
+        text = f"Ollama answered with status {status}: {reason}. {_CHECK_KEY}"
+    elif is_foreign:
+        text = f"{text} {_CHECK_ADDRESS}"
+    error = OllamaError(text, upstream_status=status)
     error.upstream_text = received
     return error
 
