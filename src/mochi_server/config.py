@@ -191,7 +191,8 @@ class MochiServerSettings(BaseSettings):
     @field_validator("data_dir")
     @classmethod
     def _is_directory(cls, value: str) -> str:
-        if os.path.exists(value) and not os.path.isdir(value):  # noqa: PTH110, PTH112 - raise nothing
+        paths = [value, *map(str, Path(value).parents)]
+        if any(os.path.exists(path) and not os.path.isdir(path) for path in paths):  # noqa: PTH110, PTH112 - raise nothing
             raise ValueError("not a directory")
         return value
 

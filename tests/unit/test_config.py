@@ -142,6 +142,9 @@ def test_data_directory_cannot_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ValidationError):
         MochiServerSettings(data_dir=tmp_path / "file")
+    with pytest.raises(ValidationError):
+        MochiServerSettings(data_dir=tmp_path / "file" / "sub" / "folder")
+    assert MochiServerSettings(data_dir=tmp_path / "new" / "folder").data_dir == str(tmp_path / "new" / "folder")
 
 
 def test_app_accepts_overrides_and_settings(tmp_path: Path) -> None:
