@@ -39,6 +39,7 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
     assert "of MOCHI_STORE_URL; each" in run("mochi_server", "migrate", "--help", cwd=tmp_path)[1]
     for flag in ("--host", "--port", "--ollama-host", "--data-dir", "--log-level", "--test-mode", "--stub-speed"):
         assert flag in text
+    assert "else a generated key" in text
     program = (
         "import sys, mochi_server.__main__ as m\n"
         "try: m.main(['--help'])\n"
@@ -57,6 +58,7 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         (["--log-format", "xml"], {}, "--log-format"),
         (["--ollama-host", "ftp://x"], {}, "--ollama-host"),
         (["--data-dir", "file"], {}, "--data-dir"),
+        (["--data-dir", "file/folder"], {}, "--data-dir"),
         (["--stub-speed", "-1"], {}, "--stub-speed"),
         (["--stub-speed", "2"], {}, "--stub-speed"),
         (["--test-mode", "--ollama-host", "http://localhost:1"], {}, "--ollama-host"),

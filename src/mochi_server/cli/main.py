@@ -33,7 +33,7 @@ _FLAGS = {
 
 _EPILOG = """\
 Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
-  MOCHI_API_KEYS         API keys, separated by commas; required on an address other than loopback
+  MOCHI_API_KEYS         API keys, separated by commas (default: no key on loopback, else a generated key)
   MOCHI_STORE_URL        postgresql://... stores the sessions in a database
   MOCHI_TOOLS_DIR        directory of the tools; MOCHI_AGENTS_DIR is that of the agents
   MOCHI_ALLOWED_ORIGINS  origins of web pages that may use the server
