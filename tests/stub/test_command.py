@@ -109,7 +109,7 @@ def test_used_port_prints_one_line_and_exits_1() -> None:
     with StubServer() as stub:
         printed = call_command("--port", str(stub.port))
     assert (printed.returncode, printed.stdout) == (1, "")
-    assert re.fullmatch(rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\n", printed.stderr)
+    assert re.fullmatch(rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\. .*port\n", printed.stderr)
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])

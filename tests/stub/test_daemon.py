@@ -176,7 +176,7 @@ def test_start_on_a_used_port_fails_with_one_line(own_folder: Path) -> None:
     with StubServer() as stub:
         started = call_command("start", "--port", str(stub.port))
     assert (started.returncode, started.stdout) == (1, "")
-    assert re.fullmatch(rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\n", started.stderr)
+    assert re.fullmatch(rf"mochi-stub: cannot listen on 127\.0\.0\.1:{stub.port}: .*in use\. .*port\n", started.stderr)
 
 
 def test_pid_file_of_a_killed_server_is_stale(own_folder: Path) -> None:

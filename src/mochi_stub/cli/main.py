@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -73,7 +74,8 @@ def _run(options: argparse.Namespace) -> int:
         stub.start()
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]  # without the address
-        return _fail(f"cannot listen on {options.host}:{port}: {reason}")
+        advice = ". Stop the other program, or select a port with --port" if error.errno == errno.EADDRINUSE else ""
+        return _fail(f"cannot listen on {options.host}:{port}: {reason}{advice}")
     pid_file = options.pid_file or (daemon.pid_file_of(stub.port) if options.in_background else None)
     try:
         if pid_file:
