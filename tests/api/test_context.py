@@ -626,3 +626,17 @@ def test_uncounted_cached_tokens_of_a_tool_round_cause_no_warning(tmp_path: Path
         events = api.stream_message(session_id, "word " * 1000)
     assert of_type(events, "warning") == []
     assert events[-2].type == "message_complete"
+
+
+@pytest.mark.one_process("each server has its own windows")
+def test_after_a_restart_the_stored_token_count_limits_the_answer(tmp_path: Path) -> None:
+    dense = Model("dense", context_length=8192, chars_per_token=1)
+    with StubServer(models=[dense], speed=0) as stub:
+        with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
+            session_id = server.api().create_session("dense")["session_id"]
+            server.api().send_message(session_id, instruct(words(5)) + "x" * 3500)
+        with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
+            server.api().send_message(session_id, "And?")
+        last = chats(stub)[-1]
+    options = (last.body or {})["options"]
+    assert (last.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"], options

@@ -150,7 +150,7 @@ class ModelCall:
     ) -> OllamaError | None:
         """Send a prompt once. If Ollama refuses the prompt and another attempt may succeed, return the error."""
         size = prompt.size_with(tools)
-        limit = self.window.answer_limit(size, self._options.get("num_predict"))
+        limit = self.window.answer_limit(size, self._options.get("num_predict"), counted=self.window.counted)
         messages, missing = await with_images(prompt.messages, self.writer.load_image)
         if missing and not self._reported_missing:
             self._reported_missing = True

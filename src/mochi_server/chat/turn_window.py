@@ -42,9 +42,14 @@ class TurnWindow:
         self._previous_model = previous_model(self.history)
         self._last_usage = 0
         """Ollama's latest token count of the conversation, or 0 if that count no longer applies."""
+        self.counted = 0
+        """The part of the latest count that the next prompt contains: thinking is not sent again."""
         has_checkpoint = Checkpoint.from_dict(self.session.metadata.compaction) is not None
         if not has_checkpoint and self._previous_model == self.session.model:
-            self._last_usage = usage_tokens(last_answer(self.history)) or 0
+            answer = last_answer(self.history)
+            self._last_usage = usage_tokens(answer) or 0
+            if answer is not None:
+                self.counted = (answer.get("prompt_eval_count") or 0) if answer.get("thinking") else self._last_usage
         self._highest_count = self._last_usage
         """Highest token count of Ollama for the conversation and for the prompts of this turn."""
         self._stepped_down = False
@@ -79,14 +84,16 @@ class TurnWindow:
         """Return a cautious estimate of how many tokens a prompt leaves free in ``window``."""
         return self.windows.room(self.model, window, prompt.characters, prompt.images)
 
-    def answer_limit(self, prompt: PromptSize, num_predict: object) -> int | None:
+    def answer_limit(self, prompt: PromptSize, num_predict: object, *, counted: int = 0) -> int | None:
         """Return the maximum number of answer tokens that fit into the window after the prompt.
 
         Return None if ``num_predict`` does not exceed this maximum, or if the requests do not set ``num_ctx``.
         """
         if self.size is None:
             return None
-        return self.windows.answer_limit(self.model, self.size, num_predict, prompt.characters, prompt.images)
+        return self.windows.answer_limit(
+            self.model, self.size, num_predict, prompt.characters, prompt.images, counted=counted
+        )
 
     def record_usage(self, last: Line, prompt: PromptSize, limit: int | None) -> list[ChatEvent]:
         """Record the token counts in Ollama's last line. Return a warning event for a truncated prompt or answer."""

@@ -236,25 +236,33 @@ class WindowRegistry:
         text = int(characters * (self._entry(model.name).tokens_per_char or _TOKENS_PER_CHAR))
         return text + IMAGE_TOKENS * images + 1
 
-    def room(self, model: ModelInfo, window: int, characters: int, images: int = 0) -> int:
+    def room(self, model: ModelInfo, window: int, characters: int, images: int = 0, *, counted: int = 0) -> int:
         """Return a cautious estimate of how many tokens a prompt leaves free in a window.
 
         Until the model's ratio is known, count each character as a token, but at most a quarter of the window in this
-        way. Most models need far fewer tokens, so a larger reserve would cut long answers without need.
+        way. Most models need far fewer tokens, so a larger reserve would cut long answers without need. ``counted`` is
+        Ollama's latest count of the conversation. It replaces a lower estimate until the ratio is known.
         """
         tokens = self.estimate(model, characters, images)
         if self._entry(model.name).tokens_per_char is None:
-            tokens = max(tokens, min(characters + IMAGE_TOKENS * images, window // 4))
+            tokens = max(tokens, counted, min(characters + IMAGE_TOKENS * images, window // 4))
         return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
 
     def answer_limit(
-        self, model: ModelInfo, window: int, num_predict: object, characters: int, images: int = 0
+        self,
+        model: ModelInfo,
+        window: int,
+        num_predict: object,
+        characters: int,
+        images: int = 0,
+        *,
+        counted: int = 0,
     ) -> int | None:
         """Return the maximum number of answer tokens that fit into a window after a prompt.
 
         Return None if ``num_predict`` does not exceed this maximum.
         """
-        room = max(self.room(model, window, characters, images), MIN_ANSWER_TOKENS)
+        room = max(self.room(model, window, characters, images, counted=counted), MIN_ANSWER_TOKENS)
         is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
         return room if is_limited else None
 
