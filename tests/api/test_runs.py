@@ -1,14 +1,18 @@
 """Runs: disconnects, stops, conflicts, waiting and shutdown."""
 
+import asyncio
 import os
 import shutil
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from mochi_server.sessions import SessionManager
+from mochi_server.sessions import FileSessionStore, Message, SessionManager
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of, read_events, text_of
 from tests.support.holding import GatedStub
@@ -119,6 +123,39 @@ def test_stopped_collected_turn_returns_partial_answer(api: Api, server: Running
     assert answers[0]["state"] == "stopped"
     window = {"current_window": 8192, "usage_tokens": None, "reason": "initial_setup"}
     assert answers[0]["context_window"] == window
+
+
+@pytest.mark.one_process("inspects the server process")
+@pytest.mark.parametrize("regenerates", [False, True])
+def test_stop_during_the_last_write_is_too_late(
+    api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch, regenerates: bool
+) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Hello")
+    begins, ends = threading.Event(), threading.Event()
+    append = FileSessionStore.append
+
+    async def slow_append(store: FileSessionStore, id_: str, messages: Sequence[Message], **options: Any) -> None:
+        if messages[-1]["role"] == "assistant":
+            begins.set()
+            await asyncio.to_thread(ends.wait, 10)
+        await append(store, id_, messages, **options)
+
+    monkeypatch.setattr(FileSessionStore, "append", slow_append)
+    runs = server.app.state.services.runs
+    other = server.api()
+    with ThreadPoolExecutor() as pool, api.open_stream(session_id, None if regenerates else "Again") as events:
+        assert begins.wait(10)
+        stopping = pool.submit(other.http.post, f"/chat/{session_id}/stop")
+        until(lambda: runs.cache.find(session_id).stopped)
+        ends.set()
+        *_, complete, last = events
+        assert stopping.result().json()["state"] == "completed"
+    answer = api.messages(session_id)[-1]
+    assert (complete.type, last.type) == ("message_complete", "done")
+    assert complete.data["message_id"] == answer["message_id"]
+    assert "interrupted" not in answer
+    assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "completed"
 
 
 def test_stop_without_running_turn_succeeds(api: Api) -> None:

@@ -94,8 +94,8 @@ class ChatEngine:
         """Execute a turn, publish its events in ``run`` and return its result.
 
         If the turn fails, the result contains the error. On cancellation, the engine stores the partial answer and
-        sets ``cancelled`` in the result. If the server has cancelled the turn, for example at a shutdown, the session
-        keeps the turn's approval request.
+        sets ``cancelled`` in the result, unless the whole answer is stored: then the turn is complete. If the server
+        has cancelled the turn, for example at a shutdown, the session keeps the turn's approval request.
         """
         writer = TurnWriter(self.store, turn.session, turn.request, flusher=self._flusher, retry=self.retry)
         gate = _EventGate(run)
@@ -116,7 +116,9 @@ class ChatEngine:
             await writer.wait_until_stored()
             failure = result.failure
         except asyncio.CancelledError:
-            cancelled = True
+            cancelled = not writer.is_complete
+            if writer.is_complete:
+                gate.publish([_result(writer, model).completed()])
         except Exception as error:
             failure = _as_mochi_error(error, turn.session.session_id)
         if cancelled or failure is not None:

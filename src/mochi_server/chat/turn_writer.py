@@ -52,6 +52,8 @@ class TurnWriter:
         self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
         """Tool calls without a stored result, by index. The outcome is set when the call has run."""
         self._initial_write: asyncio.Future[None] | None = None
+        self.is_complete = False
+        """Whether the answer that ends the turn is stored. A cancellation of the turn then comes too late."""
         self.stored: list[Message] = []
         """Messages that the turn has added, oldest first."""
         self.outcomes: list[ToolOutcome] = []
@@ -196,6 +198,7 @@ class TurnWriter:
         self._answer = None
         self.messages = self.messages.extended([message])
         self.stored.append(message)
+        self.is_complete = last
         if result_of is not None:
             del self._open_calls[result_of.index]
 
