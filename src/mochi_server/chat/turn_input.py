@@ -1,0 +1,119 @@
+"""Input of a turn: the request of any protocol as pure data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from mochi_server.ollama.payloads import qualified_name
+from mochi_server.sessions.images import Image
+from mochi_server.sessions.types import Message, ToolExecutionPolicy
+
+HistoryChange = Literal["none", "regenerate", "continue", "edit"]
+"""What a turn does to the history before the model answers.
+
+- ``none``: append the new user message.
+- ``regenerate``: answer the last user message again. The new answer replaces the messages after it.
+- ``continue``: continue after the last complete message, even if that message is not from the user.
+- ``edit``: replace the text of a stored user message, remove the messages after it, and answer it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOptions:
+    """Generation options for one answer.
+
+    If an option is None, the session's default is used. If the session has no default, the model's default is used.
+    """
+
+    think: bool | str | None = None
+    options: dict[str, Any] | None = None
+    format: str | dict[str, Any] | None = None
+    """Format of the answer. An empty string is plain text, even if the session has a format."""
+    keep_alive: str | float | None = None
+    thinks_by_default: bool = False
+    """Whether Ollama's default for thinking applies if neither the request nor the session sets ``think``.
+
+    If this field is false, the model does not think in that case.
+    """
+    logprobs: int | None = None
+    """Number of alternative tokens that Ollama returns for each token of the answer, with their log probabilities.
+
+    If this field is None, Ollama returns no log probabilities.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSelection:
+    """Tools that the model may call in a turn."""
+
+    names: Sequence[str] | None = None
+    """Names of the server's tools to use instead of the session's enabled tools."""
+    client_tools: Sequence[dict[str, Any]] = ()
+    """Schemas of the tools that the client runs, in Ollama's format."""
+    may_call: bool = True
+    must_call: bool = False
+    """Whether the first answer must call a tool."""
+    only: str | None = None
+    """Name of the only tool to offer, or None to offer all tools."""
+    parallel: bool = True
+    """Whether an answer may call several tools. Otherwise the server drops all calls except the first."""
+
+    @property
+    def offered_client_tools(self) -> frozenset[str]:
+        """Names of the client's tools that the model may call."""
+        names = (tool["function"]["name"] for tool in self.client_tools)
+        return frozenset(name for name in names if self.may_call and self.only in (None, name))
+
+
+@dataclass(frozen=True, slots=True)
+class TurnInput:
+    """Request for a turn, the same for every protocol. It contains no functions and nothing of HTTP."""
+
+    text: str | None = None
+    """New user message, or the new text of the edited message. None if the turn adds and edits no user message."""
+    images: tuple[Image, ...] = ()
+    results: Sequence[Message] = ()
+    """Results of tool calls that the client ran after an earlier turn. The turn stores them before the user message."""
+    change: HistoryChange = "none"
+    edit_index: int | None = None
+    """Index of the user message to edit, if ``change`` is ``edit``."""
+    generation: GenerationOptions = field(default_factory=GenerationOptions)
+    """Options that override the session's defaults."""
+    tools: ToolSelection = field(default_factory=ToolSelection)
+    policy: ToolExecutionPolicy | None = None
+    """Approval policy of an agent that answers without a session of the user. None is ``confirm_destructive``."""
+    model: str | None = None
+    """Model that the client requests. A stored session switches to it. If it is None, the session's model answers."""
+    agent: str | None = None
+    """Name of the agent that answers in its own session. None if the session's model answers."""
+    instructions: str | None = None
+    """Text that is added to the system prompt for this turn and never stored."""
+    if_busy: Literal["reject", "wait"] = "reject"
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    interactive: bool = True
+    """Whether clients can approve tool calls."""
+    key: str | None = None
+    """Idempotency key."""
+    revision: str | None = None
+    """Expected revision. If the session has a different revision, the request fails with ``SessionConflict``."""
+
+    @property
+    def continues(self) -> bool:
+        return self.change == "continue"
+
+    @property
+    def new_message(self) -> str | None:
+        """Text of the user message that the turn appends, or None."""
+        return self.text if self.change == "none" else None
+
+    def is_same_request(self, other: "TurnInput") -> bool:
+        """Return whether both requests have the same model, message, images and generation options."""
+        return self._compared_fields() == other._compared_fields()
+
+    def _compared_fields(self) -> tuple[object, ...]:
+        return qualified_name(self.model or ""), self.text, self.images, self.generation
+
+    def without_data(self) -> "TurnInput":
+        """Return the input without the bytes of its images."""
+        images = tuple(image.without_data() for image in self.images)
+        return replace(self, images=images) if images else self
