@@ -15,7 +15,7 @@ from mochi_server.errors import OllamaError
 from mochi_server.frontends.ag_ui_encoder import AgUiEncoder
 from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
 from mochi_server.frontends.encoder import FrontendEncoder
-from mochi_server.frontends.runs import FrontendRun
+from mochi_server.protocols.frontends import FrontendRun
 
 CONFIRMATION = events.ToolConfirmationRequired("note", {"text": "a"}, 0, "conf_1")
 RESULT = events.ToolResult("note", True, "Noted.", None, None, 0)

@@ -9,8 +9,8 @@ from ag_ui import core
 
 from mochi_server.errors import MochiError
 from mochi_server.frontends.encoder import CallResult, FrontendEncoder, Kind, Messages, Payload
-from mochi_server.frontends.runs import FrontendRun
 from mochi_server.openai.response_encoding import usage
+from mochi_server.protocols.frontends import FrontendRun
 
 _DECISION_SCHEMA = {
     "type": "object",

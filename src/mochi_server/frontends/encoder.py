@@ -11,7 +11,7 @@ from mochi_server import events
 from mochi_server.chat.event_log import Batch
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import ToolExecutionDenied
-from mochi_server.frontends.runs import FrontendRun
+from mochi_server.protocols.frontends import FrontendRun
 
 Kind = Literal["text", "reasoning"]
 Payload = dict[str, Any]

@@ -12,7 +12,7 @@ from mochi_server import events
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
-from mochi_server.openai.errors import openai_error
+from mochi_server.protocols.errors import openai_error
 
 DONE = b"[DONE]"
 

@@ -12,8 +12,8 @@ import orjson
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.errors import ContextOverflow, MochiError
-from mochi_server.openai.errors import openai_status
 from mochi_server.openai.response_encoding import Kind, Piece, RunEncoder, finish_reason, tool_calls, usage
+from mochi_server.protocols.errors import openai_status
 
 Event = tuple[bytes, bytes]
 Item = dict[str, Any]

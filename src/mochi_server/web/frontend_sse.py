@@ -12,8 +12,8 @@ from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.errors import MochiError, ShuttingDown
 from mochi_server.frontends import ai_sdk_encoder
 from mochi_server.frontends.encoder import FrontendEncoder
-from mochi_server.frontends.runs import FrontendRun
-from mochi_server.openai.errors import openai_body
+from mochi_server.protocols.errors import openai_body
+from mochi_server.protocols.frontends import FrontendRun
 from mochi_server.web.asgi import body_message
 from mochi_server.web.sse import PING, PING_SECONDS, RunResponse, closing_events
 

@@ -1,0 +1,1 @@
+"""UI message stream of the AI SDK."""

@@ -1,0 +1,1 @@
+"""Chat completions, text completions, models and embeddings of OpenAI's API."""

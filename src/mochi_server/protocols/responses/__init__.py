@@ -1,0 +1,1 @@
+"""Responses API of OpenAI."""
