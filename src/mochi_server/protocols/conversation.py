@@ -108,7 +108,7 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
     if any(images and sent.messages[index]["role"] == "tool" for index, images in sent.images.items()):
         problem = "in a session, the results of tool calls must not contain images; send the image in a user message"
         raise sent.error(problem)
-    turn, history = replace(turn, results=_results(session, sent, turn.key)), session.history
+    turn, history = replace(turn, results=tuple(_results(session, sent, turn.key))), session.history
     position = sent.last_user_index
     if position is None:
         if not turn.results and not (follows_result(history) and _has_known_result(session, sent)):

@@ -99,7 +99,7 @@ def _text(content: "str | list[ContentPart] | None") -> str:
     return "\n".join(part.text for part in content if part.type == "text")
 
 
-def _image_urls(content: "str | list[ContentPart]", position: int) -> dict[Location, str]:
+def _image_urls(content: Any, position: int) -> dict[Location, str]:
     urls: dict[Location, str] = {}
     for number, part in enumerate(content if not isinstance(content, str) else ()):
         if part.type == "text":

@@ -24,7 +24,7 @@ async def parse_completion(request: CompletionRequest, headers: MochiHeaders) ->
         headers,
         tool_selection(headers, tools, choice, parallel=request.parallel_tool_calls),
         limit=request.max_completion_tokens or request.max_tokens,
-        answer_format=request.response_format and request.response_format.to_ollama(),
+        answer_format=request.response_format.to_ollama() if request.response_format else None,
         logprobs=_logprobs(request),
     )
     return turn, SentMessages(messages, await _images(request))

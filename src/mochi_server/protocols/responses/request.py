@@ -1,5 +1,6 @@
 """Conversion of requests of the Responses API to the input of a turn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mochi_server.chat.images import Location
@@ -40,13 +41,13 @@ async def parse(
     is_session = request.session_id(headers) is not None
     if request.previous_response_id is not None and not is_session:
         raise ValidationFailed.at("previous_response_id", _NO_SESSION)
-    text_format = request.text and request.text.format
+    text_format = request.text.format if request.text else None
     tools = [tool.to_ollama() for tool in request.tools or ()]
     turn = request.turn(
         headers,
         tool_selection(headers, tools, request.tool_choice, parallel=request.parallel_tool_calls),
         limit=request.max_output_tokens,
-        answer_format=text_format and text_format.to_ollama(),
+        answer_format=text_format.to_ollama() if text_format else None,
     )
     return turn, await _messages(request, items, is_session=is_session)
 
@@ -101,7 +102,7 @@ class _ItemReader:
             self.messages.append(new_message("assistant", ""))
         return self.messages[-1]
 
-    def _append(self, message: Message, content: str | list[Part]) -> None:
+    def _append(self, message: Message, content: str | Sequence[Part]) -> None:
         if not isinstance(content, str):
             path: Location = ("messages", len(self.messages), "content")
             urls = {(*path, n): part.image_url for n, part in enumerate(content) if isinstance(part, InputImage)}
@@ -110,7 +111,7 @@ class _ItemReader:
         self.messages.append(message)
 
 
-def _text(content: str | list[Part]) -> str:
+def _text(content: str | Sequence[Part]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(
