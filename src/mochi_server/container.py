@@ -6,15 +6,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from mochi_server.agents.answerer import AgentAnswers
 from mochi_server.agents.discovery import AgentDiscoveryService
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.tool_factory import AgentToolboxProvider
 from mochi_server.chat.approvals import ApprovalService, ConfirmationBroker
+from mochi_server.chat.conversation import Conversations
 from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.run import Run
-from mochi_server.chat.run_cache import RunCache
+from mochi_server.chat.model_answerer import ModelAnswers
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoopLimits
@@ -22,15 +23,11 @@ from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
-from mochi_server.frontends.runs import FrontendRuns
 from mochi_server.mcp.manager import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
 from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.ollama.request_tracker import RequestTracker
-from mochi_server.openai.completions import Completions, EphemeralConversations, TurnBackend
-from mochi_server.openai.embeddings import Embeddings
-from mochi_server.openai.responses_state import ResponseItems
 from mochi_server.services.compare import CompareService
 from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.import_export import ImportExportService
@@ -81,29 +78,27 @@ class Services:
         self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir), self.tools)
         selections = SelectionChecker(self.tools, self.agents.directory_agents)
         self.sessions = SessionService(self.store, client, windows, self.prompts, selections, speeds)
+        self.conversations = Conversations(self.store, self.agent_chats)
         limits = ToolLoopLimits(
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
             calls_per_round=settings.max_tool_calls_per_round,
         )
         retry = StorageRetry(settings.store_retry_seconds)
-        build_agent_execution = partial(
-            AgentExecutionService,
+        agent_execution = AgentExecutionService(
             client,
-            windows=windows,
-            tools=self.execution,
-            prompts=PromptLoader(
+            self.agent_chats,
+            windows,
+            self.execution,
+            PromptLoader(
                 settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
             ),
-            limits=replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
+            replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
             on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
         )
-        agent_execution = build_agent_execution(store=self.agent_chats)
         agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = ToolboxFactory(
-            self.tools, self.execution, self.confirmations, self.store, [agent_tool.create], retry
-        )
+        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, [agent_tool.create], retry)
         self.summaries = SummarizationService(
             self.store,
             client,
@@ -112,54 +107,26 @@ class Services:
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )
+        models = ModelAnswers(client, windows, toolboxes, limits, self.sessions, selections)
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(self.store, client, windows, toolboxes, limits, retry, selections),
+            ChatEngine(models, AgentAnswers(self.agents, agent_execution), retry),
             self.summaries,
+            client.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics),
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
-        self.frontends = FrontendRuns(
-            self.runs, self.sessions, self.approvals, settings.tool_confirmation_timeout_seconds
-        )
-        # These runs belong to conversations that are not stored.
-        self.ephemeral = ephemeral = EphemeralConversations(self.summaries)
-        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, ephemeral.sessions)
-        self.ephemeral_runs = RunRegistry(
-            ephemeral.sessions,
-            ChatEngine(ephemeral.sessions, client, windows, toolboxes, limits),
-            ephemeral,
-            shutdown_grace=settings.shutdown_grace_seconds,
-            on_ended=partial(record_turn, metrics),
-            cache=RunCache(retention_seconds=0),
-            shutdown=self.runs.shutdown,
-        )
-        ephemeral_agents = build_agent_execution(store=ephemeral.agent_chats)
-        self.completions = Completions(
-            client,
-            self.sessions,
-            self.tools,
-            self.agents,
-            stored=TurnBackend(self.store, self.runs, self.agent_chats, agent_execution),
-            ephemeral=TurnBackend(ephemeral.sessions, self.ephemeral_runs, ephemeral.agent_chats, ephemeral_agents),
-            on_not_started=ephemeral.turn_ended,
-        )
-        self.embeddings = Embeddings(client, windows)
-        self.response_items = ResponseItems()
         self.transfers = ImportExportService(
             self.store, max_sessions=settings.max_import_sessions, shutdown=self.runs.shutdown
         )
         self.compare = CompareService(client, windows, shutdown_grace=settings.shutdown_grace_seconds)
         metrics.set_sources(
-            lambda: len(self._running()),
-            lambda: sum(run.subscribers for run in self._running()),
+            lambda: len(self.runs.cache.running()),
+            lambda: sum(run.subscribers for run in self.runs.cache.running()),
             lambda: self.stores.connected,
         )
-
-    def _running(self) -> list[Run]:
-        return self.runs.cache.running() + self.ephemeral_runs.cache.running()
 
     async def open(self) -> None:
         """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
@@ -177,15 +144,15 @@ class Services:
 
     async def drain(self) -> None:
         """Refuse new turns and comparisons. Wait for the running ones, and end those that exceed the grace period."""
-        await asyncio.gather(self.runs.drain(), self.ephemeral_runs.drain(), self.compare.drain())
+        await asyncio.gather(self.runs.drain(), self.compare.drain())
 
     async def end_turns(self) -> None:
         """End running turns and comparisons now."""
-        await asyncio.gather(self.runs.end_all(), self.ephemeral_runs.end_all(), self.compare.end_all())
+        await asyncio.gather(self.runs.end_all(), self.compare.end_all())
 
     async def aclose(self) -> None:
         """End running turns, store their partial answers, and close files and connections."""
-        await asyncio.gather(self.runs.aclose(), self.ephemeral_runs.aclose())
+        await self.runs.aclose()
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.stores.aclose()

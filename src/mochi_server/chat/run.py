@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.event_log import Batch, EventLog
-from mochi_server.chat.turn import TurnRequest, TurnResult
+from mochi_server.chat.turn import TurnResult
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent
 from mochi_server.util.clock import new_id
@@ -22,9 +24,9 @@ RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
 class Run:
     """Turn that is being executed or has ended."""
 
-    session_id: str
-    request: TurnRequest
-    """Request without the bytes of its images."""
+    conversation: Conversation
+    input: TurnInput
+    """Input without the bytes of its images."""
     run_id: str = field(default_factory=new_id)
     position: int = 0
     """Number of messages in the session before the messages of the turn."""
@@ -51,6 +53,10 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     """Task that executes the run, or None before the start and after the end."""
     _forwarders: "set[_Forwarder]" = field(default_factory=set)
+
+    @property
+    def session_id(self) -> str:
+        return self.conversation.session_id
 
     @property
     def running(self) -> bool:
@@ -91,7 +97,7 @@ class Run:
     def subscribed(self) -> Iterator[None]:
         """Return a context manager that counts a subscriber while the ``with`` block runs.
 
-        If no subscriber remains and the request has ``on_disconnect="cancel"``, the run is cancelled after
+        If no subscriber remains and the input has ``on_disconnect="cancel"``, the run is cancelled after
         ``disconnect_grace`` seconds. A new subscriber within that time prevents the cancellation. A suspended run is
         not cancelled, because its client will send a decision.
         """
@@ -103,7 +109,7 @@ class Run:
             yield
         finally:
             self.subscribers -= 1
-            cancels = self.request.on_disconnect == "cancel" and not self.suspended
+            cancels = self.input.on_disconnect == "cancel" and not self.suspended
             if self.subscribers == 0 and self.running and cancels:
                 loop = asyncio.get_running_loop()
                 self.cancel_timer = loop.call_later(self.disconnect_grace, self._cancel_if_unsubscribed)
