@@ -85,7 +85,7 @@ class RunRegistry:
             turn = await self.engine.prepare(conversation, turn_input)
             self._refuse_at_shutdown()
             grace = self.disconnect_grace if conversation.kind == "session" else 0
-            run = Run(conversation, turn.input.without_data(), run_id, turn.position, grace)
+            run = Run(conversation, turn_input.without_data(), run_id, turn.position, grace)
             self.observer.turn_starting(conversation.session_id)
         except BaseException:
             await lock.__aexit__(*sys.exc_info())
