@@ -105,7 +105,7 @@ class AgentExecutionService:
         self, task: AgentTask, info: ModelInfo, session: ChatSession, writer: TurnWriter, events: AgentEvents
     ) -> None:
         publish_planning = events.publisher("planning")
-        functions = FunctionToolbox(task.agent.catalogue.tools, self.tools)
+        functions = FunctionToolbox(task.agent.catalogue.tools, self.tools, task.current_tools)
         approver = task.approver or DenyAllApprover(task.policy)
         toolbox = ConfirmingToolbox(functions, approver, publishes_approved=True)
         try:

@@ -1,6 +1,6 @@
 """Tasks for agents, and their results."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -41,6 +41,8 @@ class AgentTask:
     policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
     """Approval policy, which is used if ``approver`` is None."""
     approver: Approver | None = None
+    current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
+    """Function that returns the tools that the agent has now, or None if its tools do not change during the task."""
     keep_alive: str | float | None = None
     call_id: str = ""
     """ID of the tool call that started the task; the events of the agent contain it."""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
@@ -16,6 +16,7 @@ from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
 from mochi_server.events import Publish
 from mochi_server.sessions.session import ChatSession
+from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import shorten
 from mochi_server.tools.schema import InvalidArguments, ToolSchema, make_schema
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
@@ -122,10 +123,17 @@ class AgentToolbox:
             model=metadata.model,
             session_id=(arguments["session_id"] or "").strip() or None,
             approver=replace(self.approver, agent_name=name),
+            current_tools=partial(self._current_tools, self.agents[name]),
             keep_alive=metadata.keep_alive,
             call_id=call.id,
             progress=call.progress,
         )
+
+    async def _current_tools(self, agent: AgentDefinition) -> Mapping[str, Tool]:
+        try:
+            return (await self.provider.registry.current(agent)).catalogue.tools
+        except AgentInvalid:
+            return {}
 
 
 class _CallRejected(Exception):

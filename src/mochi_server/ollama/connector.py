@@ -13,7 +13,7 @@ class Connector(aiohttp.TCPConnector):
 
     def __init__(self) -> None:
         super().__init__(limit=0)
-        self._factory = partial(_ResponseProtocol, loop=self._loop)
+        self._factory = partial(_ResponseProtocol, loop=self._loop)  # type: ignore[assignment]  # partial is invariant
 
 
 class _ResponseProtocol(ResponseHandler):
