@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.event_mapping import AgentEvents
 from mochi_server.agents.execution import AgentExecutionService, check_owner, with_agent_prompt, with_model
 from mochi_server.agents.registry import AgentRegistry
-from mochi_server.agents.task import AgentResult, DenyAllApprover
+from mochi_server.agents.task import AgentCaller, AgentResult, DenyAllApprover
 from mochi_server.chat.answerer import Answerer
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn_input import TurnInput
@@ -35,13 +36,14 @@ class AgentAnswers:
         """
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
-        return AgentAnswerer(self.service, agent, conversation, turn_input)
+        return AgentAnswerer(self.registry, self.service, agent, conversation, turn_input)
 
 
 @dataclass(eq=False)
 class AgentAnswerer(Answerer):
     """Answerer that runs the two phases of an agent."""
 
+    registry: AgentRegistry
     service: AgentExecutionService
     agent: AgentDefinition
     conversation: Conversation
@@ -57,14 +59,15 @@ class AgentAnswerer(Answerer):
     async def answer(self, writer: TurnWriter, publish: Publish) -> None:
         assert self._session is not None  # noqa: S101 - the engine calls `begin` first
         service, agent, failure = self.service, self.agent, None
-        approver = DenyAllApprover(self.input.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE)
+        policy = self.input.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
+        caller = AgentCaller(DenyAllApprover(policy), partial(self.registry.current_tools, agent))
         events = AgentEvents(publish, agent.name, self.input.text or "", "", self._session.session_id)
         events.start()
         try:
             name, model = await service.find_model(agent, self.input.model or "")
             session = await with_model(self.conversation.store, self._session, name)
             await service.run_phases(
-                agent, self.input, model, session=session, writer=writer, events=events, approver=approver
+                agent, self.input, model, session=session, writer=writer, events=events, caller=caller
             )
         except MochiError as error:
             failure = error

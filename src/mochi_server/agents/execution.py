@@ -28,7 +28,7 @@ from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, use
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message, SessionCreationOptions
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.toolbox import Approver, ConfirmingToolbox, FunctionToolbox
+from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox
 from mochi_server.util.clock import new_id
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class AgentExecutionService:
                 messages = writer.stored
                 writer.begin()
                 await self.run_phases(
-                    agent, turn_input, model, session=session, writer=writer, events=events, approver=caller.approver
+                    agent, turn_input, model, session=session, writer=writer, events=events, caller=caller
                 )
         except MochiError as error:
             failure = error
@@ -123,16 +123,15 @@ class AgentExecutionService:
         session: ChatSession,
         writer: TurnWriter,
         events: AgentEvents,
-        approver: Approver,
+        caller: AgentCaller,
     ) -> None:
         """Run both phases of an agent. The caller has begun to store the task with ``writer``.
 
         If the agent fails or is cancelled, store the partial answer and a result for each open tool call.
         """
         publish_planning = events.publisher("planning")
-        toolbox = ConfirmingToolbox(
-            FunctionToolbox(agent.catalogue.tools, self.tools), approver, publishes_approved=True
-        )
+        functions = FunctionToolbox(agent.catalogue.tools, self.tools, caller.current_tools)
+        toolbox = ConfirmingToolbox(functions, caller.approver, publishes_approved=True)
         try:
             await writer.wait_until_stored()
             generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)

@@ -1,6 +1,6 @@
 """Callers of agents, and the results of agents."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -33,6 +33,8 @@ class AgentCaller:
     """Caller of an agent. By default, the caller is a program without a user."""
 
     approver: Approver = field(default_factory=DenyAllApprover)
+    current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
+    """Function that returns the tools that the agent has now, or None if its tools do not change while it runs."""
     call_id: str = ""
     """ID of the tool call that started the agent; the events of the agent contain it."""
     progress: CallProgress = field(default_factory=CallProgress)

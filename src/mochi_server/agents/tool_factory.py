@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
@@ -102,7 +102,12 @@ class AgentToolbox:
             agent,
             TurnInput(str(arguments["instruction"]), model=metadata.model, generation=generation),
             session_id=(arguments["session_id"] or "").strip() or None,
-            caller=AgentCaller(replace(self.approver, agent_name=agent.name), call.id, call.progress),
+            caller=AgentCaller(
+                replace(self.approver, agent_name=agent.name),
+                partial(self.provider.registry.current_tools, agent),
+                call.id,
+                call.progress,
+            ),
             publish=publish,
         )
 
