@@ -1,14 +1,14 @@
 """Answers by agents, for turns in an agent's own session."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.event_mapping import AgentEvents
 from mochi_server.agents.execution import AgentExecutionService, check_owner, with_agent_prompt, with_model
 from mochi_server.agents.registry import AgentRegistry
-from mochi_server.agents.task import AgentCaller, AgentResult, DenyAllApprover
+from mochi_server.agents.task import AgentCaller, AgentResult
 from mochi_server.chat.answerer import Answerer
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn_input import TurnInput
@@ -17,7 +17,7 @@ from mochi_server.errors import MochiError
 from mochi_server.events import Publish
 from mochi_server.services.context_window import WindowDecision
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, ToolExecutionPolicy
+from mochi_server.sessions.types import Message
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class AgentAnswerer(Answerer):
     async def answer(self, writer: TurnWriter, publish: Publish) -> None:
         assert self._session is not None  # noqa: S101 - the engine calls `begin` first
         service, agent, failure = self.service, self.agent, None
-        policy = self.input.policy or ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
-        caller = AgentCaller(DenyAllApprover(policy), partial(self.registry.current_tools, agent))
+        current_tools = partial(self.registry.current_tools, agent)
+        caller = replace(AgentCaller.without_user(self.input.policy), current_tools=current_tools)
         events = AgentEvents(publish, agent.name, self.input.text or "", "", self._session.session_id)
         events.start()
         try:

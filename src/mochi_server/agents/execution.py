@@ -58,17 +58,19 @@ class AgentExecutionService:
         turn_input: TurnInput,
         *,
         session_id: str | None = None,
-        caller: AgentCaller = AgentCaller(),  # noqa: B008 - it is not changed
+        caller: AgentCaller | None = None,
         publish: Publish = lambda _: None,
     ) -> AgentResult:
         """Run an agent in its own session, publish its events and return its result.
 
         ``turn_input.text`` is the task. ``turn_input.model`` answers if the agent has no model, or its model is not
-        installed. ``session_id`` is the session to continue; if it is None, the agent starts a new session.
+        installed. ``session_id`` is the session to continue; if it is None, the agent starts a new session. Without a
+        ``caller``, calls that need approval under ``turn_input.policy`` are denied.
 
         If a ``MochiError`` ends the agent, the result contains its code. If the task is cancelled, the service stores
         the complete messages, the partial answer and a result for each open tool call.
         """
+        caller = caller or AgentCaller.without_user(turn_input.policy)
         events = AgentEvents(publish, agent.name, turn_input.text or "", caller.call_id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None

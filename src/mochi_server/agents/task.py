@@ -15,7 +15,7 @@ from mochi_server.tools.toolbox import Approver, BoundCall, CallProgress, needs_
 class DenyAllApprover:
     """Approver for agents without a user. It denies every call that needs approval under ``policy``."""
 
-    policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
+    policy: ToolExecutionPolicy
     interactive: bool = False
 
     async def decide(self, _: BoundCall, __: Callable[[str], None]) -> None:
@@ -30,15 +30,20 @@ class DenyAllApprover:
 
 @dataclass(frozen=True)
 class AgentCaller:
-    """Caller of an agent. By default, the caller is a program without a user."""
+    """Caller of an agent: a tool call of another turn, or a program without a user."""
 
-    approver: Approver = field(default_factory=DenyAllApprover)
+    approver: Approver
     current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
     """Function that returns the tools that the agent has now, or None if its tools do not change while it runs."""
     call_id: str = ""
     """ID of the tool call that started the agent; the events of the agent contain it."""
     progress: CallProgress = field(default_factory=CallProgress)
     """Progress of that tool call. Its partial output names the session, so that the session can be continued."""
+
+    @classmethod
+    def without_user(cls, policy: ToolExecutionPolicy | None) -> "AgentCaller":
+        """Return a caller that denies every call that needs approval. Without a policy, every call needs approval."""
+        return cls(DenyAllApprover(policy or ToolExecutionPolicy.ALWAYS_CONFIRM))
 
 
 @dataclass(frozen=True, slots=True)
