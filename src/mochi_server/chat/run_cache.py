@@ -53,7 +53,7 @@ class RunCache:
 
     def retain(self, run: Run) -> None:
         """Retain an ended run until it expires or the memory limit is reached."""
-        run.task = None  # the task refers to all data of the turn
+        run.release()
         size = run.log.size + _RUN_BYTES
         loop = asyncio.get_running_loop()
         expires_at = loop.time() + self._retention_seconds
