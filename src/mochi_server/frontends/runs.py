@@ -4,14 +4,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-import orjson
-
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.turn import TurnRequest
-from mochi_server.events import ToolConfirmationRequired
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.session import ChatSession
 from mochi_server.tools.toolbox import Decision
@@ -87,7 +84,7 @@ class FrontendRuns:
         Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
         """
         run = await self.runs.find(session_id)
-        positions = {} if run is None else _confirmations(run)
+        positions = {} if run is None else run.log.confirmations
         pending = self._pending(session_id)
         # Unknown IDs come first, so that the request fails before it applies a decision.
         for confirmation_id in sorted(decisions, key=lambda each: each in pending):
@@ -97,15 +94,3 @@ class FrontendRuns:
             raise errors.ConfirmationNotFound(next(iter(decisions)))
         after = max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions)
         return FrontendRun(run, partial(self._pending, session_id), after)
-
-
-def _confirmations(run: Run) -> dict[str, int]:
-    """Return, for each confirmation ID, the number of the event that requests this approval."""
-    found: dict[str, int] = {}
-    position, wanted = 0, ToolConfirmationRequired.type.encode()
-    while (batch := run.log.after(position)) is not None:
-        for number, kind, payload in batch.events():
-            if kind == wanted:
-                found[orjson.loads(payload)["confirmation_id"]] = number
-        position = batch.last
-    return found

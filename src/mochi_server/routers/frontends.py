@@ -4,12 +4,12 @@ from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
 from mochi_server.dependencies import FrontendsDep
-from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
 from mochi_server.models.ag_ui import AgUiRequest, to_request
 from mochi_server.models.ai_sdk import AiSdkRequest
+from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
+from mochi_server.protocols.streaming import InteractiveResponse
 from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import STORAGE_ERRORS, Responses, responses
-from mochi_server.web.frontend_sse import FrontendResponse, ag_ui_response
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["frontends"], route_class=BodyReleasingRoute)
@@ -32,7 +32,7 @@ _ERRORS = (
 async def chat_with_ai_sdk(session_id: str, request: Request, frontends: FrontendsDep, body: AiSdkRequest) -> Response:
     """Answer a request of the AI SDK's `useChat`, which contains a message or responses to approval requests."""
     started = frontends.start(session_id, await body.to_request())
-    return FrontendResponse(AiSdkEncoder(await until_disconnect(request, started)))
+    return InteractiveResponse(AiSdkEncoder(await until_disconnect(request, started)))
 
 
 @router.get(
@@ -43,7 +43,7 @@ async def chat_with_ai_sdk(session_id: str, request: Request, frontends: Fronten
 async def resume_ai_sdk(session_id: str, chat_id: str, frontends: FrontendsDep) -> Response:  # noqa: ARG001 - in the path
     """Resume the stream of the running turn from its beginning. The server ignores `chat_id`, the AI SDK's chat ID."""
     run = await frontends.running(session_id)
-    return Response(status_code=204) if run is None else FrontendResponse(AiSdkEncoder(run))
+    return Response(status_code=204) if run is None else InteractiveResponse(AiSdkEncoder(run))
 
 
 @router.post("/ag-ui", response_class=Response, responses=_stream("Events of AG-UI.") | responses(*_ERRORS))
@@ -51,4 +51,7 @@ async def chat_with_ag_ui(session_id: str, request: Request, frontends: Frontend
     """Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to interrupts."""
     run_input = body.to_input()
     started = frontends.start(session_id, await to_request(run_input))
-    return ag_ui_response(await until_disconnect(request, started), run_input, frontends.approval_timeout)
+    run = await until_disconnect(request, started)
+    from mochi_server.protocols.ag_ui.encoder import AgUiEncoder  # noqa: PLC0415 - its package takes time to import
+
+    return InteractiveResponse(AgUiEncoder(run, run_input, frontends.approval_timeout))

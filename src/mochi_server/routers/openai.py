@@ -16,9 +16,10 @@ from mochi_server.models.openai_embeddings import EmbeddingList, EmbeddingReques
 from mochi_server.models.openai_responses import Completion, OpenAIModel, OpenAIModelList, TextCompletion
 from mochi_server.models.responses_api import RESPONSE_PARAMETERS, ModelResponse, ResponseRequest
 from mochi_server.openai.errors import renaming_parameters
-from mochi_server.openai.response_encoding import ChunkEncoder, RunEncoder, TextChunkEncoder
-from mochi_server.openai.responses_encoding import ResponseEncoder
 from mochi_server.openai.responses_state import response_id
+from mochi_server.protocols.openai_chat.encoder import ChunkEncoder, TextChunkEncoder
+from mochi_server.protocols.responses.encoder import ResponseEncoder
+from mochi_server.protocols.streaming import respond
 from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import (
     MODEL_ERRORS,
@@ -29,7 +30,6 @@ from mochi_server.web.exception_handlers import (
     responses,
 )
 from mochi_server.web.routes import BodyReleasingRoute
-from mochi_server.web.sse import ChunksResponse
 
 _ERRORS = (
     *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS),
@@ -75,7 +75,7 @@ async def create_chat_completion(
     """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
     run = await until_disconnect(request, completions.start(await body.to_input(headers)))
     encoder = ChunkEncoder(run, body.model, include_usage=_includes_usage(body.stream_options))
-    return await _respond(request, encoder, stream=body.stream)
+    return await respond(request, encoder, stream=body.stream)
 
 
 @router.post("/completions", response_model=TextCompletion, responses=_COMPLETION)
@@ -87,7 +87,7 @@ async def create_completion(
     with renaming_parameters(TEXT_PARAMETERS):
         run = await until_disconnect(request, completions.start(completion_input))
     encoder = TextChunkEncoder(run, body.model, include_usage=_includes_usage(body.stream_options))
-    return await _respond(request, encoder, stream=body.stream)
+    return await respond(request, encoder, stream=body.stream)
 
 
 @router.post(
@@ -105,7 +105,7 @@ async def create_response(
     fields = body.echo() | {"id": answer_id, "store": session_id is not None}
     refers = session_id is None and body.store is not False
     encoder = ResponseEncoder(run, fields, items.add if refers else lambda _: None)
-    return await _respond(request, encoder, stream=body.stream)
+    return await respond(request, encoder, stream=body.stream)
 
 
 @router.post(
@@ -121,11 +121,3 @@ async def create_embeddings(request: Request, body: EmbeddingRequest, embeddings
 
 def _includes_usage(options: StreamOptions | None) -> bool:
     return bool(options and options.include_usage)
-
-
-async def _respond(request: Request, encoder: RunEncoder, *, stream: bool | None) -> Response:
-    if stream:
-        return ChunksResponse(encoder)
-    with encoder.run.subscribed():
-        answer = await until_disconnect(request, encoder.collect())
-    return Response(answer, media_type="application/json")

@@ -1,0 +1,1 @@
+"""The UI message stream of the AI SDK."""
