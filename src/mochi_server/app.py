@@ -17,7 +17,8 @@ from mochi_server.config import MochiServerSettings, environment_problems
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
 from mochi_server.container import build_services
 from mochi_server.ollama.injected_client import ChatClient
-from mochi_server.routers import ALIASED, API, openai
+from mochi_server.protocols import load_protocols
+from mochi_server.routers import ALIASED, API
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.util.net import is_loopback
 from mochi_server.web.access_control import LOCAL_ORIGINS, host_check, key_check, origin_check
@@ -88,14 +89,21 @@ def create_app(
     app.state.settings, app.state.ollama_client = settings, ollama_client
     app.state.services = build_services(settings, ollama_client)
     add_handlers(app)
-    # Routers are included directly, because FastAPI matches nested routers once per level.
-    for module in API:
-        app.include_router(module.router, prefix=API_PREFIX, responses=any_error())
-    app.include_router(openai.router)
-    for module in ALIASED:
-        app.include_router(module.router, include_in_schema=False)
+    _add_routes(app)
     add_docs(app)
     return app
+
+
+def _add_routes(app: FastAPI) -> None:
+    """Add all routes. Routers are included directly, because FastAPI matches nested routers once per level."""
+    for module in API:
+        app.include_router(module.router, prefix=API_PREFIX, responses=any_error())
+    app.state.error_formats = {}
+    for protocol in load_protocols():
+        app.state.error_formats[protocol.prefix] = protocol.errors
+        app.include_router(protocol.router, prefix=protocol.prefix, responses=any_error(protocol.errors))
+    for module in ALIASED:
+        app.include_router(module.router, include_in_schema=False)
 
 
 class _App(FastAPI):

@@ -11,12 +11,8 @@ from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
-from mochi_server.frontends.runs import FrontendRuns
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.client import OllamaClient
-from mochi_server.openai.completions import Completions
-from mochi_server.openai.embeddings import Embeddings
-from mochi_server.openai.responses_state import ResponseItems
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.sessions import SessionService
@@ -79,10 +75,6 @@ StoreDep = Annotated[SessionStore, Depends(_service("store"))]
 SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
 TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]
 PromptsDep = Annotated[SystemPromptService, Depends(_service("prompts"))]
-CompletionsDep = Annotated[Completions, Depends(_service("completions"))]
-FrontendsDep = Annotated[FrontendRuns, Depends(_service("frontends"))]
-EmbeddingsDep = Annotated[Embeddings, Depends(_service("embeddings"))]
-ResponseItemsDep = Annotated[ResponseItems, Depends(_service("response_items"))]
 RunsDep = Annotated[RunRegistry, Depends(_service("runs"))]
 ToolsDep = Annotated[ToolRegistry, Depends(_service("tools"))]
 AgentsDep = Annotated[AgentRegistry, Depends(_service("agents"))]

@@ -32,7 +32,7 @@ _MAX_BACKLOG_BYTES = 32 * 1024
 """Size limit of the lines in a backlog of several batches, in bytes. The events need several times as much memory."""
 
 _CLASSES = {event_class.type.encode(): event_class for event_class in get_args(ChatEvent)}
-_TYPE_PREFIXES = {event_class: name + b" " for name, event_class in _CLASSES.items()}
+_TYPE_PREFIXES: dict[type, bytes] = {event_class: name + b" " for name, event_class in _CLASSES.items()}
 
 
 def encode(event: ChatEvent) -> bytes:

@@ -1,18 +1,15 @@
 """Types that several schemas share: validated options of Ollama and the error envelope."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from mochi_server.chat.images import Location, read_images
-from mochi_server.constants import KEY_PATTERN, MAX_IMAGES, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
-from mochi_server.errors import ValidationFailed
+from mochi_server.constants import KEY_PATTERN, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
 from mochi_server.sessions.generation_settings import OPTION_PROPERTIES, FiniteObject, StoredOptions
-from mochi_server.sessions.images import Image
 from mochi_server.util.nearest import nearest
 from mochi_server.util.validation_errors import MAX_REPORTED
 
@@ -79,16 +76,6 @@ class StrictBody(Body, extra="forbid"):
         if isinstance(data, dict):
             reject_unknown(data, [field.alias or name for name, field in cls.model_fields.items()], kind="field")
         return data
-
-
-async def decode_images(urls: Mapping[Location, str], message: Location) -> tuple[Image, ...]:
-    """Decode the images of the message at the path ``message``. ``urls`` maps their paths to data URLs.
-
-    Raise ``ValidationFailed`` if an image is invalid or there are too many.
-    """
-    if len(urls) > MAX_IMAGES:
-        raise ValidationFailed.at(message, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
-    return await read_images(urls)
 
 
 def _not_blank(text: str) -> str:

@@ -1,5 +1,35 @@
-"""Protocols other than the native API. Each has a folder; the modules here are shared by all of them.
+"""Protocols besides the native API. Each has a folder with its schemas, parser, encoder and routes.
+
+A protocol has two entries: its folder, and the name of the folder in ``NAMES``. The module ``routes`` of the folder
+defines ``PROTOCOL``.
 
 A run publishes events. ``part_reader`` converts the events to parts. The encoder of a protocol converts the parts to
 bytes.
 """
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+
+from fastapi import APIRouter
+
+from mochi_server.web.asgi import NATIVE_ERRORS, ErrorFormat
+
+NAMES = ("ai_sdk", "ag_ui", "openai_chat", "responses")
+"""Folders of the protocols, in the order in which their routes are matched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """Registration of a protocol. All errors of requests below ``prefix`` have the format ``errors``."""
+
+    prefix: str
+    router: APIRouter
+    errors: ErrorFormat = NATIVE_ERRORS
+
+
+def load_protocols() -> Iterator[Protocol]:
+    """Import the protocols."""
+    for name in NAMES:
+        protocol: Protocol = import_module(f"{__name__}.{name}.routes").PROTOCOL
+        yield protocol

@@ -4,8 +4,8 @@ from abc import abstractmethod
 from collections.abc import Iterator
 
 from mochi_server.chat.event_log import Batch
-from mochi_server.frontends.runs import FrontendRun
 from mochi_server.protocols.encoder import BlockEncoder
+from mochi_server.protocols.frontends import FrontendRun
 from mochi_server.protocols.parts import Approval, TextEnd
 
 

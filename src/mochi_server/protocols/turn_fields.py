@@ -14,7 +14,7 @@ def usage(turn: TurnResult) -> dict[str, int]:
 
 def is_cut(turn: TurnResult) -> bool:
     """Return whether the answer ended because it reached the maximum number of tokens."""
-    return not turn.handed_back and turn.answer is not None and turn.answer.get("done_reason") == "length"
+    return not turn.client_tool_calls and turn.answer is not None and turn.answer.get("done_reason") == "length"
 
 
 def extra_fields(end: End) -> Json:

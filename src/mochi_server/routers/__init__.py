@@ -4,18 +4,16 @@ from mochi_server.routers import (
     agents,
     chat,
     compare,
-    frontends,
     health,
     models,
-    openai,
     sessions,
     system_prompts,
     tools,
 )
 
-__all__ = ["ALIASED", "API", "openai"]
+__all__ = ["ALIASED", "API"]
 
-API = (chat, frontends, sessions, compare, models, tools, agents, system_prompts, health)
+API = (chat, sessions, compare, models, tools, agents, system_prompts, health)
 """Routers below ``API_PREFIX``, in the order of matching: the most frequent requests first."""
 
 ALIASED = (compare, health)

@@ -12,13 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from mochi_server import errors
-from mochi_server.constants import API_PREFIX, OPENAI_PREFIX
 from mochi_server.errors import MochiError, ValidationFailed
-from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import REFERENCE
-from mochi_server.models.openai_responses import OpenAIErrorEnvelope
 from mochi_server.util.validation_errors import MAX_REPORTED, describe, field_path, to_entry
-from mochi_server.web.asgi import error_response, format_error
+from mochi_server.web.asgi import NATIVE_ERRORS, ErrorFormat, error_response
 from mochi_server.web.disconnect import ClientDisconnected
 
 Responses = dict[int | str, dict[str, Any]]
@@ -37,19 +34,19 @@ _SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, float: 60
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
-def responses(*kinds: type[MochiError], prefix: str = API_PREFIX) -> Responses:
+def responses(*kinds: type[MochiError], form: ErrorFormat = NATIVE_ERRORS) -> Responses:
     """Return FastAPI's ``responses`` argument for a route that can return errors of ``kinds``, with examples."""
     by_status: dict[int, list[bytes]] = {}
     for kind in kinds:
-        status, body = format_error(sample(kind), prefix)
+        status, body = form.encode(sample(kind))
         by_status.setdefault(status, []).append(body)
-    return {status: _response(bodies, prefix) for status, bodies in sorted(by_status.items())}
+    return {status: _response(bodies, form) for status, bodies in sorted(by_status.items())}
 
 
-def any_error(prefix: str = API_PREFIX) -> Responses:
-    """Return FastAPI's ``responses`` argument for the errors that all routes under a prefix can return."""
-    bodies = [format_error(sample(error), prefix)[1] for error in _ANY_ROUTE]
-    return {"default": _response(bodies, prefix) | {"description": _ANY_ERROR}}
+def any_error(form: ErrorFormat = NATIVE_ERRORS) -> Responses:
+    """Return FastAPI's ``responses`` argument for the errors that all routes of a protocol can return."""
+    bodies = [form.encode(sample(error))[1] for error in _ANY_ROUTE]
+    return {"default": _response(bodies, form) | {"description": _ANY_ERROR}}
 
 
 def sample(error: type[MochiError]) -> MochiError:
@@ -58,14 +55,13 @@ def sample(error: type[MochiError]) -> MochiError:
     return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required if p.kind != p.VAR_KEYWORD})
 
 
-def _response(bodies: Sequence[bytes], prefix: str) -> dict[str, Any]:
-    envelope = OpenAIErrorEnvelope if prefix == OPENAI_PREFIX else ErrorEnvelope
+def _response(bodies: Sequence[bytes], form: ErrorFormat) -> dict[str, Any]:
     values = [orjson.loads(body) for body in bodies]
     examples = {value["error"]["code"]: {"value": value} for value in values}
     return {
         "description": ", ".join(f"`{code}`" for code in examples),
         # A reference instead of a model class, because FastAPI would build about a hundred validators.
-        "content": {"application/json": {"examples": examples, "schema": {"$ref": REFERENCE + envelope.__name__}}},
+        "content": {"application/json": {"examples": examples, "schema": {"$ref": REFERENCE + form.envelope.__name__}}},
     }
 
 

@@ -12,7 +12,6 @@ from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS, REFERENCE
 from mochi_server.models.import_export import SessionImport
 from mochi_server.models.messages import MESSAGE_PLACEHOLDER, StoredMessage
-from mochi_server.models.openai_responses import OpenAIErrorEnvelope
 
 TAGS = {
     "chat": "Send messages, stream answers, approve tool calls and stop turns.",
@@ -52,7 +51,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     )
     components = openapi["components"]
     # Routes refer to these schemas by name. Null defaults are omitted, as in FastAPI's own schemas.
-    kinds = (StoredMessage, ErrorEnvelope, OpenAIErrorEnvelope)
+    kinds = {StoredMessage, ErrorEnvelope, *(form.envelope for form in app.state.error_formats.values())}
     _, models = models_json_schema([(model, "serialization") for model in kinds], ref_template=REFERENCE + "{model}")
     referenced = jsonable_encoder(models["$defs"], exclude_none=True)
     named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), referenced)

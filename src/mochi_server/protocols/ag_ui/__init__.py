@@ -1,1 +1,1 @@
-"""The AG-UI protocol."""
+"""AG-UI protocol."""

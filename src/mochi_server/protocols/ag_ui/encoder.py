@@ -8,8 +8,8 @@ import orjson
 from ag_ui import core
 
 from mochi_server.errors import MochiError
-from mochi_server.frontends.runs import FrontendRun
 from mochi_server.protocols.encoder import data_frame
+from mochi_server.protocols.frontends import FrontendRun
 from mochi_server.protocols.interactive import InteractiveEncoder
 from mochi_server.protocols.parts import Approval, Call, End, Json, Notice, Reasoning, Result, Step, Text
 from mochi_server.protocols.turn_fields import usage
@@ -107,7 +107,7 @@ class AgUiEncoder(InteractiveEncoder):
             return self.close() + encode_error(part.failure)
         if part.result.cancelled:
             return self.close() + self._finished(core.RunFinishedCancelledOutcome())
-        pending = part.result.handed_back
+        pending = part.result.client_tool_calls
         calls = [self._call(call.id, call.name, call.arguments) for call in pending]
         outcome = core.RunFinishedSuccessOutcome(pending_tool_call_ids=[call.id for call in pending] or None)
         result = None if part.completed is None else asdict(part.completed)

@@ -1,1 +1,1 @@
-"""The UI message stream of the AI SDK."""
+"""UI message stream of the AI SDK."""

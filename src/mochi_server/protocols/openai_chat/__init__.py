@@ -1,1 +1,1 @@
-"""OpenAI's chat completions and text completions."""
+"""Chat completions, text completions, models and embeddings of OpenAI's API."""

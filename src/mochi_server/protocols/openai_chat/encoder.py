@@ -9,8 +9,8 @@ import orjson
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import MochiError
-from mochi_server.openai.errors import openai_body
 from mochi_server.protocols.encoder import Encoder, data_frame
+from mochi_server.protocols.errors import openai_body
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
 from mochi_server.protocols.turn_fields import extra_fields, is_cut, usage
 
@@ -142,7 +142,7 @@ def _logprob(token: Json) -> Json:
 
 
 def _finish_reason(turn: TurnResult) -> str:
-    if turn.handed_back:
+    if turn.client_tool_calls:
         return "tool_calls"
     return "length" if is_cut(turn) else "stop"
 
@@ -155,5 +155,5 @@ def _tool_calls(turn: TurnResult) -> list[Json]:
             "type": "function",
             "function": {"name": call.name, "arguments": orjson.dumps(call.arguments).decode()},
         }
-        for call in turn.handed_back
+        for call in turn.client_tool_calls
     ]

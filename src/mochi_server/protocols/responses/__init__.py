@@ -1,1 +1,1 @@
-"""OpenAI's Responses API."""
+"""Responses API of OpenAI."""

@@ -10,8 +10,8 @@ import orjson
 
 from mochi_server.chat.run import Run
 from mochi_server.errors import ContextOverflow, MochiError
-from mochi_server.openai.errors import openai_status
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
+from mochi_server.protocols.errors import openai_status
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
 from mochi_server.protocols.turn_fields import extra_fields, is_cut, usage
 from mochi_server.tools.toolbox import ToolInvocation
@@ -76,7 +76,7 @@ class ResponseEncoder(BlockEncoder):
         self._item_status = "completed" if status == "completed" else "incomplete"
         frames = [self.close()]
         if status != "failed":
-            frames += [self._call(call) for call in part.result.handed_back]
+            frames += [self._call(call) for call in part.result.client_tool_calls]
             ending["mochi"] = extra_fields(part)
             self._on_items(self._output)
         self._response |= ending

@@ -23,7 +23,7 @@ def response_id(session_id: str | None, position: int, run_id: str) -> str:
     return f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{position}_{run_id}"
 
 
-def check_previous_response(session: ChatSession, previous: str | None) -> None:
+def check_previous_response(previous: str | None, session: ChatSession) -> None:
     """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest response.
 
     A turn without a complete answer does not count, so that a client can repeat its request after a failure.

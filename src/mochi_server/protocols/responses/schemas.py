@@ -1,38 +1,25 @@
 """Request and response schemas of OpenAI's Responses API (`/v1/responses`)."""
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text, ToolParameters
-from mochi_server.models.openai import (
+from mochi_server.protocols.messages import tool_schema
+from mochi_server.protocols.responses.items import InputItem
+from mochi_server.protocols.schemas import (
     AnswerRequest,
-    CompletionRequest,
-    MochiHeaders,
+    Besides,
     NamedFunction,
     PlainFormat,
+    TextOr,
     TokenLimit,
+    Unsupported,
+    allow,
 )
-from mochi_server.models.openai_messages import TextOr, Unsupported, allow
-from mochi_server.models.openai_responses import Besides
-from mochi_server.models.responses_input import ChatMessages, InputItem, to_chat_messages
-from mochi_server.openai.errors import renaming_parameters
-from mochi_server.openai.request_mapping import CompletionInput
-from mochi_server.openai.responses_state import ResponseItems
 from mochi_server.sessions.generation_settings import FiniteObject
 from mochi_server.util.first_error import Items
 
-RESPONSE_PARAMETERS = {
-    "messages": "input",
-    "response_format": "text.format",
-    "max_completion_tokens": "max_output_tokens",
-}
-"""Mapping of field names in chat completion requests to the names of the same fields in the Responses API."""
-
-_NO_SESSION = "responses are not stored; name a session in the header X-Mochi-Session, or send the whole conversation"
-_UNKNOWN_ITEM = "is not in the server's memory; send the item itself, or set `store` to false in the client"
 _LOGPROBS = "message.output_text.logprobs"
 _OtherLimit = Annotated[
     Any, allow(reason="use `max_output_tokens`"), Field(description="Not supported. Use `max_output_tokens`.")
@@ -53,6 +40,9 @@ class ResponseFunction(Body):
     description: str | None = None
     parameters: ToolParameters | None = None
 
+    def to_ollama(self) -> dict[str, Any]:
+        return tool_schema(self.name, self.description, self.parameters)
+
 
 class NamedResponseFunction(NamedFunction):
     """The function that the model should call. The server does not offer any other function to the model."""
@@ -66,6 +56,9 @@ class SchemaText(Body):
     type: Literal["json_schema"]
     name: str = "answer"
     json_schema: FiniteObject = Field(alias="schema")
+
+    def to_ollama(self) -> str | dict[str, Any]:
+        return self.json_schema or "json"
 
 
 class TextOptions(Body):
@@ -109,28 +102,6 @@ class ResponseRequest(AnswerRequest, json_schema_extra={"examples": [{"model": "
     prompt: Unsupported = None
     max_tool_calls: Unsupported = None
 
-    async def to_input(self, headers: MochiHeaders, items: ResponseItems) -> CompletionInput:
-        """Return the input of the turn. ``items`` has the items that the request refers to by ID.
-
-        Raises the errors of ``CompletionRequest.to_input``.
-        """
-        fields = {
-            "messages": self._messages(items, is_session=self.session_id(headers) is not None),
-            "tools": [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in self.tools or ()],
-            "tool_choice": self._tool_choice(),
-            "response_format": self._response_format(),
-            "parallel_tool_calls": self.parallel_tool_calls,
-            "max_completion_tokens": self.max_output_tokens,
-        }
-        with renaming_parameters(RESPONSE_PARAMETERS):
-            request = CompletionRequest.model_validate({**self.shared_fields(), **fields})
-            completion = await request.to_input(headers)
-        if self.previous_response_id is None:
-            return completion
-        if completion.session_id is None:
-            raise ValidationFailed.at("previous_response_id", _NO_SESSION)
-        return replace(completion, previous_response=self.previous_response_id)
-
     def echo(self) -> dict[str, Any]:
         """Return the fields of the request that the response repeats."""
         unset = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
@@ -146,30 +117,6 @@ class ResponseRequest(AnswerRequest, json_schema_extra={"examples": [{"model": "
             "text": {"format": text_format.model_dump(by_alias=True) if text_format else {"type": "text"}},
             "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
         }
-
-    def _messages(self, items: ResponseItems, *, is_session: bool) -> ChatMessages:
-        def resolve(index: int, item_id: str) -> dict[str, Any] | None:
-            item = items.get(item_id)
-            if item is None and not is_session:  # a session has the item
-                raise ValidationFailed.at(f"input[{index}].id", f"the item {item_id!r} {_UNKNOWN_ITEM}")
-            return item
-
-        messages = [{"role": "system", "content": self.instructions}] if self.instructions else []
-        if isinstance(self.input, str):
-            return [*messages, {"role": "user", "content": self.input}]
-        return messages + to_chat_messages(self.input, resolve)
-
-    def _tool_choice(self) -> Any:
-        if isinstance(self.tool_choice, NamedResponseFunction):
-            return {"type": "function", "function": {"name": self.tool_choice.name}}
-        return self.tool_choice
-
-    def _response_format(self) -> dict[str, Any] | None:
-        text_format = self.text.format if self.text else None
-        if isinstance(text_format, SchemaText):
-            schema = {"name": text_format.name, "schema": text_format.json_schema}
-            return {"type": "json_schema", "json_schema": schema}
-        return text_format.model_dump() if text_format else None
 
 
 class InputTokensDetails(BaseModel):

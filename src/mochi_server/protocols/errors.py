@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel
 
 from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, OllamaBusy, Unauthorized, ValidationFailed
+from mochi_server.web.asgi import ErrorFormat
 
 _CODES = {
     Unauthorized.code: "invalid_api_key",
@@ -18,20 +19,32 @@ _CODES = {
 """Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case."""
 
 
+class OpenAIError(BaseModel):
+    """An error. ``code`` is meant for programs. ``param`` is the invalid field."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str
+
+
+class OpenAIErrorEnvelope(BaseModel):
+    """Response body of every error of the routes under `/v1`."""
+
+    error: OpenAIError
+
+
 @contextmanager
 def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
     """Rename the fields in validation errors of a ``with`` block. ``names`` maps old names to new names."""
     try:
         yield
-    except (ValidationFailed, ValidationError) as error:
-        problems = error.errors() if isinstance(error, ValidationError) else error.details.get("errors")
-        if not problems:
+    except ValidationFailed as error:
+        first = next(iter(error.details.get("errors") or ()), None)
+        name = names.get(str(first["loc"][1])) if first else None
+        if first is None or name is None:
             raise
-        first = problems[0]
-        location = [step for step in first["loc"] if step != "body"]
-        name = str(location[0]) if location else ""
-        param = names.get(name.partition("[")[0], name)
-        raise ValidationFailed.at(param, str(first["msg"]).removeprefix("Value error, ")) from error
+        raise ValidationFailed.at(name, first["msg"]) from error
 
 
 def openai_status(error: MochiError) -> int:
@@ -59,6 +72,9 @@ def _type(status: int) -> str:
 
 def openai_body(error: MochiError) -> bytes:
     return json.dumps(openai_error(error), default=str).encode()
+
+
+OPENAI_ERRORS = ErrorFormat(OpenAIErrorEnvelope, lambda error: (openai_status(error), openai_body(error)))
 
 
 def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:

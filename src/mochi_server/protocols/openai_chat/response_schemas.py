@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from mochi_server.models.chat import ToolCallExecuted
+from mochi_server.protocols.schemas import Besides
 
 
 class OpenAIModel(BaseModel):
@@ -73,17 +73,6 @@ class Usage(BaseModel):
     total_tokens: int
 
 
-class Besides(BaseModel):
-    """Results that OpenAI's API does not have. ``tool_calls_executed`` are the tool calls that this server ran.
-
-    ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.
-    """
-
-    context_window: dict[str, Any]
-    tool_calls_executed: list[ToolCallExecuted]
-    notices: list[dict[str, Any]]
-
-
 class Completion(BaseModel):
     """A complete answer."""
 
@@ -115,18 +104,3 @@ class TextCompletion(BaseModel):
     choices: list[TextChoice]
     usage: Usage
     mochi: Besides
-
-
-class OpenAIError(BaseModel):
-    """An error. ``code`` is meant for programs. ``param`` is the invalid field."""
-
-    message: str
-    type: str
-    param: str | None = None
-    code: str
-
-
-class OpenAIErrorEnvelope(BaseModel):
-    """Response body of every error of the routes under `/v1`."""
-
-    error: OpenAIError

@@ -1,0 +1,30 @@
+"""Route under `/chat` for AG-UI."""
+
+from fastapi import APIRouter, Request, Response
+
+from mochi_server.constants import API_PREFIX
+from mochi_server.protocols import Protocol
+from mochi_server.protocols.ag_ui.request import parse, parse_decisions
+from mochi_server.protocols.ag_ui.schemas import AgUiRequest
+from mochi_server.protocols.frontends import FrontendsDep, stream
+from mochi_server.protocols.streaming import InteractiveResponse
+from mochi_server.web.disconnect import until_disconnect
+from mochi_server.web.routes import BodyReleasingRoute
+
+router = APIRouter(prefix="/chat/{session_id}/ag-ui", tags=["frontends"], route_class=BodyReleasingRoute)
+PROTOCOL = Protocol(API_PREFIX, router)
+
+
+@router.post("", response_class=Response, responses=stream("Events of AG-UI."))
+async def chat_with_ag_ui(session_id: str, request: Request, frontends: FrontendsDep, body: AgUiRequest) -> Response:
+    """Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to interrupts."""
+    run_input = body.to_input()
+    if decisions := parse_decisions(run_input):
+        starting = frontends.decide(session_id, decisions)
+    else:
+        starting = frontends.start(session_id, *await parse(run_input))
+    started = await until_disconnect(request, starting)
+    from mochi_server.protocols.ag_ui.encoder import AgUiEncoder  # noqa: PLC0415 - its package takes time to import
+
+    timeout = request.app.state.settings.tool_confirmation_timeout_seconds
+    return InteractiveResponse(AgUiEncoder(started, run_input, timeout))

@@ -1,0 +1,181 @@
+"""Service that starts turns for clients that name a model or an agent, and perhaps a session."""
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from mochi_server import errors
+from mochi_server.agents.config import AgentDefinition
+from mochi_server.chat.idempotency import keyed_indexes
+from mochi_server.chat.run import Run
+from mochi_server.chat.turn_input import ToolSelection, TurnInput
+from mochi_server.container import Services
+from mochi_server.errors import ValidationFailed
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.protocols.conversation import SentMessages, repeats, to_turn
+from mochi_server.sessions.session import OWNER, ChatSession
+from mochi_server.sessions.types import SessionCreationOptions, ToolExecutionPolicy, ToolSettings
+
+PREFIX = "agent:"
+"""Prefix of the model names that select an agent, such as `agent:researcher`."""
+
+_DEFAULT_POLICY = ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
+_NO_MODEL = "Ollama has no chat model. Install one with `ollama pull qwen3`."
+SessionCheck = Callable[[ChatSession], None]
+"""Function that raises ``ValidationFailed`` if a request does not fit the session."""
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Service that lists models and agents, and starts turns in which they answer."""
+
+    services: Services
+
+    async def models(self) -> dict[str, int]:
+        """Return the time of the last change of each model and each valid agent, in seconds since 1970.
+
+        Chat models come first, because some clients select the first model of the list. Agents come last.
+        """
+        found = await self.services.agents.directory_agents()
+        agents = {f"{PREFIX}{name}": agent.modified for name, agent in found.items() if agent.valid}
+        models = sorted(await self.services.client.list_installed(), key=lambda model: not model.can("completion"))
+        return {model.name: model.modified for model in models} | agents
+
+    async def modified(self, name: str) -> int:
+        """Return the time of the last change of a model or an agent. Raises ``MochiError`` for an unknown name."""
+        return (await self._agent(name) or await self.services.client.find_installed(name)).modified
+
+    async def start(
+        self, session_id: str | None, turn: TurnInput, sent: SentMessages, check: SessionCheck = lambda _: None
+    ) -> Run:
+        """Start the turn that answers the sent messages. ``turn`` has the model or the agent, and the options.
+
+        Without a session, nothing is stored. ``check`` is not called for a repeated request.
+        Raises ``MochiError`` if the turn cannot start.
+        """
+        known = (await self.services.tools.catalogue()).tools if turn.tools.names else {}
+        for name in turn.tools.names or ():
+            if name not in known:
+                raise errors.ToolNotFound(name)
+        model = turn.model or ""
+        if (agent := await self._agent(model)) is not None:
+            return await self._with_agent(agent, session_id, turn, sent, check)
+        if session_id is not None:
+            return await self._in_session(session_id, turn, sent, check)
+        _check_capabilities(turn.tools, sent.images, await self.services.client.find_model(model))
+        settings = ToolSettings(tools=list(turn.tools.names or ()), execution_policy=turn.policy or _DEFAULT_POLICY)
+        session = ChatSession.create(SessionCreationOptions(model, tool_settings=settings))
+        session.messages = sent.with_images
+        return await self._in_memory(session, replace(turn, change="continue", key=None), sent)
+
+    async def _in_session(self, session_id: str, turn: TurnInput, sent: SentMessages, check: SessionCheck) -> Run:
+        if turn.policy is not None:
+            raise ValidationFailed.at("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
+        conversation, runs = self.services.conversations.stored(session_id), self.services.runs
+        session = await conversation.store.load(session_id)
+        if turn.key is not None and (repeated := self._repeated(session_id, turn, sent, turn.key)) is not None:
+            return repeated
+        if not keyed_indexes(session, turn.key):
+            check(session)
+        run = await runs.find(session_id)
+        if run is not None and run.running:
+            raise errors.SessionBusy(session_id, run.run_id)
+        turn = to_turn(session, sent, turn)
+        with suppress(errors.OllamaUnreachable, errors.OllamaError):  # the turn still stores the message
+            model = await self.services.client.find_model(turn.model or "")
+            _check_capabilities(turn.tools, turn.images, model)
+        return await runs.start(conversation, turn)
+
+    def _repeated(self, session_id: str, turn: TurnInput, sent: SentMessages, key: str) -> Run | None:
+        """Return the run with the idempotency key ``key``, or None. A failed or cancelled run loses its key.
+
+        Raise ``IdempotencyKeyReused`` if the earlier request differs from this one.
+        """
+        cache = self.services.runs.cache
+        run = cache.with_key(session_id, key)
+        if run is None or run.state in ("failed", "cancelled"):
+            cache.release_key(session_id, key)
+            return None
+        if not repeats(sent, turn, run.input):
+            raise errors.IdempotencyKeyReused(key, run.run_id)
+        return run
+
+    async def _with_agent(
+        self, agent: AgentDefinition, session_id: str | None, turn: TurnInput, sent: SentMessages, check: SessionCheck
+    ) -> Run:
+        """Start a turn of an agent, which has its own tools, and whose sessions store no options."""
+        task = TurnInput(
+            text=_task(turn, sent),
+            agent=agent.name,
+            model=await self._fallback_model(agent),
+            policy=turn.policy or _DEFAULT_POLICY,
+            interactive=False,
+        )
+        if session_id is None:
+            session = ChatSession.create(SessionCreationOptions(task.model or ""))
+            session.metadata.extra[OWNER] = agent.name
+            session.messages = [message for message in sent.messages[:-1] if message["role"] != "system"]
+            return await self._in_memory(session, task, sent)
+        conversation = self.services.conversations.agent_chat(session_id)
+        chat = await conversation.store.load(session_id)
+        if chat.metadata.extra.get(OWNER) != agent.name:
+            raise errors.SessionNotFound(session_id)
+        check(chat)
+        return await self.services.runs.start(conversation, task)
+
+    async def _in_memory(self, session: ChatSession, turn: TurnInput, sent: SentMessages) -> Run:
+        images = [image for of_message in sent.images.values() for image in of_message]
+        conversation = await self.services.conversations.in_memory(session, images)
+        return await self.services.runs.start(conversation, turn)
+
+    async def _agent(self, name: str) -> AgentDefinition | None:
+        """Return the agent that ``name`` selects, or None for a model. Raises ``AgentNotFound`` or ``AgentInvalid``."""
+        if not name.startswith(PREFIX):
+            return None
+        agents, agent = self.services.agents, name.removeprefix(PREFIX)
+        if agent in await agents.directory_agents():
+            return await agents.current(await agents.get(agent))
+        try:
+            await self.services.client.find_model(name)
+        except errors.ModelNotFound:
+            raise errors.AgentNotFound(agent) from None
+        return None
+
+    async def _fallback_model(self, agent: AgentDefinition) -> str:
+        """Return the model to use if the agent's own is missing: the first that can call tools, else the first."""
+        models = await self.services.client.list_models()
+        if not models:
+            raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)
+        return next((model.name for model in models if model.can("tools")), models[0].name)
+
+
+def _check_capabilities(tools: ToolSelection, images: Collection[object], model: ModelInfo) -> None:
+    """Raise ``ValidationFailed`` if the request has tools or images that the model does not support."""
+    if tools.may_call and (tools.client_tools or tools.names) and not model.can("tools"):
+        problem = f"model {model.name!r} does not support tools; use another model"
+        raise ValidationFailed.at(_tools_parameter(tools), problem)
+    if images and not model.can("vision"):
+        raise ValidationFailed.at("messages", f"model {model.name!r} does not support images; use another model")
+
+
+def _tools_parameter(tools: ToolSelection) -> str:
+    """Return the name of the field or the header that contains the tools of a request."""
+    return "tools" if tools.client_tools else "X-Mochi-Tools"
+
+
+def _task(turn: TurnInput, sent: SentMessages) -> str:
+    """Return the text of the last message. Raise ``ValidationFailed`` for requests that agents do not support."""
+    if turn.tools.client_tools or turn.tools.names is not None:
+        raise ValidationFailed.at(_tools_parameter(turn.tools), "agents use their own tools only; leave this out")
+    if turn.tools.must_call:
+        raise ValidationFailed.at("tool_choice", "agents use their own tools only; leave out this field")
+    if turn.generation.logprobs is not None:
+        raise ValidationFailed.at("logprobs", "agents do not return log probabilities; leave out this field")
+    if turn.generation.format:
+        raise ValidationFailed.at("response_format", "agents answer with plain text only; leave out this field")
+    if sent.images:
+        raise ValidationFailed.at("messages", "agents do not support images; leave them out")
+    last = sent.messages[-1]
+    if last["role"] != "user" or not last["content"].strip():
+        raise ValidationFailed.at("messages", "the last message must be a user message with the task of the agent")
+    return last["content"]

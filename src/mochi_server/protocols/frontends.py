@@ -1,0 +1,98 @@
+"""Runs for clients of the AI SDK and of AG-UI, which start turns and send decisions with the same route."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from fastapi import Depends
+
+from mochi_server import errors
+from mochi_server.chat.run import Run
+from mochi_server.chat.turn_input import TurnInput
+from mochi_server.container import Services
+from mochi_server.dependencies import ServicesDep
+from mochi_server.protocols.conversation import SentMessages, to_turn
+from mochi_server.tools.toolbox import Decision
+from mochi_server.web.exception_handlers import STORAGE_ERRORS, Responses, responses
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendRun:
+    """Run to stream. The stream begins with the event that follows event number ``after``."""
+
+    run: Run
+    pending: Callable[[], Collection[str]]
+    """Function that returns the IDs of the session's confirmations that wait for a decision."""
+    after: int = 0
+
+
+@dataclass(frozen=True)
+class Frontends:
+    """Service that starts and continues runs for clients of frontend protocols."""
+
+    services: Services
+
+    async def start(
+        self, session_id: str, turn: TurnInput, sent: SentMessages, *, withdraws: bool = False
+    ) -> FrontendRun:
+        """Start the turn that answers the sent messages.
+
+        If ``withdraws`` is true, a running turn that waits for a decision is stopped. Otherwise the session is busy.
+        Raises ``MochiError`` if the turn cannot start.
+        """
+        services = self.services
+        if withdraws and self._pending(session_id):
+            run = await services.runs.find(session_id)
+            if run is not None and run.suspended:
+                await services.runs.stop(session_id)
+        conversation = services.conversations.stored(session_id)
+        turn = to_turn(await conversation.store.load(session_id), sent, turn)
+        return FrontendRun(await services.runs.start(conversation, turn), partial(self._pending, session_id))
+
+    async def running(self, session_id: str) -> FrontendRun | None:
+        """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
+        run = await self.services.runs.find(session_id)
+        return FrontendRun(run, partial(self._pending, session_id)) if run is not None and run.running else None
+
+    async def decide(self, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
+        """Apply decisions for tool calls, by confirmation ID. The stream begins after the last of their requests.
+
+        Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
+        Raises ``MochiError`` if a decision cannot be applied.
+        """
+        run = await self.services.runs.find(session_id)
+        positions = {} if run is None else run.log.confirmations
+        pending = self._pending(session_id)
+        # Unknown IDs come first, so that the request fails before it applies a decision.
+        for confirmation_id in sorted(decisions, key=lambda each: each in pending):
+            if confirmation_id not in positions or confirmation_id in pending:
+                await self.services.approvals.decide(session_id, confirmation_id, decisions[confirmation_id])
+        if run is None:
+            raise errors.ConfirmationNotFound(next(iter(decisions)))
+        after = max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions)
+        return FrontendRun(run, partial(self._pending, session_id), after)
+
+    def _pending(self, session_id: str) -> set[str]:
+        return {call.confirmation_id for call in self.services.confirmations.pending(session_id)}
+
+
+async def _frontends(services: ServicesDep) -> Frontends:
+    return Frontends(services)
+
+
+FrontendsDep = Annotated[Frontends, Depends(_frontends)]
+_ERRORS = (
+    *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
+    *(errors.ConfirmationInterrupted, errors.ConfirmationResolved, errors.ConfirmationTimeout),
+    *(errors.SessionConflict, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost, *STORAGE_ERRORS),
+)
+
+
+def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:
+    """Return FastAPI's ``responses`` argument for a route that streams, and can return errors of ``kinds``.
+
+    Without ``kinds``, the route starts turns and applies decisions.
+    """
+    streamed = {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    return {200: streamed, **responses(*(kinds or _ERRORS))}

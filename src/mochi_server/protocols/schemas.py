@@ -1,0 +1,260 @@
+"""Parts of request and response schemas that several protocols share.
+
+Unknown fields are ignored. A known but unsupported field is rejected if it would change the answer.
+"""
+
+import re
+from typing import Annotated, Any, Literal, TypeVar
+
+import orjson
+from fastapi import Header
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
+
+from mochi_server.chat.turn_input import GenerationOptions, ToolSelection, TurnInput
+from mochi_server.errors import SessionNotFound
+from mochi_server.models.chat import ToolCallExecuted
+from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters
+from mochi_server.protocols.messages import tool_schema
+from mochi_server.sessions.generation_settings import Format, KeepAlive, Think, ThinkLevel
+from mochi_server.sessions.types import ToolExecutionPolicy
+from mochi_server.util.first_error import Items
+
+_THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
+"""Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""
+_UNCHANGED_OPTIONS = {
+    *("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k", "min_p", "repeat_penalty")
+}
+"""Fields that have the same name in OpenAI's API and in Ollama's options."""
+_Item = TypeVar("_Item")
+TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) else "text")
+TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")], TEXT_OR_LIST]
+"""A text or a list. Because of the tags, the error for an invalid item does not contain the error for a text."""
+_DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
+NO_LIMIT = -1
+"""Value of `max_tokens` for an answer that ends only when it is complete or the context window is full."""
+
+
+def allow(*values: Any, reason: str = "") -> AfterValidator:
+    """Return a validator that accepts only ``values`` and null. ``reason`` is part of its error message."""
+    allowed = f"must be {orjson.dumps(values[0]).decode()}, or left out" if values else "must be left out"
+    reason = reason or ("this server supports no other value" if values else "this server does not support it")
+
+    def check(value: Any) -> Any:
+        if value is not None and value not in values:
+            raise ValueError(f"{allowed}: {reason}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _image(url: str) -> str:
+    if not _DATA_URL.match(url):
+        raise ValueError("must be a base64 data URL of an image: this server does not download images")
+    return url
+
+
+def _token_limit(value: int) -> int:
+    if value < 1 and value != NO_LIMIT:
+        raise ValueError(f"must be at least 1, or {NO_LIMIT} for no limit")
+    return value
+
+
+Unsupported = Annotated[Any, allow(), Field(description="Not supported.")]
+DataUrl = Annotated[str, AfterValidator(_image), Field(json_schema_extra={"pattern": "^data:"})]
+TokenLimit = Annotated[int, AfterValidator(_token_limit)]
+RejectedOption = Annotated[
+    Any, allow(reason="this server sets the context window; other options have fields of their own")
+]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
+
+
+class MochiHeaders(BaseModel):
+    """Request headers that OpenAI's API does not have."""
+
+    session: str | None = Field(
+        None, alias="X-Mochi-Session", description="Session of the turn. It overrides `metadata.session_id`."
+    )
+    tools: str | None = Field(
+        None, alias="X-Mochi-Tools", description="Tools of this server that the model may call, separated by commas."
+    )
+    policy: ToolExecutionPolicy | None = Field(
+        None,
+        alias="X-Mochi-Tool-Policy",
+        description="Without a session: policy of the tool calls. Calls that need approval are denied.",
+    )
+    key: IdempotencyKey | None = Field(
+        None,
+        alias="Idempotency-Key",
+        description="In a session: a repeated request with the same key returns the existing answer.",
+    )
+
+    @property
+    def tool_names(self) -> list[str] | None:
+        if self.tools is None:
+            return None
+        return [name for part in self.tools.split(",") if (name := part.strip())]
+
+
+HeadersParam = Annotated[MochiHeaders, Header()]
+
+
+class FunctionTool(Body):
+    """A function of the client that the model may call. ``parameters`` is a JSON schema."""
+
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: ToolParameters | None = None
+
+    def to_ollama(self) -> dict[str, Any]:
+        return tool_schema(self.name, self.description, self.parameters)
+
+
+class NamedFunction(Body):
+    """Name of a function."""
+
+    name: str
+
+
+class RefusalPart(Body):
+    """Text with which a model refused to answer."""
+
+    type: Literal["refusal"]
+    refusal: Text
+
+
+class PlainFormat(Body):
+    """Response format: plain text, or any JSON object."""
+
+    type: Literal["text", "json_object"]
+
+    def to_ollama(self) -> str:
+        return "json" if self.type == "json_object" else ""
+
+
+class ReasoningOptions(Body):
+    """Reasoning options of a request, for models that can think."""
+
+    effort: Effort | None = None
+
+
+class Metadata(Body, extra="allow"):
+    """Metadata of a request. ``session_id`` is the ID of the session for the turn. Other keys have no effect."""
+
+    session_id: str | None = None
+
+
+class AnswerRequest(Body):
+    """Base of OpenAI's requests for an answer: the model and its options, and the session in ``metadata``."""
+
+    model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
+    stream: bool | None = Field(None, description="Stream the answer.")
+    metadata: Metadata | None = Field(None, description="`session_id` is the session of the turn.")
+    temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature.")
+    top_p: float | None = Field(None, ge=0, le=1, description="Nucleus sampling: cumulative probability of candidates.")
+    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for frequent tokens.")
+    presence_penalty: float | None = Field(None, ge=-2, le=2, description="Penalty for tokens that already occurred.")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="The same seed and request give the same answer.")
+    stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
+    top_k: int | None = Field(None, ge=0, description="Number of candidates for the next token. Not in OpenAI's API.")
+    min_p: float | None = Field(None, ge=0, le=1, description="Minimum probability of candidates. Not in OpenAI's API.")
+    repeat_penalty: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Penalty for repetitions. Not in OpenAI's API."
+    )
+    reasoning_effort: Effort | None = Field(None, description="Level of reasoning of a model that can think.")
+    reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
+    think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")
+    keep_alive: KeepAlive = None
+    options: RejectedOption = Field(None, description="Not supported. Use the fields of this request.")
+    num_ctx: RejectedOption = Field(None, description="Not supported. The server sets the context window.")
+    n: Annotated[int | None, allow(1, reason="Ollama gives one answer to a request")] = Field(
+        None, description="Only 1 is supported, because Ollama gives one answer to a request."
+    )
+    logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
+    format: Unsupported = None
+
+    def session_id(self, headers: MochiHeaders) -> str | None:
+        """Return the ID of the session. Raises ``SessionNotFound`` for an empty ID."""
+        session_id = self.metadata.session_id if headers.session is None and self.metadata else headers.session
+        if session_id == "":
+            raise SessionNotFound("")
+        return session_id
+
+    def turn(
+        self,
+        headers: MochiHeaders,
+        tools: ToolSelection,
+        *,
+        limit: int | None,
+        answer_format: str | dict[str, Any] | None = None,
+        logprobs: int | None = None,
+    ) -> TurnInput:
+        """Return the turn without its messages. ``limit`` is the maximum number of tokens of the answer."""
+        effort = (self.reasoning and self.reasoning.effort) or self.reasoning_effort
+        generation = GenerationOptions(
+            think=self.think if effort is None else _THINK.get(effort, effort),
+            options=self._options(limit) or None,
+            format=answer_format,
+            keep_alive=self.keep_alive,
+            thinks_by_default=True,
+            logprobs=logprobs,
+        )
+        return TurnInput(
+            generation=generation,
+            tools=tools,
+            policy=headers.policy,
+            model=self.model,
+            interactive=False,
+            key=headers.key,
+        )
+
+    def _options(self, limit: int | None) -> dict[str, Any]:
+        options = self.model_dump(include=_UNCHANGED_OPTIONS, exclude_none=True)
+        if limit:
+            options["num_predict"] = limit
+        if stop := [self.stop] if isinstance(self.stop, str) else self.stop:
+            options["stop"] = stop
+        return options
+
+
+class Besides(BaseModel):
+    """Results that OpenAI's API does not have. ``tool_calls_executed`` are the tool calls that this server ran.
+
+    ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.
+    """
+
+    context_window: dict[str, Any]
+    tool_calls_executed: list[ToolCallExecuted]
+    notices: list[dict[str, Any]]
+
+
+class FrontendOptions(Body):
+    """Options of a turn. Unknown fields are ignored."""
+
+    think: Think = None
+    options: Options | None = Field(default=None, description="Ollama's options. They override the session's options.")
+    format: Format | None = Field(default=None, description="Format of the answer: `json` or a JSON schema.")
+    keep_alive: KeepAlive = Field(default=None, description="How long Ollama keeps the model loaded.")
+    on_disconnect: OnDisconnect = "cancel"
+
+    @property
+    def generation(self) -> GenerationOptions:
+        return GenerationOptions(self.think, self.options, self.format, self.keep_alive)
+
+
+def tool_selection(
+    headers: MochiHeaders,
+    client_tools: list[dict[str, Any]] | None = None,
+    choice: str | NamedFunction | None = None,
+    *,
+    parallel: bool | None = None,
+) -> ToolSelection:
+    """Return the tools of a request. ``choice`` is its `tool_choice`: a word such as `required`, or a function."""
+    only = choice.name if isinstance(choice, NamedFunction) else None
+    return ToolSelection(
+        names=headers.tool_names,
+        client_tools=client_tools or (),
+        may_call=choice != "none",
+        must_call=choice == "required" or only is not None,
+        only=only,
+        parallel=parallel is not False,
+    )
