@@ -6,14 +6,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from mochi_server.agents.answerer import AgentAnswers
 from mochi_server.agents.discovery import AgentDiscoveryService
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.tool_factory import AgentToolboxProvider
 from mochi_server.chat.approvals import ApprovalService, ConfirmationBroker
+from mochi_server.chat.conversation import Conversations
 from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.run import Run
+from mochi_server.chat.model_answerer import ModelAnswers
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoopLimits
@@ -76,29 +78,27 @@ class Services:
         self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir), self.tools)
         selections = SelectionChecker(self.tools, self.agents.directory_agents)
         self.sessions = SessionService(self.store, client, windows, self.prompts, selections, speeds)
+        self.conversations = Conversations(self.store, self.agent_chats)
         limits = ToolLoopLimits(
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
             calls_per_round=settings.max_tool_calls_per_round,
         )
         retry = StorageRetry(settings.store_retry_seconds)
-        build_agent_execution = partial(
-            AgentExecutionService,
+        agent_execution = AgentExecutionService(
             client,
-            windows=windows,
-            tools=self.execution,
-            prompts=PromptLoader(
+            self.agent_chats,
+            windows,
+            self.execution,
+            PromptLoader(
                 settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
             ),
-            limits=replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
+            replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
             on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
         )
-        agent_execution = build_agent_execution(store=self.agent_chats)
         agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = ToolboxFactory(
-            self.tools, self.execution, self.confirmations, self.store, [agent_tool.create], retry
-        )
+        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, [agent_tool.create], retry)
         self.summaries = SummarizationService(
             self.store,
             client,
@@ -107,10 +107,12 @@ class Services:
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )
+        models = ModelAnswers(client, windows, toolboxes, limits, self.sessions, selections)
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(self.store, client, windows, toolboxes, limits, retry, selections),
+            ChatEngine(models, AgentAnswers(self.agents, agent_execution), retry),
             self.summaries,
+            client.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics),
@@ -121,13 +123,10 @@ class Services:
         )
         self.compare = CompareService(client, windows, shutdown_grace=settings.shutdown_grace_seconds)
         metrics.set_sources(
-            lambda: len(self._running()),
-            lambda: sum(run.subscribers for run in self._running()),
+            lambda: len(self.runs.cache.running()),
+            lambda: sum(run.subscribers for run in self.runs.cache.running()),
             lambda: self.stores.connected,
         )
-
-    def _running(self) -> list[Run]:
-        return self.runs.cache.running()
 
     async def open(self) -> None:
         """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""

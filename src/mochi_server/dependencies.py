@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 
 from mochi_server.agents.registry import AgentRegistry
 from mochi_server.chat.approvals import ApprovalService
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
@@ -54,6 +55,12 @@ async def get_services(request: Request) -> Services:
     return services
 
 
+async def get_conversation(session_id: str, request: Request) -> Conversation:
+    """Return the conversation of the session in the path."""
+    services: Services = request.app.state.services
+    return services.conversations.stored(session_id)
+
+
 def _service(name: str) -> Callable[[Request], Awaitable[Any]]:
     async def get(request: Request) -> Any:  # a coroutine, because FastAPI runs plain functions in threads
         return getattr(request.app.state.services, name)
@@ -61,6 +68,7 @@ def _service(name: str) -> Callable[[Request], Awaitable[Any]]:
     return get
 
 
+ConversationDep = Annotated[Conversation, Depends(get_conversation)]
 ServicesDep = Annotated[Services, Depends(get_services)]
 ClientDep = Annotated[AsyncOllamaClient, Depends(_service("client"))]
 StoreDep = Annotated[SessionStore, Depends(_service("store"))]

@@ -214,6 +214,7 @@ class TurnWarning:
     - ``IMAGE_NOT_FOUND``: images of the history are no longer stored and were left out.
     - ``TOOL_LIMIT_REACHED``: the model reached the limit of tool calls and now answers without tools.
     - ``TOOL_CALLS_LEFT_OUT``: one answer had more distinct tool calls than the limit. The others were left out.
+    - ``TOOL_CHANGED``: a tool changed while its call waited for approval. The call needs approval again.
     - ``ANSWER_CUT``: the answer filled the context window and was cut.
     - ``PROMPT_TRUNCATED``: Ollama cut the prompt.
     - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent. The session's model answers instead.

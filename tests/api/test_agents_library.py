@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.agents import AgentDiscoveryService, AgentExecutionService, AgentResult, AgentTask, PromptLoader
+from mochi_server.agents import AgentDefinition, AgentDiscoveryService, AgentExecutionService, AgentResult, PromptLoader
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.events import AgentComplete, AgentStart, ChatEvent
 from mochi_server.ollama import AsyncOllamaClient
 from mochi_server.services import WindowRegistry
@@ -29,17 +30,17 @@ async def create_service(stub: StubServer, data_dir: Path) -> AsyncIterator[Agen
         await client.aclose()
 
 
-async def execute(stub: StubServer, data_dir: Path, task: AgentTask) -> AgentResult:
+async def execute(stub: StubServer, data_dir: Path, agent: AgentDefinition, task: TurnInput) -> AgentResult:
     async with create_service(stub, data_dir) as service:
-        return await service.execute(task)
+        return await service.execute(agent, task)
 
 
 async def test_agent_runs_without_server(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
     instruction = instruct(words(1), calls("note", text="alone"), words(2))
-    task = AgentTask(agent, instruction, model="mochi", policy=ToolExecutionPolicy.NEVER_CONFIRM)
-    result = await execute(stub, tmp_path, task)
+    task = TurnInput(instruction, model="mochi", policy=ToolExecutionPolicy.NEVER_CONFIRM)
+    result = await execute(stub, tmp_path, agent, task)
     assert (result.error_code, notes(tmp_path)) == (None, ["alone"])
     assert result.output.startswith(f"Session ID: {result.session_id}\n\nID lorem ID\n\n")
     assert (tmp_path / "chats" / f"{result.session_id}.json").is_file()
@@ -48,7 +49,7 @@ async def test_agent_runs_without_server(stub: StubServer, tmp_path: Path) -> No
 async def test_calls_are_denied_without_approval_handler(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
-    result = await execute(stub, tmp_path, AgentTask(agent, instruct(calls("note", text="x"), words(2)), model="mochi"))
+    result = await execute(stub, tmp_path, agent, TurnInput(instruct(calls("note", text="x"), words(2)), model="mochi"))
     assert "denied" in result.output
     assert notes(tmp_path) == []
 
@@ -59,7 +60,7 @@ async def test_agent_publishes_its_events(stub: StubServer, tmp_path: Path) -> N
     events: list[ChatEvent] = []
 
     async with create_service(stub, tmp_path) as service:
-        result = await service.execute(AgentTask(agent, instruct(words(1)), model="mochi"), events.extend)
+        result = await service.execute(agent, TurnInput(instruct(words(1)), model="mochi"), publish=events.extend)
 
     first, *_, complete = events
     assert isinstance(first, AgentStart)
@@ -70,7 +71,7 @@ async def test_agent_publishes_its_events(stub: StubServer, tmp_path: Path) -> N
 async def test_unknown_model_is_error_in_result(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
-    result = await execute(stub, tmp_path, AgentTask(agent, "Help.", model="gone"))
+    result = await execute(stub, tmp_path, agent, TurnInput("Help.", model="gone"))
     assert (result.error_code, result.session_id) == ("MODEL_NOT_FOUND", None)
     assert "ollama pull gone" in result.output
 

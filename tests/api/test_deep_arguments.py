@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reply, Text, ToolCalls
@@ -73,9 +74,19 @@ def test_call_with_too_deep_arguments_fails_and_turn_continues(tmp_path: Path, a
         assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
 
 
-def test_call_deeper_than_the_parser_allows_fails_and_turn_continues(tmp_path: Path) -> None:
+def test_call_with_a_deep_id_gets_a_new_id() -> None:
+    sent_id: list[Any] = []
+    for _ in range(1000):
+        sent_id = [sent_id]
+    answer = ResponseBuilder("raw", lambda _: None, 1)
+    answer.feed([{"message": {"tool_calls": [{"id": sent_id, "function": {"name": "take"}}]}}])
+    assert answer.tool_calls[0]["id"].startswith("call_")
+
+
+@pytest.mark.parametrize("depth", [800, 980, 1000, 1015, 5000])
+def test_call_deeper_than_the_encoder_or_the_parser_allows_fails_and_turn_continues(tmp_path: Path, depth: int) -> None:
     write_tools(tmp_path, TOOL)
-    answers = iter([deep_call(5000) + line("", done=True), line("Fine.", done=True)])
+    answers = iter([deep_call(depth) + line("", done=True), line("Fine.", done=True)])
 
     def chat(connection: socket.socket) -> None:
         connection.sendall(stream_head() + next(answers))

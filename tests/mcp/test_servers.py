@@ -173,6 +173,7 @@ def test_conflicting_tool_names_are_prefixed_with_the_server(stub: StubServer, t
         assert body["groups"] == {
             "maths": ["add"],
             "hand": ["hand_agent", "hand_add", "hand_reload", "both", "files_read_all"],
+            "mcp:maths": ["maths_both"],
         }
         assert list(body["tools"]) == ["add", *body["groups"]["hand"], "maths_both"]
         assert body["tools"]["both"]["destructive"] is True
@@ -187,7 +188,7 @@ def test_conflicting_tool_names_are_prefixed_with_the_server(stub: StubServer, t
             "its tool 'broken' cannot be used: its input schema is not a valid JSON schema",
             f"its tool '{'x' * 65}' is ignored: its name is in use or too long",
             "its tool 'both' is ignored: its name is in use or too long",
-            "a tool group already has this name; enable the tools of the server one by one",
+            "a tool group already has this name; the group of the server is 'mcp:maths'",
         )
     ]
 

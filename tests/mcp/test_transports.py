@@ -67,6 +67,39 @@ def test_http_server_is_reconnected_when_it_returns(stub: StubServer, tmp_path: 
         server.__exit__()
 
 
+def test_http_server_that_starts_later_is_connected(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mochi_server.mcp.server_task.RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("mochi_server.mcp.server_task.MAX_RETRY_SECONDS", 0.1)
+    attempts = 0
+
+    class Refusing(FailingMcp):
+        """MCP server that answers every request with an error, and counts the attempts to connect."""
+
+        def do_POST(self) -> None:
+            nonlocal attempts
+            attempts += 1
+            self.send_error(503)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as starting:
+        threading.Thread(target=starting.serve_forever, daemon=True).start()
+        port = starting.server_port
+        write_mcp(tmp_path, hand={"url": f"http://127.0.0.1:{port}/mcp"})
+        server = RunningServer(tmp_path, stub.url)
+        server.__enter__()
+        until(lambda: attempts >= 5)
+        assert "HTTP status 503" in problems(server.api())["hand"]
+        starting.shutdown()
+    try:
+        with HttpMcp(port):
+            until(lambda: problems(server.api()) == {})
+            assert called(server.api(), "shout", text="late")["result"] == "LATE"
+    finally:
+        server.__exit__()
+    assert caplog.text.count("it responded with HTTP status 503") == 1
+
+
 class FailingMcp(BaseHTTPRequestHandler):
     """MCP server without the protocol version of this client, whose list of tools fails."""
 

@@ -19,8 +19,8 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import OllamaError
 from mochi_server.events import ContentDelta, Done, Status
-from mochi_server.openai.response_encoding import ChunkEncoder
-from mochi_server.web.sse import ChunksResponse
+from mochi_server.protocols.openai_chat.encoder import ChunkEncoder
+from mochi_server.protocols.streaming import EncodedResponse
 from mochi_stub import StubServer
 from mochi_stub.reply import Failure, Reply
 from tests.support.api import Event, error_of
@@ -152,7 +152,7 @@ class Stream:
         self.sent: list[Message] = []
         self.has_started = asyncio.Event()
         encoder = ChunkEncoder(self.run, "m", include_usage=False)
-        self.response = ChunksResponse(encoder, ping_seconds=ping_seconds)
+        self.response = EncodedResponse(encoder, ping_seconds=ping_seconds)
 
     async def respond(self) -> None:
         await self.response({"type": "http", "path": "/v1/chat/completions"}, _never, self._send)

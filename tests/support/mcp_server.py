@@ -92,6 +92,10 @@ def call(name: str, arguments: dict[str, Any], offered: list[str]) -> dict[str, 
         case "grow":
             offered.append("echo")
             send(method="notifications/tools/list_changed")
+        case "offer":
+            offered[:] = arguments["tools"]
+            TOOLS.update(arguments.get("schemas", {}))
+            send(method="notifications/tools/list_changed")
     return RESULTS.get(name) or text(str(arguments.get("text", name)))
 
 

@@ -1,20 +1,47 @@
-"""Event log of a run: events can be read from any position, in memory or compressed."""
+"""Event log of a run: events can be read from any position."""
 
 import gc
+from typing import get_args
 
-import orjson
 import pytest
 
 from mochi_server.chat import event_log
-from mochi_server.chat.event_log import EventLog
-from mochi_server.events import ContentDelta, ThinkingDelta, TurnWarning
+from mochi_server.chat.event_log import Backlog, EventLog, decode, encode
+from mochi_server.events import (
+    AgentStart,
+    ChatEvent,
+    ContentDelta,
+    Snapshot,
+    ThinkingDelta,
+    ToolConfirmationRequired,
+    TurnError,
+    TurnWarning,
+)
 
 
-def _events(log: EventLog) -> list[tuple[int, bytes, bytes]]:
-    found: list[tuple[int, bytes, bytes]] = []
+def _events(log: EventLog) -> list[tuple[int, ChatEvent]]:
+    found: list[tuple[int, ChatEvent]] = []
     while (batch := log.after(found[-1][0] if found else 0)) is not None:
-        found += batch.events()
+        found += enumerate(batch.events, batch.first)
     return found
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ContentDelta("two\nlines of  text"),
+        AgentStart("helper", "Help.", None, "call_1"),
+        ToolConfirmationRequired("note", {"text": ["a", None]}, 0, "conf_1"),
+        TurnError("CODE", "Text.", {"a": 1}, 17),
+    ],
+    ids=lambda event: event.type,
+)
+def test_event_is_unchanged_in_the_log(event: ChatEvent) -> None:
+    assert decode(encode(event)) == event
+
+
+def test_event_types_are_unique() -> None:
+    assert len({event.type for event in get_args(ChatEvent)}) == len(get_args(ChatEvent))
 
 
 def test_long_log_is_read_in_batches_from_any_position() -> None:
@@ -22,17 +49,14 @@ def test_long_log_is_read_in_batches_from_any_position() -> None:
     for number in range(5000):
         log.add([ContentDelta(f"{number} " + "x" * 200)])
     everything = _events(log)
-    assert [number for number, _, _ in everything] == list(range(1, 5001))
-    assert [payload.split()[0] for _, _, payload in everything] == [
-        b'{"content":"%d' % number for number in range(5000)
-    ]
+    assert everything == [(number + 1, ContentDelta(f"{number} " + "x" * 200)) for number in range(5000)]
     first = log.after(0)
     assert first is not None
     assert 1 < first.last < 5000
     for position in (1, 999, 1000, 4998, 4999):
         batch = log.after(position)
         assert batch is not None
-        assert next(batch.events()) == everything[position]
+        assert (batch.first, batch.events[0]) == everything[position]
     assert log.after(5000) is None
 
 
@@ -53,13 +77,9 @@ def test_snapshot_replaces_dropped_events(monkeypatch: pytest.MonkeyPatch) -> No
         log.add([ThinkingDelta(f"t{number} ") if number < 100 else ContentDelta(f"c{number} ")])
         assert log.size <= 2000
     log.add([ContentDelta("x" * 5000)])
-    (first, kind, payload), (second, _, latest) = _events(log)
-    assert (first, kind, second) == (300, b"snapshot", 301)
-    assert orjson.loads(payload) == {
-        "content": "".join(f"c{number} " for number in range(100, 300)),
-        "thinking": "".join(f"t{number} " for number in range(100)),
-    }
-    assert orjson.loads(latest)["content"] == "x" * 5000
+    content = "".join(f"c{number} " for number in range(100, 300))
+    thinking = "".join(f"t{number} " for number in range(100))
+    assert _events(log) == [(300, Snapshot(content, thinking)), (301, ContentDelta("x" * 5000))]
 
 
 def test_long_log_does_not_add_work_for_the_gc() -> None:
@@ -90,3 +110,35 @@ def test_warnings_are_retained_when_their_events_are_dropped() -> None:
         log.add([ContentDelta("x" * 1_000_000)])
     log.add([warning])
     assert log.warnings == [warning, warning]
+
+
+def test_confirmations_are_found_after_their_events_are_dropped() -> None:
+    log = EventLog()
+    log.add([ContentDelta("one"), ToolConfirmationRequired("note", {}, 0, "conf_1")])
+    while _events(log)[0][0] == 1:
+        log.add([ContentDelta("x" * 1_000_000)])
+    log.add([ToolConfirmationRequired("note", {}, 1, "conf_2")])
+    assert log.confirmations == {"conf_1": 2, "conf_2": log.last}
+
+
+def test_backlog_returns_the_next_events_as_one_batch() -> None:
+    log, backlog = EventLog(), Backlog()
+    for text in ("one", "two", "three"):
+        backlog.add(log.add([ContentDelta(text)]))
+    batch = backlog.take(0)
+    assert batch is not None
+    assert (batch.first, batch.last, batch.published) == (1, 3, [*map(ContentDelta, ("one", "two", "three"))])
+    assert backlog.take(3) is None
+
+
+def test_backlog_has_no_events_for_another_position() -> None:
+    log, backlog = EventLog(), Backlog()
+    backlog.add(log.add([ContentDelta("one"), ContentDelta("two")]))
+    assert backlog.take(1) is None
+
+
+def test_full_backlog_is_dropped() -> None:
+    log, backlog = EventLog(), Backlog()
+    for _ in range(2):
+        backlog.add(log.add([ContentDelta("x" * 20_000)]))
+    assert backlog.take(0) is None

@@ -8,14 +8,15 @@ from ag_ui.core import Event, RunAgentInput
 from pydantic import TypeAdapter
 
 from mochi_server import events
+from mochi_server.chat import event_log
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnRequest, TurnResult
 from mochi_server.errors import OllamaError
-from mochi_server.frontends.ag_ui_encoder import AgUiEncoder
-from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
-from mochi_server.frontends.encoder import FrontendEncoder
-from mochi_server.protocols.frontends import FrontendRun
+from mochi_server.frontends.runs import FrontendRun
+from mochi_server.protocols.ag_ui.encoder import AgUiEncoder
+from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
+from mochi_server.protocols.interactive import InteractiveEncoder
 
 CONFIRMATION = events.ToolConfirmationRequired("note", {"text": "a"}, 0, "conf_1")
 RESULT = events.ToolResult("note", True, "Noted.", None, None, 0)
@@ -37,13 +38,18 @@ def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEnc
     return AgUiEncoder(FrontendRun(run_of(result), lambda: {"conf_1"}), run_input, timeout)
 
 
-def encode(encoder: FrontendEncoder, *published: events.ChatEvent, first: int = 1) -> list[dict[str, Any]]:
-    lines = tuple(event.type.encode() + b" " + orjson.dumps(event) for event in published)
-    return [orjson.loads(message) for message in encoder.encode(Batch(first, lines))]
+def encode(encoder: InteractiveEncoder, *published: events.ChatEvent, first: int = 1) -> list[dict[str, Any]]:
+    lines = [event_log.encode(event) for event in published]
+    return messages(encoder.encode(Batch(first, lines)))
 
 
-def closing(encoder: FrontendEncoder) -> list[dict[str, Any]]:
-    return [orjson.loads(message) for message in encoder.closing() if message != b"[DONE]"]
+def closing(encoder: InteractiveEncoder) -> list[dict[str, Any]]:
+    return messages(encoder.closing())
+
+
+def messages(data: bytes) -> list[dict[str, Any]]:
+    frames = [frame.removeprefix(b"data: ") for frame in data.split(b"\n\n") if frame]
+    return [orjson.loads(frame) for frame in frames if frame != b"[DONE]"]
 
 
 def test_snapshot_is_sent_from_its_first_new_character() -> None:
@@ -123,7 +129,7 @@ def test_events_of_ag_ui_are_valid() -> None:
         events.MessageComplete("m", "mochi", 1, 2, {}, "stop"),
     )
     encoder = ag_ui()
-    opened = [orjson.loads(message) for message in encoder.opening()]
+    opened = messages(encoder.opening())
     event = TypeAdapter[Any](Event)
     for sent in [*opened, *encode(encoder, *published), *closing(encoder)]:
         event.validate_python(sent)

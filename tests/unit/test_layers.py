@@ -13,7 +13,7 @@ ORDER = [
     {"pytest_plugin", "testing"},
     {"cli"},
     {"app"},
-    {"routers", "cluster"},
+    {"routers", "protocols", "cluster"},
     {"web", "dependencies"},
     {"container"},
     {"models", "openai", "frontends"},

@@ -23,9 +23,16 @@ ROUNDS = 10
 WORDS = [f"word {number} " for number in range(1000)]
 LINES = b"".join(map(line, WORDS))
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
-CHUNKED = (
-    HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"%x\r\n%s\r\n" % (len(w), w) for w in map(line, WORDS))
-)
+
+
+def chunked(words: list[str]) -> bytes:
+    """Return an answer in chunks, without the last chunk."""
+    return (
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"%x\r\n%s\r\n" % (len(w), w) for w in map(line, words))
+    )
+
+
+CHUNKED = chunked(WORDS)
 
 
 def closes(data: bytes) -> Callable[[socket.socket], None]:
@@ -97,6 +104,15 @@ async def test_malformed_chunk_ends_the_answer(rest: bytes, monkeypatch: pytest.
             await client.post_chat(payload, lines.extend)
         await client.aclose()
     assert [each["message"]["content"] for each in lines] == WORDS
+
+
+@pytest.mark.parametrize("rest", [b"no-size\r\n", b"1\r\n\n\n\r\n"], ids=["no size", "too long"])
+async def test_malformed_chunk_in_the_first_packet_keeps_the_lines_before_it(rest: bytes) -> None:
+    lines: list[dict[str, Any]] = []
+    with RawOllama(closes(chunked(WORDS[:3]) + rest)) as ollama, pytest.raises(OllamaError):
+        async with aclosing(AsyncOllamaClient(ollama.url)) as client:
+            await client.post_chat(chat_payload("raw", [{"role": "user", "content": "Hello!"}]), lines.extend)
+    assert [each["message"]["content"] for each in lines] == WORDS[:3]
 
 
 async def test_error_of_the_consumer_is_not_one_of_the_connection() -> None:

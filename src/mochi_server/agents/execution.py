@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 
 import anyio.to_thread
 
+from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.event_mapping import AgentEvents
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.task import AgentResult, AgentTask, DenyAllApprover, make_result, session_line
+from mochi_server.agents.task import AgentCaller, AgentResult, session_line
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.flusher import Flusher
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
-from mochi_server.chat.turn import GenerationOptions, TurnRequest
+from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionNotFound, ToolNotFound
 from mochi_server.events import Publish, TurnWarning
@@ -50,96 +52,138 @@ class AgentExecutionService:
     def __post_init__(self) -> None:
         self._flusher = Flusher(self.store)
 
-    async def execute(self, task: AgentTask, publish: Publish = lambda _: None) -> AgentResult:
-        """Run an agent, publish its events and return its result.
+    async def execute(
+        self,
+        agent: AgentDefinition,
+        turn_input: TurnInput,
+        *,
+        session_id: str | None = None,
+        caller: AgentCaller | None = None,
+        publish: Publish = lambda _: None,
+    ) -> AgentResult:
+        """Run an agent in its own session, publish its events and return its result.
 
-        If a ``MochiError`` ends the task, the result contains the error as ``failure``. If the task is cancelled, the
-        service stores its complete messages, its partial answer and a result for each open tool call.
+        ``turn_input.text`` is the task. ``turn_input.model`` answers if the agent has no model, or its model is not
+        installed. ``session_id`` is the session to continue; if it is None, the agent starts a new session. Without a
+        ``caller``, calls that need approval under ``turn_input.policy`` are denied.
+
+        If a ``MochiError`` ends the agent, the result contains its code. If the task is cancelled, the service stores
+        the complete messages, the partial answer and a result for each open tool call.
         """
-        events = AgentEvents(publish, task.agent.name, task.instruction, task.call_id)
+        caller = caller or AgentCaller.without_user(turn_input.policy)
+        events = AgentEvents(publish, agent.name, turn_input.text or "", caller.call_id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
         try:
-            name, model = await self._find_model(task)
-            async with self._open_session(task, name, model) as session:
+            name, model = await self.find_model(agent, turn_input.model or "")
+            async with self._open_session(agent, session_id, name, model) as session:
                 events = replace(events, session_id=session.session_id)
                 events.start()
-                task.progress.partial_output = session_line(session.session_id)
-                request = TurnRequest(task.instruction)
-                writer = TurnWriter(self.store, session, request, flusher=self._flusher, retry=self.retry)
+                caller.progress.partial_output = session_line(session.session_id)
+                conversation = Conversation(session.session_id, self.store, self._flusher, "agent_chat")
+                writer = TurnWriter(conversation, session, turn_input, self.retry)
                 messages = writer.stored
-                await self._run_phases(task, model, session, writer, events)
+                writer.begin()
+                await self.run_phases(
+                    agent, turn_input, model, session=session, writer=writer, events=events, caller=caller
+                )
         except MochiError as error:
             failure = error
         self.on_tool_calls(messages)
         if events.session_id is None:
             events.start()
-        result = make_result(task, events.session_id, messages, failure)
+        result = AgentResult.of(agent.name, events.session_id, messages, failure)
         events.complete(result.output, result.error_code)
         return result
 
     @asynccontextmanager
-    async def _open_session(self, task: AgentTask, model: str, info: ModelInfo) -> AsyncIterator[ChatSession]:
-        """Lock the session of a task, update its model and system prompt, and yield it."""
-        agent, prompt, session_id = task.agent, task.agent.system_prompt, task.session_id
+    async def _open_session(
+        self, agent: AgentDefinition, session_id: str | None, model: str, info: ModelInfo
+    ) -> AsyncIterator[ChatSession]:
+        """Lock a session of an agent, update its model and system prompt, and yield it."""
         if session_id is None:
-            window = self.windows.initial_config(info)
-            options = SessionCreationOptions(model, system_prompt=prompt or None, context_window_config=window)
-            created = ChatSession.create(options)
+            window, prompt = self.windows.initial_config(info), agent.system_prompt or None
+            created = ChatSession.create(
+                SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
+            )
             created.metadata.extra[OWNER] = agent.name
             session_id = (await self.store.create(created)).session_id
         elif not is_session_id(session_id):
             raise SessionNotFound(session_id)
         async with self.store.hold(session_id, run_id=new_id()):
             session = await self.store.load(session_id)
-            if session.metadata.extra.get(OWNER) != agent.name:
-                raise SessionNotFound(session_id)
-            if session.model != model:
-                session = await self.store.patch(session_id, {"model": model})
-            if (session.system_prompt["content"] if session.system_prompt else "") != prompt:
-                start, messages = with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
-                session = await self.store.replace_tail(session_id, start, messages)
-            yield session
+            check_owner(session, agent)
+            session = await with_model(self.store, session, model)
+            yield await with_agent_prompt(self.store, session, agent)
 
-    async def _run_phases(
-        self, task: AgentTask, info: ModelInfo, session: ChatSession, writer: TurnWriter, events: AgentEvents
+    async def run_phases(
+        self,
+        agent: AgentDefinition,
+        turn_input: TurnInput,
+        info: ModelInfo,
+        *,
+        session: ChatSession,
+        writer: TurnWriter,
+        events: AgentEvents,
+        caller: AgentCaller,
     ) -> None:
+        """Run both phases of an agent. The caller has begun to store the task with ``writer``.
+
+        If the agent fails or is cancelled, store the partial answer and a result for each open tool call.
+        """
         publish_planning = events.publisher("planning")
-        functions = FunctionToolbox(task.agent.catalogue.tools, self.tools)
-        approver = task.approver or DenyAllApprover(task.policy)
-        toolbox = ConfirmingToolbox(functions, approver, publishes_approved=True)
+        functions = FunctionToolbox(agent.catalogue.tools, self.tools, caller.current_tools)
+        toolbox = ConfirmingToolbox(functions, caller.approver, publishes_approved=True)
         try:
-            writer.begin()
             await writer.wait_until_stored()
-            generation = GenerationOptions(think=False, keep_alive=task.keep_alive)
+            generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
             model = ModelCall(self.client, self.windows, writer, publish_planning, info, session, generation)
-            if warnings := [*_warnings(task, model.name), *model.warnings(toolbox.schemas())]:
+            if warnings := [*_warnings(agent, model.name), *model.warnings(toolbox.schemas())]:
                 events.publish(warnings)
             planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)
             await planning.answer(await _reminder(self.prompts.planning))
             execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
             await execution.run(await _reminder(self.prompts.execution))
-            await model.window.save(self.store)
+            await model.window.save(writer.conversation.store)
         except BaseException:
-            await writer.interrupt()  # stores the partial answer, and a result for each open tool call
+            await writer.interrupt()
             raise
 
-    async def _find_model(self, task: AgentTask) -> tuple[str, ModelInfo]:
-        """Return the name and details of the agent's model. If it is missing, use the model of ``task`` instead."""
-        if task.agent.model is not None:
+    async def find_model(self, agent: AgentDefinition, fallback: str) -> tuple[str, ModelInfo]:
+        """Return the name and details of an agent's model. If it is missing, use the model ``fallback`` instead."""
+        if agent.model is not None:
             try:
-                return task.agent.model, await self.client.find_model(task.agent.model)
+                return agent.model, await self.client.find_model(agent.model)
             except ModelNotFound:
-                logger.info("Agent model not installed agent=%s model=%s", task.agent.name, task.agent.model)
-        return task.model, await self.client.find_model(task.model)
+                logger.info("Agent model not installed agent=%s model=%s", agent.name, agent.model)
+        return fallback, await self.client.find_model(fallback)
+
+
+def check_owner(session: ChatSession, agent: AgentDefinition) -> None:
+    """Raise ``SessionNotFound`` if a session does not belong to the agent."""
+    if session.metadata.extra.get(OWNER) != agent.name:
+        raise SessionNotFound(session.session_id)
+
+
+async def with_model(store: SessionStore, session: ChatSession, model: str) -> ChatSession:
+    """Change the model of an agent's session if necessary. Return the changed session."""
+    return session if session.model == model else await store.patch(session.session_id, {"model": model})
+
+
+async def with_agent_prompt(store: SessionStore, session: ChatSession, agent: AgentDefinition) -> ChatSession:
+    """Change the system prompt of an agent's session to the agent's present one. Return the changed session."""
+    prompt = agent.system_prompt
+    if (session.system_prompt["content"] if session.system_prompt else "") == prompt:
+        return session
+    start, messages = with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
+    return await store.replace_tail(session.session_id, start, messages)
 
 
 async def _reminder(prompt: Callable[[], str]) -> list[Message]:
     return [user_message(await anyio.to_thread.run_sync(prompt))]
 
 
-def _warnings(task: AgentTask, model: str) -> Iterator[TurnWarning]:
-    agent = task.agent
+def _warnings(agent: AgentDefinition, model: str) -> Iterator[TurnWarning]:
     if agent.model not in (None, model):
         message = f"Agent {agent.name!r}: model {agent.model!r} is not installed; {model!r} is used instead."
         yield TurnWarning(ModelNotFound.code, message)

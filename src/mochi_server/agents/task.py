@@ -1,11 +1,10 @@
-"""Tasks for agents, and their results."""
+"""Callers of agents, and the results of agents."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
 
-from mochi_server.agents.config import AgentDefinition
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
@@ -14,7 +13,7 @@ from mochi_server.tools.toolbox import Approver, BoundCall, CallProgress, needs_
 
 @dataclass(frozen=True)
 class DenyAllApprover:
-    """Approver for tasks without a user. It denies every call that needs approval under ``policy``."""
+    """Approver for agents without a user. It denies every call that needs approval under ``policy``."""
 
     policy: ToolExecutionPolicy
     interactive: bool = False
@@ -30,45 +29,42 @@ class DenyAllApprover:
 
 
 @dataclass(frozen=True)
-class AgentTask:
-    """Task of an agent. ``model`` is used if the agent has no model, or its model is not installed."""
+class AgentCaller:
+    """Caller of an agent: a tool call of another turn, or a program without a user."""
 
-    agent: AgentDefinition
-    instruction: str
-    model: str
-    session_id: str | None = None
-    """ID of the session to continue. If None, the task starts a new session."""
-    policy: ToolExecutionPolicy = ToolExecutionPolicy.ALWAYS_CONFIRM
-    """Approval policy, which is used if ``approver`` is None."""
-    approver: Approver | None = None
-    keep_alive: str | float | None = None
+    approver: Approver
+    current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
+    """Function that returns the tools that the agent has now, or None if its tools do not change while it runs."""
     call_id: str = ""
-    """ID of the tool call that started the task; the events of the agent contain it."""
+    """ID of the tool call that started the agent; the events of the agent contain it."""
     progress: CallProgress = field(default_factory=CallProgress)
     """Progress of that tool call. Its partial output names the session, so that the session can be continued."""
+
+    @classmethod
+    def without_user(cls, policy: ToolExecutionPolicy | None) -> "AgentCaller":
+        """Return a caller that denies every call that needs approval. Without a policy, every call needs approval."""
+        return cls(DenyAllApprover(policy or ToolExecutionPolicy.ALWAYS_CONFIRM))
 
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """Result of a task. ``output`` is text for the calling model. The text begins with the session ID, if any."""
+    """Result of an agent. ``output`` is text for the calling model. The text begins with the session ID, if any."""
 
     output: str
     session_id: str | None = None
     error_code: str | None = None
-    failure: MochiError | None = None
     messages: Sequence[Message] = ()
-    """The messages that the task added to the session."""
+    """The messages that the agent added to its session."""
 
-
-def make_result(
-    task: AgentTask, session_id: str | None, messages: Sequence[Message], failure: MochiError | None
-) -> AgentResult:
-    """Return the result of a task. The task added ``messages`` to its session; ``failure`` is None on success."""
-    parts = [] if session_id is None else [session_line(session_id), *_texts(messages)]
-    if failure is not None:
-        parts.append(_explain(task, failure))
-    code = failure.code if failure is not None else None
-    return AgentResult("\n\n".join(filter(None, parts)), session_id, code, failure, messages)
+    @classmethod
+    def of(
+        cls, agent: str, session_id: str | None, messages: Sequence[Message], failure: MochiError | None
+    ) -> "AgentResult":
+        """Return the result of an agent that added ``messages`` to its session. ``failure`` is None on success."""
+        parts = [] if session_id is None else [session_line(session_id), *_texts(messages)]
+        if failure is not None:
+            parts.append(_explain(agent, failure))
+        return cls("\n\n".join(filter(None, parts)), session_id, failure.code if failure else None, messages)
 
 
 def session_line(session_id: str) -> str:
@@ -88,10 +84,10 @@ def _texts(messages: Sequence[Message]) -> Iterator[str]:
             yield f"Calls {function['name']}({orjson.dumps(function['arguments']).decode()})"
 
 
-def _explain(task: AgentTask, failure: MochiError) -> str:
-    name, session_id = task.agent.name, task.session_id
+def _explain(agent: str, failure: MochiError) -> str:
+    session_id = failure.details.get("session_id")
     if isinstance(failure, SessionNotFound):
-        return f"Agent {name!r} has no session {session_id!r}. Omit session_id to start a new session."
+        return f"Agent {agent!r} has no session {session_id!r}. Omit session_id to start a new session."
     if isinstance(failure, SessionBusy):
-        return f"Session {session_id!r} of agent {name!r} is in use. Omit session_id to start a new session."
+        return f"Session {session_id!r} of agent {agent!r} is in use. Omit session_id to start a new session."
     return f"The agent failed: {failure.message}"

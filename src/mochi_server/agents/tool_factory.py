@@ -3,15 +3,16 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.event_mapping import AgentEvents
 from mochi_server.agents.execution import AgentExecutionService
 from mochi_server.agents.registry import AgentRegistry
-from mochi_server.agents.task import AgentResult, AgentTask
+from mochi_server.agents.task import AgentCaller, AgentResult
 from mochi_server.chat.approvals import SessionApprover
+from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
 from mochi_server.events import Publish
@@ -89,21 +90,29 @@ class AgentToolbox:
 
     async def _invoke(self, call: ToolInvocation, publish: Publish) -> AgentResult:
         try:
-            task = await self._task(call)
-        except _CallRejected as rejection:
-            name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
-            events = AgentEvents(publish, name, instruction, call.id)
-            events.start()
-            events.complete(str(rejection), rejection.code)
-            return AgentResult(str(rejection), error_code=rejection.code)
-        return await self.provider.service.execute(task, publish)
-
-    async def _task(self, call: ToolInvocation) -> AgentTask:
-        try:
             arguments = call.bind(self._schema).arguments
+            agent = await self._agent(str(arguments["agent"]), str(arguments["instruction"]))
         except InvalidArguments as error:
-            raise _CallRejected(str(error)) from error
-        name, instruction = str(arguments["agent"]), str(arguments["instruction"])
+            return _rejected(call, publish, str(error), ToolExecutionFailed.code)
+        except _CallRejected as rejection:
+            return _rejected(call, publish, str(rejection), rejection.code)
+        metadata = self.session.metadata
+        generation = GenerationOptions(keep_alive=metadata.keep_alive)
+        return await self.provider.service.execute(
+            agent,
+            TurnInput(str(arguments["instruction"]), model=metadata.model, generation=generation),
+            session_id=(arguments["session_id"] or "").strip() or None,
+            caller=AgentCaller(
+                replace(self.approver, agent_name=agent.name),
+                partial(self.provider.registry.current_tools, agent),
+                call.id,
+                call.progress,
+            ),
+            publish=publish,
+        )
+
+    async def _agent(self, name: str, instruction: str) -> AgentDefinition:
+        """Return the agent of a call. Raise ``_CallRejected`` if the agent is not enabled or cannot run the task."""
         enabled = (await self.approver.load_session()).metadata.agent_settings.enabled_agents
         available = [agent for agent in self.agents if agent in enabled]
         if name not in available:
@@ -112,20 +121,18 @@ class AgentToolbox:
         if not instruction.strip():
             raise _CallRejected("The instruction is empty. Describe the task of the agent.")
         try:
-            agent = await self.provider.registry.current(self.agents[name])
+            return await self.provider.registry.current(self.agents[name])
         except AgentInvalid as error:
             raise _CallRejected(error.message, error.code) from error
-        metadata = self.session.metadata
-        return AgentTask(
-            agent,
-            instruction,
-            model=metadata.model,
-            session_id=(arguments["session_id"] or "").strip() or None,
-            approver=replace(self.approver, agent_name=name),
-            keep_alive=metadata.keep_alive,
-            call_id=call.id,
-            progress=call.progress,
-        )
+
+
+def _rejected(call: ToolInvocation, publish: Publish, reason: str, code: str) -> AgentResult:
+    """Publish the events of a call that cannot start an agent, and return its result."""
+    name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
+    events = AgentEvents(publish, name, instruction, call.id)
+    events.start()
+    events.complete(reason, code)
+    return AgentResult(reason, error_code=code)
 
 
 class _CallRejected(Exception):

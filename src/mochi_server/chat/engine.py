@@ -6,89 +6,46 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from mochi_server import errors
-from mochi_server.chat.flusher import Flusher
-from mochi_server.chat.forced_call import ForcedCallLoop
+from mochi_server.chat.answerer import AnswererFactory
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.idempotency import resolve_idempotent
-from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.run import Run
 from mochi_server.chat.storage_retry import StorageRetry
-from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
-from mochi_server.chat.toolbox_factory import ToolboxFactory
-from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
+from mochi_server.chat.turn import Turn, TurnResult
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.events import ChatEvent, Publish, TurnWarning
-from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import WindowRegistry
-from mochi_server.services.selection import SelectionChecker
-from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import SessionStore
+from mochi_server.events import ChatEvent
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ChatEngine:
-    """Executor of turns. ``prepare`` validates a request without writing; ``run`` executes the turn and stores it."""
+    """Executor of turns. ``prepare`` validates an input without writing; ``run`` executes the turn and stores it."""
 
-    store: SessionStore
-    client: AsyncOllamaClient
-    windows: WindowRegistry
-    toolbox_factory: ToolboxFactory
-    limits: ToolLoopLimits
+    models: AnswererFactory
+    """Factory of the answers of a session's model."""
+    agents: AnswererFactory
+    """Factory of the answers of agents."""
     retry: StorageRetry = field(default_factory=StorageRetry)
-    selections: SelectionChecker | None = None
-    """Checker of the tools and agents that a session enables.
 
-    If the checker is None, turns do not warn about enabled tools and agents that cannot be used.
-    """
-    _flusher: Flusher = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._flusher = Flusher(self.store)
-
-    async def prepare(self, session_id: str, request: TurnRequest) -> Turn:
-        """Validate a turn request against its session and model, and return the turn.
-
-        If Ollama fails, the turn contains the error instead of the model. ``run`` then still stores the user message.
+    async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
+        """Validate the input of a turn against its session, choose its answerer, and return the turn.
 
         Raises:
-            SessionConflict: The session does not have the revision that the request expects.
-            MochiError: The session cannot be loaded or has no user message, or the request is invalid.
+            SessionConflict: The session does not have the revision that the input expects.
+            MochiError: The session cannot be loaded or has no user message, or the input is invalid.
         """
-        session = await self.store.load(session_id)
-        if request.revision not in (None, session.revision):
-            raise errors.SessionConflict(session_id)
-        request = resolve_idempotent(session, request)
-        if request.message is None and not request.continues and last_user_index(session.history) is None:
-            raise errors.EmptyHistory(session_id)
-        if request.model is not None and request.store_model is not None:
-            metadata = replace(session.metadata, model=request.model)
-            session = ChatSession(metadata, session.history, session.extra)
-        toolbox = await self.toolbox_factory.create(session, interactive=request.interactive, tools=request.tools)
-        model: ModelInfo | errors.MochiError
-        try:
-            model = await self.client.find_model(session.model)
-        except (errors.OllamaUnreachable, errors.OllamaError) as error:
-            model = error.with_traceback(None)  # the traceback refers to all data of the turn
-        if request.images and isinstance(model, ModelInfo) and not model.can("vision"):
-            text = f"images: model {session.model!r} cannot see images. Choose a vision model."
-            raise errors.ValidationFailed(text, model=session.model)
-        warnings = await self._warnings(session, request)
-        return Turn(session, request, request.wrap_toolbox(toolbox), model, warnings)
-
-    async def _discard_approval(self, session_id: str) -> None:
-        """Remove the approval request of an interrupted turn from a session. If this fails, do nothing."""
-        with suppress(errors.MochiError):
-            if (await self.store.load(session_id)).metadata.pending_approval is not None:
-                await self.store.patch(session_id, {"pending_approval": None})
-
-    async def _warnings(self, session: ChatSession, request: TurnRequest) -> list[TurnWarning]:
-        if self.selections is None or request.tools is not None:
-            return []
-        metadata = session.metadata
-        return (await self.selections.check(metadata.tool_settings, metadata.agent_settings)).warnings
+        session = await conversation.store.load(conversation.session_id)
+        if turn_input.revision not in (None, session.revision):
+            raise errors.SessionConflict(session.session_id)
+        turn_input, stored_answer = resolve_idempotent(session, turn_input)
+        if turn_input.change == "regenerate" and last_user_index(session.history) is None:
+            raise errors.EmptyHistory(session.session_id)
+        factory = self.models if turn_input.agent is None else self.agents
+        answerer = stored_answer or await factory.prepare(conversation, session, turn_input)
+        return Turn(conversation, session, turn_input, answerer)
 
     async def run(self, turn: Turn, run: Run) -> TurnResult:
         """Execute a turn, publish its events in ``run`` and return its result.
@@ -97,55 +54,35 @@ class ChatEngine:
         sets ``cancelled`` in the result, unless the whole answer is stored: then the turn is complete. If the server
         has cancelled the turn, for example at a shutdown, the session keeps the turn's approval request.
         """
-        writer = TurnWriter(self.store, turn.session, turn.request, flusher=self._flusher, retry=self.retry)
-        gate = _EventGate(run)
-        model: ModelCall | None = None
-        result, failure, cancelled = TurnResult(), None, False
         try:
-            writer.begin(turn.request.images, gate.on_write_end)
-            if turn.session.metadata.pending_approval is not None:  # an earlier turn was interrupted
-                await self._discard_approval(turn.session.session_id)
-            turn = replace(turn, request=turn.request.without_data())  # free the images: a turn may take minutes
-            if turn.request.responder is not None:
-                result = await turn.request.responder(gate.publish)
-            else:
-                if turn.request.store_model is not None:
-                    turn = replace(turn, session=await turn.request.store_model())
-                model = self._model_call(turn, writer, gate.publish)
-                await self._answer(turn, writer, model, gate.publish)
+            session = await turn.answerer.begin(turn.session)
+        except errors.MochiError as error:
+            return TurnResult(failure=error)
+        writer = TurnWriter(turn.conversation, session, turn.input, self.retry)
+        gate = _EventGate(run)
+        failure, cancelled = None, False
+        try:
+            writer.begin(turn.input.images, gate.on_write_end)
+            turn = replace(turn, input=turn.input.without_data())  # free the images: a turn may take minutes
+            if session.metadata.pending_approval is not None:  # an earlier turn was interrupted
+                await _discard_approval(turn.conversation)
+            await turn.answerer.answer(writer, gate.publish)
             await writer.wait_until_stored()
-            failure = result.failure
+            gate.publish([_result(turn, writer).completed()])
         except asyncio.CancelledError:
             cancelled = not writer.is_complete
             if writer.is_complete:
-                gate.publish([_result(writer, model).completed()])
+                gate.publish([_result(turn, writer).completed()])
         except Exception as error:
-            failure = _as_mochi_error(error, turn.session.session_id)
+            failure = _as_mochi_error(error, session.session_id)
         if cancelled or failure is not None:
             with suppress(asyncio.CancelledError):  # the partial turn is stored even if it is cancelled again
                 failure = await writer.interrupt(lambda: run.stopped) or failure
                 if run.abort_error is None:
-                    await self._discard_approval(turn.session.session_id)
+                    await _discard_approval(turn.conversation)
         if gate.error is not None:
-            failure, cancelled = _as_mochi_error(gate.error, turn.session.session_id), False
-        return replace(_result(writer, model, result), failure=failure, cancelled=cancelled)
-
-    def _model_call(self, turn: Turn, writer: TurnWriter, publish: Publish) -> ModelCall:
-        if isinstance(turn.model, errors.MochiError):
-            raise turn.model
-        generation = turn.request.generation
-        return ModelCall(self.client, self.windows, writer, publish, turn.model, turn.session, generation)
-
-    async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall, publish: Publish) -> None:
-        if warnings := [*turn.warnings, *model.warnings(turn.toolbox.schemas())]:
-            publish(warnings)
-        if turn.request.images:
-            await writer.wait_until_stored()  # the prompt is built from the stored images
-        loop = ForcedCallLoop if turn.request.must_call else ToolLoop
-        parallel_calls = turn.request.parallel_calls
-        await loop(model, writer, turn.toolbox, self.limits, publish, parallel_calls=parallel_calls).run()
-        await model.window.save(self.store)
-        publish([_result(writer, model).completed()])
+            failure, cancelled = _as_mochi_error(gate.error, session.session_id), False
+        return replace(_result(turn, writer), failure=failure, cancelled=cancelled)
 
 
 @dataclass
@@ -174,14 +111,21 @@ class _EventGate:
             self.run.publish(events)
 
 
-def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = TurnResult()) -> TurnResult:  # noqa: B008 - frozen
-    """Return ``result`` with the messages, the tool outcomes and the context window of the turn so far."""
-    return replace(
-        result,
-        stored=[*writer.stored, *result.stored],
+async def _discard_approval(conversation: Conversation) -> None:
+    """Remove the approval request of an interrupted turn from its session. If this fails, do nothing."""
+    with suppress(errors.MochiError):
+        if (await conversation.store.load(conversation.session_id)).metadata.pending_approval is not None:
+            await conversation.store.patch(conversation.session_id, {"pending_approval": None})
+
+
+def _result(turn: Turn, writer: TurnWriter) -> TurnResult:
+    """Return the messages, the tool outcomes and the context window of the turn so far."""
+    return TurnResult(
+        stored=writer.stored,
+        repeated=turn.answerer.repeated,
         outcomes=writer.outcomes,
-        handed_back=[*result.handed_back, *writer.handed_back],
-        window=model.window.decision if model is not None else None,
+        client_tool_calls=writer.client_tool_calls,
+        window=turn.answerer.window,
     )
 
 

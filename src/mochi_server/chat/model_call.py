@@ -13,7 +13,7 @@ from mochi_server.chat.first_token import FirstTokenWait
 from mochi_server.chat.images import with_images
 from mochi_server.chat.prompt_cache import shows_images
 from mochi_server.chat.prompt_fitting import Budget, Checkpoint, Prompt
-from mochi_server.chat.turn import GenerationOptions
+from mochi_server.chat.turn_input import GenerationOptions
 from mochi_server.chat.turn_window import TurnWindow
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS

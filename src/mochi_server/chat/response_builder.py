@@ -134,23 +134,25 @@ class ResponseBuilder:
     def _add_call(self, call: Any) -> None:
         """Add a tool call. If the call has no ID, create one. If the call has no name, raise ``OllamaError``."""
         function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict) or not function.get("name"):
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(name, str) or not name:
             raise OllamaError("Ollama sent a tool call without a function name.")
-        name, arguments, defect = str(function["name"]), _arguments(function.get("arguments")), None
+        arguments, defect = _arguments(function.get("arguments")), None
         if arguments is None:
             defect = "The arguments must be a JSON object with parameter names as keys."
         elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             arguments, defect = None, TOO_DEEP
-        distinct, index = self._distinct_calls | {repr((name, function.get("arguments")))}, len(self.tool_calls)
+        distinct, index = self._distinct_calls | {repr((name, arguments, defect))}, len(self.tool_calls)
         if len(distinct) > self._max_calls or index >= _REPETITIONS * self._max_calls:
             self.skipped_calls += 1
             return
         self._distinct_calls = distinct
+        sent_id = call.get("id")
         if defect is not None:
             self._defects[index] = defect
         self.tool_calls.append(
             {
-                "id": str(call.get("id") or f"call_{new_id()}"),
+                "id": str(sent_id) if isinstance(sent_id, str | int) and sent_id else f"call_{new_id()}",
                 "function": {"index": index, "name": name, "arguments": arguments or {}},
             }
         )

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mochi_server.chat.event_log import Batch, EventLog
-from mochi_server.chat.turn import TurnRequest, TurnResult
+from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.event_log import Backlog, Batch, EventLog
+from mochi_server.chat.turn import TurnResult
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent
 from mochi_server.util.clock import new_id
@@ -22,9 +24,9 @@ RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
 class Run:
     """Turn that is being executed or has ended."""
 
-    session_id: str
-    request: TurnRequest
-    """Request without the bytes of its images."""
+    conversation: Conversation
+    input: TurnInput
+    """Input without the bytes of its images."""
     run_id: str = field(default_factory=new_id)
     position: int = 0
     """Number of messages in the session before the messages of the turn."""
@@ -51,6 +53,12 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     """Task that executes the run, or None before the start and after the end."""
     _forwarders: "set[_Forwarder]" = field(default_factory=set)
+    _early: Backlog | None = field(default_factory=Backlog)
+    """Events from before the first subscriber. None after the first subscriber has come or the run has ended."""
+
+    @property
+    def session_id(self) -> str:
+        return self.conversation.session_id
 
     @property
     def running(self) -> bool:
@@ -69,16 +77,23 @@ class Run:
     def publish(self, events: list[ChatEvent]) -> None:
         """Append events to the log and forward them."""
         batch = self.log.add(events)
+        if self._early is not None:
+            self._early.add(batch)
         for forwarder in self._forwarders:
             forwarder.notify(batch)
+
+    def release(self) -> None:
+        """Free what an ended run does not need. The task, for example, refers to all data of the turn."""
+        self.task = self._early = None
 
     async def forward(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
         """Call ``receive`` with batches of the events that follow event number ``after``, until the run has ended.
 
-        While ``receive`` waits for a slow client, new events stay in the log and form the next batch. After ``idle``
-        seconds without events, ``receive`` is called with None.
+        While ``receive`` waits for a slow client, the next batches stay in a small backlog. If there are more, they are
+        read from the log. After ``idle`` seconds without events, ``receive`` is called with None.
         """
-        forwarder = _Forwarder(self, receive, after, idle)
+        forwarder = _Forwarder(self, receive, after, idle, self._early or Backlog())
+        self._early = None
         self._forwarders.add(forwarder)
         try:
             while await forwarder.catch_up():
@@ -91,7 +106,7 @@ class Run:
     def subscribed(self) -> Iterator[None]:
         """Return a context manager that counts a subscriber while the ``with`` block runs.
 
-        If no subscriber remains and the request has ``on_disconnect="cancel"``, the run is cancelled after
+        If no subscriber remains and the input has ``on_disconnect="cancel"``, the run is cancelled after
         ``disconnect_grace`` seconds. A new subscriber within that time prevents the cancellation. A suspended run is
         not cancelled, because its client will send a decision.
         """
@@ -103,7 +118,7 @@ class Run:
             yield
         finally:
             self.subscribers -= 1
-            cancels = self.request.on_disconnect == "cancel" and not self.suspended
+            cancels = self.input.on_disconnect == "cancel" and not self.suspended
             if self.subscribers == 0 and self.running and cancels:
                 loop = asyncio.get_running_loop()
                 self.cancel_timer = loop.call_later(self.disconnect_grace, self._cancel_if_unsubscribed)
@@ -128,13 +143,15 @@ class _Forwarder:
     """Forwarder that passes the events of a run to the function ``receive``.
 
     If ``receive`` returns without waiting, ``notify`` calls it directly, because a task switch costs more than the
-    call. Otherwise the task of ``Run.forward`` reads the log and calls ``receive``.
+    call. Otherwise the task of ``Run.forward`` calls ``receive`` with the batches in ``backlog`` or, if these do not
+    follow the position of the client, in the log.
     """
 
-    def __init__(self, run: Run, receive: Receive, position: int, idle: float | None) -> None:
+    def __init__(self, run: Run, receive: Receive, position: int, idle: float | None, backlog: Backlog) -> None:
         self._run = run
         self._receive = receive
         self._position = position
+        self._backlog = backlog
         self._is_fast = False
         self._call: EagerCall | None = None
         self._loop = asyncio.get_running_loop()
@@ -145,9 +162,10 @@ class _Forwarder:
         self._timer = None if idle is None else self._loop.call_later(idle, self._check_idle, idle)
 
     def notify(self, batch: Batch) -> None:
-        """Pass a batch directly to ``receive`` if ``receive`` is fast, else wake the task that reads the log."""
+        """Pass a batch directly to ``receive`` if ``receive`` is fast, else add it to the backlog and wake the task."""
         self._last_activity = self._loop.time()
         if self._wakeup is None or self._wakeup.done():
+            self._backlog.add(batch)
             return
         if self._is_fast:
             self._position = self._run.log.last
@@ -155,16 +173,18 @@ class _Forwarder:
             if call.is_done and self._run.running:
                 return
             self._call = call
+        else:
+            self._backlog.add(batch)
         self._wakeup.set_result(None)
 
     async def catch_up(self) -> bool:
-        """Pass the new events in the log to ``receive``. Return whether the run is still running."""
+        """Pass the new events to ``receive``. Return whether the run is still running."""
         if self._is_idle:
             self._is_idle = False
             await self._receive(None)
         while True:
             if self._call is None:
-                batch = self._run.log.after(self._position)
+                batch = self._backlog.take(self._position) or self._run.log.after(self._position)
                 if batch is None:
                     return self._run.running
                 self._position = batch.last

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnRequest
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import IdempotencyKeyReused
 
 RETENTION_SECONDS = 300
@@ -22,7 +22,7 @@ class RunCache:
     def __init__(self, retention_seconds: float = RETENTION_SECONDS) -> None:
         self._retention_seconds = retention_seconds
         self._runs: dict[str, dict[str, Run]] = {}
-        """Runs by session ID, then by run ID. The latest run is last."""
+        """Runs by the run key of their conversation, then by run ID. The latest run is last."""
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._ended: dict[str, tuple[Run, int, float]] = {}
@@ -31,7 +31,7 @@ class RunCache:
         self._bytes = 0
 
     def add(self, run: Run) -> None:
-        self._runs.setdefault(run.session_id, {})[run.run_id] = run
+        self._runs.setdefault(run.conversation.run_key, {})[run.run_id] = run
 
     def running(self) -> list[Run]:
         return [run for runs in self._runs.values() for run in runs.values() if run.running]
@@ -52,8 +52,11 @@ class RunCache:
         self._keys.pop((session_id, key), None)
 
     def retain(self, run: Run) -> None:
-        """Retain an ended run until it expires or the memory limit is reached."""
-        run.task = None  # the task refers to all data of the turn
+        """Retain an ended run until it expires or the memory limit is reached. Clients find only runs of sessions."""
+        run.release()
+        if run.conversation.kind != "session":
+            self._remove(run)
+            return
         size = run.log.size + _RUN_BYTES
         loop = asyncio.get_running_loop()
         expires_at = loop.time() + self._retention_seconds
@@ -70,7 +73,7 @@ class RunCache:
             self._drop(run)
 
     async def get_or_start(
-        self, session_id: str, key: str, request: TurnRequest, start: Callable[[], Awaitable[Run]]
+        self, session_id: str, key: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]
     ) -> Run:
         """Return the run with this idempotency key. If there is no such run, start a run by calling ``start``.
 
@@ -83,7 +86,7 @@ class RunCache:
             run = self._keys.get(session_key)
             if run is None:
                 run = self._keys[session_key] = await start()
-            elif not run.request.is_same_request(request):
+            elif not run.input.is_same_request(turn_input):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run
 
@@ -101,10 +104,14 @@ class RunCache:
             return
         _, size, _ = self._ended.pop(run.run_id)
         self._bytes -= size
-        runs = self._runs[run.session_id]
-        del runs[run.run_id]
-        if not runs:
-            del self._runs[run.session_id]
-        session_key = (run.session_id, run.request.key or "")
+        self._remove(run)
+        session_key = (run.session_id, run.input.key or "")
         if self._keys.get(session_key) is run:
             del self._keys[session_key]
+
+    def _remove(self, run: Run) -> None:
+        run_key = run.conversation.run_key
+        runs = self._runs[run_key]
+        del runs[run.run_id]
+        if not runs:
+            del self._runs[run_key]

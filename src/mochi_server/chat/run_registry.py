@@ -10,11 +10,12 @@ from typing import Protocol
 
 import anyio
 
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.prompt_messages import answer_index
 from mochi_server.chat.run import Run, RunState
 from mochi_server.chat.run_cache import RunCache
-from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
+from mochi_server.chat.turn import Turn, TurnResult
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import InternalError, MochiError, SessionTaken, ShuttingDown
 from mochi_server.events import Done, Stopped, TurnError
 from mochi_server.sessions.store import SessionStore
@@ -46,8 +47,11 @@ class RunRegistry:
     """Registry of this process's runs. A session has at most one running turn. All times are in seconds."""
 
     store: SessionStore
+    """Store of the sessions whose runs clients can find."""
     engine: ChatEngine
     observer: RunObserver
+    prefetch: Callable[[], object] = lambda: None
+    """Function that a turn calls when it starts, to request what the server will soon need."""
     disconnect_grace: float = 0
     shutdown_grace: float = 5
     on_ended: Callable[[Run], None] = lambda _: None
@@ -57,34 +61,32 @@ class RunRegistry:
     _start_queue: FairScheduler = field(default_factory=lambda: FairScheduler(_STARTS_PER_ITERATION), init=False)
     _shutdown_task: "asyncio.Task[None] | None" = field(default=None, init=False)
 
-    async def start(self, session_id: str, request: TurnRequest, *, key: str | None = None) -> Run:
-        """Start a turn and return its run. If a run with the same idempotency ``key`` exists, return that run.
+    async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
+        """Start a turn and return its run. If a run with the same idempotency key exists, return that run.
 
-        Raise a ``MochiError`` if the session is busy, the request is invalid or the server shuts down.
+        Raise a ``MochiError`` if the session is busy, the input is invalid or the server shuts down.
         """
-        if key is None:
-            return await self._start(session_id, request)
+        if turn_input.key is None:
+            return await self._start(conversation, turn_input)
         return await self.cache.get_or_start(
-            session_id, key, request, lambda: self._start(session_id, replace(request, key=key))
+            conversation.session_id, turn_input.key, turn_input, lambda: self._start(conversation, turn_input)
         )
 
-    async def _start(self, session_id: str, request: TurnRequest) -> Run:
+    async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         if self._shutdown_task is None:
             self._shutdown_task = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
-        self.engine.client.prefetch_loaded()  # in the background, so that the turn need not wait for it
+        self.prefetch()  # in the background, so that the turn need not wait for it
         await self._start_queue.wait()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
         run_id = new_id()
-        lock = self.store.hold(session_id, run_id=run_id, wait=request.if_busy == "wait")
+        lock = conversation.store.hold(conversation.session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
         await lock.__aenter__()
         try:
-            turn = await self.engine.prepare(session_id, request)
+            turn = await self.engine.prepare(conversation, turn_input)
             self._refuse_at_shutdown()
-            position = len(turn.session.history)
-            if turn.request.message is None:  # the turn may replace the last answer
-                position = answer_index(turn.session.history, continues=turn.request.continues)
-            run = Run(session_id, request.without_data(), run_id, position, self.disconnect_grace)
-            self.observer.turn_starting(session_id)
+            grace = self.disconnect_grace if conversation.kind == "session" else 0
+            run = Run(conversation, turn_input.without_data(), run_id, turn.position, grace)
+            self.observer.turn_starting(conversation.session_id)
         except BaseException:
             await lock.__aexit__(*sys.exc_info())
             raise
@@ -178,7 +180,9 @@ class RunRegistry:
         if state == "stopped" and run.failure is None:
             run.publish([Stopped(run.result.partial_id)])
         run.publish([Done(run.session_id)])
-        if not self.shutdown.is_set():
+        if run.conversation.kind != "session":
+            self.observer.session_deleting(run.session_id)
+        elif not self.shutdown.is_set():
             answer = run.result.answer
             self.observer.turn_ended(run.session_id, answer["message_id"] if answer else None)
         self.cache.retain(run)

@@ -62,7 +62,7 @@ class ToolLoop:
                 self.publish([ContentDelta("")])
                 continue
             have_own_events = await self._run_calls(calls)
-            if self.writer.handed_back:
+            if self.writer.client_tool_calls:
                 return
             if not have_own_events:
                 self.publish([ToolContinuationStart()])

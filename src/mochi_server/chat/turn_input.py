@@ -81,7 +81,7 @@ class TurnInput:
     """Options that override the session's defaults."""
     tools: ToolSelection = field(default_factory=ToolSelection)
     policy: ToolExecutionPolicy | None = None
-    """Approval policy of an agent that answers without a session of the user. None is ``confirm_destructive``."""
+    """Approval policy of an agent that runs without a user. None is ``always_confirm``."""
     model: str | None = None
     """Model that the client requests. A stored session switches to it. If it is None, the session's model answers."""
     agent: str | None = None

@@ -6,18 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mochi_server.chat.flusher import Flusher
-from mochi_server.chat.idempotency import key_digest
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt_messages import answer_index, last_user_index, with_instructions
 from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.storage_retry import StorageRetry
-from mochi_server.chat.turn import TurnRequest
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
 from mochi_server.sessions.crash_recovery import INTERRUPTED
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.session import ChatSession, user_message
-from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.types import Message, ToolCall
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
@@ -35,19 +33,14 @@ class TurnWriter:
     """
 
     def __init__(
-        self,
-        store: SessionStore,
-        session: ChatSession,
-        request: TurnRequest,
-        *,
-        flusher: Flusher,
-        retry: StorageRetry,
+        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, retry: StorageRetry
     ) -> None:
-        self._store = store
-        self._flusher = flusher
+        self.conversation = conversation
+        self._store = conversation.store
+        self._flusher = conversation.flusher
         self._retry = retry
         self._session_id = session.session_id
-        self._client_tools = request.client_tools
+        self._client_tools = turn_input.tools.offered_client_tools
         self._answer: ResponseBuilder | None = None
         self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
         """Tool calls without a stored result, by index. The outcome is set when the call has run."""
@@ -62,21 +55,21 @@ class TurnWriter:
 
         If the turn regenerates an answer, the images are stored together with the complete new answer.
         """
-        self.handed_back: list[ToolInvocation] = []
+        self.client_tool_calls: list[ToolInvocation] = []
         """Tool calls that the client must run."""
-        self._new_messages = list(request.results)
-        if request.message is not None:
-            key = None if request.key is None else key_digest(self._session_id, request.key)
-            self._new_messages.append(user_message(request.message, request.images, key_digest=key))
+        self._new_messages = list(turn_input.results)
+        if (text := turn_input.new_message) is not None:
+            digest = None if turn_input.key is None else key_digest(self._session_id, turn_input.key)
+            self._new_messages.append(user_message(text, turn_input.images, key_digest=digest))
         self.history: History = session.history.extended(self._new_messages)
         """History of the session including the new messages of this request."""
         history, user_index = self.history, last_user_index(self.history)
-        self._answer_index = answer_index(history, continues=request.continues)
+        self._answer_index = answer_index(history, continues=turn_input.continues)
         self._is_regeneration = self._answer_index < len(history)
         self._revision = session.revision if self._is_regeneration else None
         turn_start = user_index if user_index is not None else len(history)
         self.messages, self.turn_start = with_instructions(
-            history.prefix(self._answer_index), turn_start, request.instructions
+            history.prefix(self._answer_index), turn_start, turn_input.instructions
         )
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
 
@@ -143,7 +136,7 @@ class TurnWriter:
 
     def return_to_client(self, call: ToolInvocation) -> None:
         """Register that the client must run a tool call. The client sends the result in a later turn."""
-        self.handed_back.append(call)
+        self.client_tool_calls.append(call)
         del self._open_calls[call.index]
 
     async def interrupt(self, is_stopped: Callable[[], bool] = lambda: False) -> MochiError | None:

@@ -38,6 +38,11 @@ class McpServers:
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
+        self._owners: dict[str, tuple[str, str]] = {}
+        """Server and original name of the tool that owns each name. The server "" stands for the tools directory.
+
+        A name never passes to another tool, so that sessions and waiting calls cannot reach a tool of another server.
+        """
         self._wait_until = 0.0
         self._lock = asyncio.Lock()
 
@@ -60,13 +65,16 @@ class McpServers:
         if pending and seconds > 0:
             await asyncio.wait(pending, timeout=seconds)
         tools, groups = dict(catalogue.tools), dict(catalogue.groups)
+        self._owners |= {name: ("", name) for name in tools}
         problems = [*catalogue.problems, *self.config.problems]
         for name, server in self._servers.items():
             server_tools, messages = self._tools_of(server, tools)
-            if name not in groups:
-                groups[name] = list(server_tools)
-            elif server_tools:
-                messages.append("a tool group already has this name; enable the tools of the server one by one")
+            group = name
+            while group in groups:
+                group = f"mcp:{group}"  # no group of the tools directory has such a name
+            groups[group] = list(server_tools)
+            if group != name:
+                messages.append(f"a tool group already has this name; the group of the server is {group!r}")
             tools |= server_tools
             problems += [Problem(name, f"MCP server {server.location}: {message}") for message in messages]
         return ToolCatalogue(tools, groups, tuple(problems))
@@ -81,6 +89,7 @@ class McpServers:
     async def _start(self) -> None:
         self.config = config = await anyio.to_thread.run_sync(read_config, self._directory)
         self._is_open, old = True, self._servers
+        self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in {"", *config.servers}}
         self._servers = {
             name: McpServer(name, server, self._directory) for name, server in config.servers.items() if self._directory
         }
@@ -100,11 +109,14 @@ class McpServers:
         used = {*taken, *self._reserved}
         for tool in server.tools:
             names = [_INVALID_CHARACTERS.sub("_", text) for text in (tool.name, f"{server.name}_{tool.name}")]
-            name = next((name for name in names if name not in used and 0 < len(name) <= _MAX_NAME_LENGTH), None)
+            owner = (server.name, tool.name)
+            free = [name for name in names if name not in used and self._owners.get(name, owner) == owner]
+            name = next((name for name in free if 0 < len(name) <= _MAX_NAME_LENGTH), None)
             if name is None:
                 problems.append(f"its tool {shorten(tool.name, 100)!r} is ignored: its name is in use or too long")
             else:
                 used.add(name)
+                self._owners[name] = owner
                 tools[name] = Tool(
                     name,
                     partial(self._call, server.name, tool.name),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from pydantic import ValidationError
 
-from mochi_server.mcp.config import LocalServer, MessageTooLarge, ServerConfig
+from mochi_server.mcp.config import LocalServer, MessageTooLarge, RemoteServer, ServerConfig
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.util.masking import SecretMasker
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from mochi_server.mcp.tool_mapping import McpTool
 
 CONNECT_SECONDS = 30
+RETRY_SECONDS = 1.0
+"""Pause before the first attempt to reconnect to a remote server. Each failure doubles the pause."""
+MAX_RETRY_SECONDS = 60.0
 _RELIST_DELAY_SECONDS = 0.2
 """Delay before the tools are listed again, so that a burst of change notifications causes one request."""
 _MAX_TEXT = 500
@@ -113,6 +116,7 @@ class McpServer:
         self.session = McpSession(name, self._secrets)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._calls = 0
+        self._pause = RETRY_SECONDS
         self._is_retired = False
 
     @property
@@ -121,7 +125,10 @@ class McpServer:
         return [*filter(None, [self.session.problem]), *self._tool_problems]
 
     def start(self) -> None:
-        """Start connecting. If the connection ends, the next tool call reconnects."""
+        """Start connecting. If the connection ends, the next tool call reconnects.
+
+        If the server is remote, the connection is also retried after a pause.
+        """
         self._spawn(self._run(self.session))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
@@ -129,8 +136,7 @@ class McpServer:
         self._calls += 1
         try:
             if self.session.ended:
-                self.session = McpSession(self.name, self._secrets)
-                self.start()
+                self._reconnect()
             session = self.session
             connection = await asyncio.shield(session.opened)
             if connection is None:
@@ -163,15 +169,31 @@ class McpServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _reconnect(self) -> None:
+        self.session = McpSession(self.name, self._secrets, problem=self.session.problem)
+        self.start()
+
     async def _run(self, session: McpSession) -> None:
+        await self._use(session)
+        if isinstance(self._config, RemoteServer):
+            pause, self._pause = self._pause, min(2 * self._pause, MAX_RETRY_SECONDS)
+            await asyncio.sleep(pause)
+            if session is self.session and not self._is_retired:  # no call has reconnected meanwhile
+                self._reconnect()
+
+    async def _use(self, session: McpSession) -> None:
+        """Connect to the server, and return when the connection has failed or ended."""
         try:
             await self._connect(session)
             logger.warning("MCP connection closed server=%s: %s", self.name, _DISCONNECTED)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # task groups can raise groups of any exceptions
-            session.problem = session.explain(error)
-            logger.warning("MCP connection failed server=%s location=%s: %s", self.name, self.location, session.problem)
+            known, session.problem = session.problem, session.explain(error)
+            if session.problem != known:  # an attempt that fails like the previous one is not logged again
+                logger.warning(
+                    "MCP connection failed server=%s location=%s: %s", self.name, self.location, session.problem
+                )
         finally:
             session.end()
 
@@ -183,6 +205,7 @@ class McpServer:
                 await self._list_tools(connection)
                 timeout.deadline = math.inf
                 session.open(connection)
+                self._pause = RETRY_SECONDS
                 while True:
                     await session.changed.wait()
                     await asyncio.sleep(_RELIST_DELAY_SECONDS)

@@ -8,7 +8,8 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.chat.images import read_images
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import GenerationOptions, TurnRequest, TurnResult
+from mochi_server.chat.turn import TurnResult
+from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import IdempotencyKey, NonBlank, OnDisconnect, Options, StrictBody, WarningOut
@@ -71,17 +72,19 @@ class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What 
         default=False, description="Without streaming: wait for approval of tool calls instead of denying them."
     )
 
-    async def turn_request(self, *, streaming: bool) -> TurnRequest:
-        """Return the request for the chat engine. Raises ``ValidationFailed`` for an invalid image."""
+    async def to_input(self, key: str | None, *, streaming: bool) -> TurnInput:
+        """Return the input of the turn. Raises ``ValidationFailed`` for an invalid image."""
         if self.images and self.message is None:
             raise ValidationFailed("images: images require a `message`. Send both in one request.", field="images")
-        return TurnRequest(
-            message=self.message,
+        return TurnInput(
+            self.message,
             images=await read_images({("images", index): text for index, text in enumerate(self.images or ())}),
+            change="regenerate" if self.message is None else "none",
             generation=GenerationOptions(self.think, self.options, self.format, self.keep_alive),
             if_busy=self.if_busy,
             on_disconnect=self.on_disconnect,
             interactive=streaming or self.wait_for_confirmation,
+            key=key,
         )
 
 

@@ -41,7 +41,8 @@ class ToolProblem(BaseModel, from_attributes=True):
 class ToolList(BaseModel):
     """All tools, tool groups and problems. ``tools`` maps names to tools. ``groups`` maps names to lists of tool names.
 
-    The tools of each MCP server form a group.
+    The tools of each MCP server form a group with the name of the server. If a group of the tools directory has this
+    name, the group of the server is named ``mcp:NAME``.
     """
 
     tools: dict[str, ToolSummary]

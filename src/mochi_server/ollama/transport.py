@@ -18,6 +18,7 @@ import orjson
 from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
+from mochi_server.ollama.connector import Connector
 from mochi_server.ollama.errors import (
     invalid_json_error,
     redirect_error,
@@ -261,7 +262,7 @@ class Transport:
         if self._session is None or self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=Connector(),
                 headers={"Content-Type": "application/json", **self.endpoint.headers},
                 trust_env=self.endpoint.use_proxy,
                 auto_decompress=True,

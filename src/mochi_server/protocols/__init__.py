@@ -2,6 +2,9 @@
 
 A protocol has two entries: its folder, and the name of the folder in ``NAMES``. The module ``routes`` of the folder
 defines ``PROTOCOL``.
+
+A run publishes events. ``part_reader`` converts the events to parts. The encoder of a protocol converts the parts to
+bytes.
 """
 
 from collections.abc import Iterator

@@ -32,12 +32,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mochi_server.chat.idempotency import key_digest, keyed_indexes
+from mochi_server.chat.idempotency import keyed_indexes
 from mochi_server.chat.prompt_messages import follows_result, last_user_index
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.images import Image, images_of
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, key_digest
 from mochi_server.sessions.types import Message
 
 Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]

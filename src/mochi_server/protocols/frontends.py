@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-import orjson
 from fastapi import Depends
 
 from mochi_server import errors
@@ -13,7 +12,6 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
-from mochi_server.events import ToolConfirmationRequired
 from mochi_server.protocols.conversation import SentMessages, to_turn
 from mochi_server.tools.toolbox import Decision
 from mochi_server.web.exception_handlers import STORAGE_ERRORS, Responses, responses
@@ -64,7 +62,7 @@ class Frontends:
         Raises ``MochiError`` if a decision cannot be applied.
         """
         run = await self.services.runs.find(session_id)
-        positions = {} if run is None else _confirmations(run)
+        positions = {} if run is None else run.log.confirmations
         pending = self._pending(session_id)
         # Unknown IDs come first, so that the request fails before it applies a decision.
         for confirmation_id in sorted(decisions, key=lambda each: each in pending):
@@ -77,18 +75,6 @@ class Frontends:
 
     def _pending(self, session_id: str) -> set[str]:
         return {call.confirmation_id for call in self.services.confirmations.pending(session_id)}
-
-
-def _confirmations(run: Run) -> dict[str, int]:
-    """Return, for each confirmation ID, the number of the event that requests this approval."""
-    found: dict[str, int] = {}
-    position, wanted = 0, ToolConfirmationRequired.type.encode()
-    while (batch := run.log.after(position)) is not None:
-        for number, kind, payload in batch.events():
-            if kind == wanted:
-                found[orjson.loads(payload)["confirmation_id"]] = number
-        position = batch.last
-    return found
 
 
 async def _frontends(services: ServicesDep) -> Frontends:

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
-from mochi_server.dependencies import ApprovalsDep, RunsDep
+from mochi_server.dependencies import ApprovalsDep, ConversationDep, RunsDep
 from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyHeader, LastEventIdHeader, RunStatus
 from mochi_server.models.events import CHAT_EVENTS
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
@@ -38,24 +38,32 @@ _TURN_ERRORS = (
 
 @router.post("", responses=responses(*_TURN_ERRORS, *OLLAMA_ERRORS, *STORAGE_ERRORS))
 async def chat(
-    session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
+    conversation: ConversationDep,
+    request: Request,
+    runs: RunsDep,
+    body: ChatRequest | None = None,
+    key: KeyHeader = None,
 ) -> ChatResponse:
     """Send a message and get the complete answer."""
-    turn = await (body or ChatRequest()).turn_request(streaming=False)
-    run = await until_disconnect(request, runs.start(session_id, turn, key=key))
+    turn_input = await (body or ChatRequest()).to_input(key, streaming=False)
+    run = await until_disconnect(request, runs.start(conversation, turn_input))
     with run.subscribed():
         return ChatResponse.of(run, await until_disconnect(request, run.collect()))
 
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS))
 async def stream_chat(
-    session_id: str, request: Request, runs: RunsDep, body: ChatRequest | None = None, key: KeyHeader = None
+    conversation: ConversationDep,
+    request: Request,
+    runs: RunsDep,
+    body: ChatRequest | None = None,
+    key: KeyHeader = None,
 ) -> Response:
     """Send a message and get the answer as server-sent events."""
-    turn = await (body or ChatRequest()).turn_request(streaming=True)
-    starting = runs.start(session_id, turn, key=key)
-    if turn.if_busy == "wait":
-        return WaitingResponse(session_id, starting)
+    turn_input = await (body or ChatRequest()).to_input(key, streaming=True)
+    starting = runs.start(conversation, turn_input)
+    if turn_input.if_busy == "wait":
+        return WaitingResponse(conversation.session_id, starting)
     return RunResponse(await until_disconnect(request, starting))
 
 

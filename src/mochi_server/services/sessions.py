@@ -99,12 +99,18 @@ class SessionService:
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace a user message and remove the later messages. Raise ``InvalidMessageIndex`` or ``SessionBusy``."""
         async with self.store.hold(session_id):
-            session = await self.store.load(session_id)
-            tail = edited(session, index, content)
-            changed = await self.store.replace_tail(session_id, *tail, revision=session.revision)
-            if has_stale_checkpoint(changed.metadata, changed.history):
-                changed = await self.store.patch(session_id, {"compaction": None})
-            return changed
+            return await self.edit(await self.store.load(session_id), index, content)
+
+    async def edit(self, session: ChatSession, index: int, content: str) -> ChatSession:
+        """Replace a user message and remove the later messages. The caller must hold the session's lock.
+
+        Raises ``InvalidMessageIndex`` or ``SessionConflict``.
+        """
+        tail = edited(session, index, content)
+        changed = await self.store.replace_tail(session.session_id, *tail, revision=session.revision)
+        if has_stale_checkpoint(changed.metadata, changed.history):
+            changed = await self.store.patch(session.session_id, {"compaction": None})
+        return changed
 
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
         """Set the system message. Raise ``PromptNotFound`` or ``SessionBusy``.

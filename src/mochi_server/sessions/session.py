@@ -4,6 +4,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from hashlib import sha256
 from typing import Any
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
@@ -268,6 +269,11 @@ def _cut_title(line: str) -> str:
 def system_message(content: str, source_file: str | None = None) -> Message:
     stored: Message = {"role": "system", "content": content, "source_file": source_file}
     return {**stored, "message_id": new_id(), "timestamp": now()}
+
+
+def key_digest(session_id: str, key: str) -> str:
+    """Return the digest that the messages of a request store for ``key``. It differs between sessions."""
+    return sha256(f"{session_id} {key}".encode()).hexdigest()[:32]
 
 
 def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str | None = None) -> Message:

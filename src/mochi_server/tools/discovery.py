@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from mochi_server.errors import ToolNotFound
-from mochi_server.tools.loader import Problem, UnavailableFunction, describe, load_package
+from mochi_server.tools.loader import Problem, UnavailableFunction, describe, load_package, location
 from mochi_server.tools.schema import InvalidTool, ToolSchema, make_schema
 from mochi_server.tools.source_checks import find_mistakes
 
@@ -38,6 +38,19 @@ class Tool:
     def destructive(self) -> bool:
         """Whether calls need approval under the policy ``confirm_destructive``. True unless the tool is read-only."""
         return not self.read_only
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Name, source, schema and mark of the tool as a JSON object. Two tools are the same if their identity is.
+
+        ``source`` is the MCP server and the original name of an MCP tool, or the module and the name of a function.
+        """
+        return {
+            "name": self.name,
+            "source": self.source or location(self.function),
+            "schema": self.schema.definition(),
+            "read_only": self.read_only,
+        }
 
     @property
     def approved_as(self) -> str:

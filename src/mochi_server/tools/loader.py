@@ -18,6 +18,7 @@ from typing import Any
 
 LEADS_OUT = "a link that leads out of the directory"
 
+_PREFIX = "_mochi_tools_"
 _generations = count(1)
 """Counter for package names. Each import uses a new name, so that a reload imports every file again."""
 
@@ -65,6 +66,14 @@ def describe(error: BaseException, line: int | None) -> str:
     return f"{type(error).__name__}: {getattr(error, 'msg', None) or error}{f' (line {line})' if line else ''}"
 
 
+def location(function: object) -> str:
+    """Return the module and the name of a function as ``MODULE:NAME``, which is the same after a reload."""
+    module, name = (str(getattr(function, key, "")) for key in ("__module__", "__qualname__"))
+    if module.startswith(_PREFIX):
+        module = module.partition(".")[2] or "__init__"
+    return f"{module}:{name}"
+
+
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
     """Import a directory. Return its package, or None if ``__init__.py`` fails, and the problems found."""
     directory = directory.absolute()
@@ -84,7 +93,7 @@ class _PackageImporter(Loader):
     """Module loader for the Python files of a directory. If a file is broken, placeholders replace its functions."""
 
     def __init__(self, directory: Path) -> None:
-        self.name = f"_mochi_tools_{next(_generations)}"
+        self.name = f"{_PREFIX}{next(_generations)}"
         self.problems: list[Problem] = []
         self._unused: set[str] = set()
         """Names of the modules that have not been executed."""

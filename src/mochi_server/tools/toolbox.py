@@ -3,13 +3,14 @@
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import orjson
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
-from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult
+from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult, TurnWarning
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.types import ToolExecutionPolicy
@@ -258,34 +259,48 @@ class ConfirmingToolbox:
         if not self.approver.interactive:
             return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
 
-        def announce(confirmation_id: str) -> None:
-            call.progress.is_announced = True
-            publish([ToolConfirmationRequired(call.name, call.arguments, call.index, confirmation_id)])
+        return await self._run_approved(bound, publish)
 
-        decided = await self.approver.decide(bound, announce)
-        if decided is None:
-            return failed(call, _TIMED_OUT, ConfirmationTimeout.code, "timeout")
-        decision, approved = decided
-        if not decision.approved:
-            reason = f" Reason: {decision.reason}" if decision.reason else ""
-            return failed(call, f"The user denied this call.{reason}", ToolExecutionDenied.code, "user")
+    async def _run_approved(self, bound: BoundCall, publish: Publish) -> ToolOutcome:
+        """Request approval of a call and run it. If its tool changes meanwhile, request approval again."""
+        call = bound.call
+        while True:
+            decided = await self.approver.decide(bound, partial(_announce, bound.call, publish))
+            if decided is None:
+                return failed(call, _TIMED_OUT, ConfirmationTimeout.code, "timeout")
+            decision, approved = decided
+            if not decision.approved:
+                reason = f" Reason: {decision.reason}" if decision.reason else ""
+                return failed(call, f"The user denied this call.{reason}", ToolExecutionDenied.code, "user")
+            # Settings, files or the tools of an MCP server may have changed while the call was pending.
+            tool = await self.tools.find(call.name)
+            current = approved if tool is approved.tool else self.tools.bind(approved.call, tool)
+            if tool is None or tool.identity == approved.tool.identity:
+                break
+            if isinstance(current, ToolOutcome):
+                return replace(current, decided_by="user")
+            publish([TurnWarning("TOOL_CHANGED", _CHANGED.format(call.name))])
+            bound = current
+        if tool is not None and decision.remember == "session":
+            await self.approver.approve_for_session(tool)
         if self.publishes_approved:
             publish([ToolCalled(call.name, approved.call.arguments, call.index)])
-        return await self._run_approved(approved, decision, edited=approved.call != call)
+        return await self._run_decided(current, decision, edited=approved.call != call)
 
-    async def _run_approved(self, bound: BoundCall, decision: Decision, *, edited: bool) -> ToolOutcome:
-        tool = await self.tools.find(bound.call.name)
-        if decision.remember == "session" and tool is not None:
-            await self.approver.approve_for_session(tool)
-        # Settings or files may have changed while the call was pending.
-        outcome = await self.tools.execute(bound if tool is bound.tool else self.tools.bind(bound.call, tool))
+    async def _run_decided(self, bound: BoundCall | ToolOutcome, decision: Decision, *, edited: bool) -> ToolOutcome:
+        outcome = await self.tools.execute(bound)
         notes = []
         if edited:
-            notes.append(f"The user changed the arguments to {orjson.dumps(decision.arguments).decode()}.")
+            notes.append(f"The user changed the arguments to {orjson.dumps(outcome.call.arguments).decode()}.")
         if decision.reason:
             notes.append(f"Comment of the user: {decision.reason}")
         content = "\n".join([*notes, outcome.content])
         return replace(outcome, decided_by="user", content=content, result=outcome.content)
+
+
+def _announce(call: ToolInvocation, publish: Publish, confirmation_id: str) -> None:
+    call.progress.is_announced, call.progress.decided_by = True, "policy"
+    publish([ToolConfirmationRequired(call.name, call.arguments, call.index, confirmation_id)])
 
 
 def failed(
@@ -300,4 +315,5 @@ _NOT_INTERACTIVE = (
     "calls, stream the answer from /api/v1/chat/{session_id}/stream, or send wait_for_confirmation to "
     "/api/v1/chat/{session_id}."
 )
+_CHANGED = "The tool {!r} changed while its call waited for approval. The call needs approval again."
 _TIMED_OUT = "This call was denied: the user did not decide within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."

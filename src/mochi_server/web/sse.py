@@ -2,10 +2,8 @@
 
 import asyncio
 import re
-import time
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing, suppress
-from functools import partial
 from typing import Any
 
 import orjson
@@ -18,16 +16,13 @@ from mochi_server.chat.run import Run
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.events import EventUnion
-from mochi_server.openai.response_encoding import Chunk, RunEncoder
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
-from mochi_server.web.asgi import body_message, send_error
+from mochi_server.web.asgi import body_message
 from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
 from mochi_server.web.last_event_id import Position
 
 PING_SECONDS = 10
-_CHECK_SECONDS = 1
-"""Interval of the check whether a stream of chunks needs a ping. Some events, such as `status`, have no chunk."""
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}  # prevent buffering
@@ -104,47 +99,6 @@ class RunResponse(EventStream):
         await send(body_message(b"", more=False))
 
 
-class ChunksResponse(EventStream):
-    """Stream of a run in a format of OpenAI's API.
-
-    The response starts with the first chunk, or after ``ping_seconds`` without a chunk. If the run fails before the
-    response starts, the client receives an error response with the HTTP status of the error, and can retry.
-    """
-
-    def __init__(self, encoder: RunEncoder, *, ping_seconds: float = PING_SECONDS) -> None:
-        super().__init__()
-        self._run = encoder.run
-        self._encoder = encoder
-        self._opening: bytes | None = _data(encoder.opening())
-        """First chunks of the stream. None after they have been sent."""
-        self._ping_seconds = ping_seconds
-        self._last_sent = time.monotonic()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        forwarding = self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, _CHECK_SECONDS))
-        with self._run.subscribed(), suppress(ClientDisconnected):
-            await until_disconnect(receive, forwarding)
-            if self._opening is not None and self._run.failure is not None:
-                await send_error(self._run.failure, scope, send)
-            else:
-                await self._send(send, _data(self._encoder.closing()), more=False)
-
-    async def _receive(self, send: Send, batch: Batch | None) -> None:
-        data = b"" if batch is None else _data(self._encoder.encode(batch))
-        if not data and time.monotonic() - self._last_sent >= self._ping_seconds:
-            data = PING
-        if data:
-            await self._send(send, data)
-
-    async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
-        self._last_sent = time.monotonic()
-        if (opening := self._opening) is not None:
-            self._opening = None
-            await self.send_start(send)
-            data = opening + data
-        await send(body_message(data, more=more))
-
-
 class WaitingResponse(EventStream):
     """Stream of a run that may have to wait for its start. On a disconnect, the start is cancelled.
 
@@ -218,11 +172,3 @@ def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
         if run_id
         else frames
     )
-
-
-def _data(chunks: Iterable[Chunk]) -> bytes:
-    return b"".join([_chunk_frame(chunk) for chunk in chunks])
-
-
-def _chunk_frame(chunk: Chunk) -> bytes:
-    return b"data: %s\n\n" % chunk if isinstance(chunk, bytes) else b"event: %s\ndata: %s\n\n" % chunk

@@ -7,8 +7,8 @@ from mochi_server.protocols import Protocol
 from mochi_server.protocols.ag_ui.request import parse, parse_decisions
 from mochi_server.protocols.ag_ui.schemas import AgUiRequest
 from mochi_server.protocols.frontends import FrontendsDep, stream
+from mochi_server.protocols.streaming import InteractiveResponse
 from mochi_server.web.disconnect import until_disconnect
-from mochi_server.web.frontend_sse import ag_ui_response
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(prefix="/chat/{session_id}/ag-ui", tags=["frontends"], route_class=BodyReleasingRoute)
@@ -24,4 +24,7 @@ async def chat_with_ag_ui(session_id: str, request: Request, frontends: Frontend
     else:
         starting = frontends.start(session_id, *await parse(run_input))
     started = await until_disconnect(request, starting)
-    return ag_ui_response(started, run_input, request.app.state.settings.tool_confirmation_timeout_seconds)
+    from mochi_server.protocols.ag_ui.encoder import AgUiEncoder  # noqa: PLC0415 - its package takes time to import
+
+    timeout = request.app.state.settings.tool_confirmation_timeout_seconds
+    return InteractiveResponse(AgUiEncoder(started, run_input, timeout))

@@ -4,14 +4,14 @@ from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
 from mochi_server.constants import API_PREFIX
-from mochi_server.frontends.ai_sdk_encoder import AiSdkEncoder
 from mochi_server.protocols import Protocol
+from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
 from mochi_server.protocols.ai_sdk.request import parse, parse_decisions
 from mochi_server.protocols.ai_sdk.schemas import AiSdkRequest
 from mochi_server.protocols.frontends import FrontendsDep, stream
+from mochi_server.protocols.streaming import InteractiveResponse
 from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import Responses
-from mochi_server.web.frontend_sse import FrontendResponse
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(prefix="/chat/{session_id}/ai-sdk", tags=["frontends"], route_class=BodyReleasingRoute)
@@ -28,7 +28,7 @@ async def chat_with_ai_sdk(session_id: str, request: Request, frontends: Fronten
         starting = frontends.decide(session_id, decisions)
     else:
         starting = frontends.start(session_id, *await parse(body), withdraws=True)
-    return FrontendResponse(AiSdkEncoder(await until_disconnect(request, starting)))
+    return InteractiveResponse(AiSdkEncoder(await until_disconnect(request, starting)))
 
 
 @router.get(
@@ -39,4 +39,4 @@ async def chat_with_ai_sdk(session_id: str, request: Request, frontends: Fronten
 async def resume_ai_sdk(session_id: str, chat_id: str, frontends: FrontendsDep) -> Response:  # noqa: ARG001 - in the path
     """Resume the stream of the running turn from its beginning. The server ignores `chat_id`, the AI SDK's chat ID."""
     run = await frontends.running(session_id)
-    return Response(status_code=204) if run is None else FrontendResponse(AiSdkEncoder(run))
+    return Response(status_code=204) if run is None else InteractiveResponse(AiSdkEncoder(run))

@@ -5,16 +5,17 @@ from fastapi import APIRouter, Request, Response
 from mochi_server import errors
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
-from mochi_server.openai.response_encoding import ChunkEncoder, TextChunkEncoder
 from mochi_server.protocols import Protocol
-from mochi_server.protocols.completion_routes import CompletionsDep, answer_responses, respond
+from mochi_server.protocols.completion_routes import CompletionsDep, answer_responses
 from mochi_server.protocols.errors import OPENAI_ERRORS, renaming_parameters
 from mochi_server.protocols.openai_chat.embedding_schemas import EmbeddingList, EmbeddingRequest
 from mochi_server.protocols.openai_chat.embeddings import Embeddings
+from mochi_server.protocols.openai_chat.encoder import ChunkEncoder, TextChunkEncoder
 from mochi_server.protocols.openai_chat.request import TEXT_PARAMETERS, parse_completion, parse_text_completion
 from mochi_server.protocols.openai_chat.response_schemas import Completion, OpenAIModel, OpenAIModelList, TextCompletion
 from mochi_server.protocols.openai_chat.schemas import CompletionRequest, StreamOptions, TextCompletionRequest
 from mochi_server.protocols.schemas import HeadersParam
+from mochi_server.protocols.streaming import respond
 from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import MODEL_ERRORS, OLLAMA_ERRORS, responses
 from mochi_server.web.routes import BodyReleasingRoute

@@ -9,14 +9,15 @@ from fastapi import APIRouter, Depends, Request, Response
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
-from mochi_server.openai.responses_encoding import ResponseEncoder
 from mochi_server.protocols import Protocol
-from mochi_server.protocols.completion_routes import CompletionsDep, answer_responses, respond
+from mochi_server.protocols.completion_routes import CompletionsDep, answer_responses
 from mochi_server.protocols.errors import OPENAI_ERRORS, renaming_parameters
+from mochi_server.protocols.responses.encoder import ResponseEncoder
 from mochi_server.protocols.responses.request import PARAMETERS, parse
 from mochi_server.protocols.responses.schemas import ModelResponse, ResponseRequest
 from mochi_server.protocols.responses.state import ResponseItems, check_previous_response, response_id
 from mochi_server.protocols.schemas import HeadersParam
+from mochi_server.protocols.streaming import respond
 from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.routes import BodyReleasingRoute
 

@@ -1,0 +1,84 @@
+"""Encoding of a run in the AI SDK's UI message stream."""
+
+from typing import Any, ClassVar
+
+import orjson
+
+from mochi_server.errors import MochiError
+from mochi_server.protocols.encoder import data_frame
+from mochi_server.protocols.interactive import InteractiveEncoder
+from mochi_server.protocols.parts import Approval, Call, End, Notice, Reasoning, Result, Step, Text
+
+_DONE = data_frame(b"[DONE]")
+_FINISH_REASONS = {"stop": "stop", "length": "length"}
+
+
+class AiSdkEncoder(InteractiveEncoder):
+    """Encoder that converts one stream of a run to JSON chunks of the AI SDK.
+
+    A run that waits for decisions of the client has several streams. For the AI SDK, all streams of a run add to the
+    same message.
+    """
+
+    headers: ClassVar[dict[str, str]] = {"x-vercel-ai-ui-message-stream": "v1"}
+    _block_id = ""
+    _delta_head = b""
+
+    def opening(self) -> bytes:
+        start = _chunk("start", messageId=self.run.run_id)
+        return start if self._after else start + _chunk("start-step")
+
+    def suspension(self) -> bytes:
+        return _chunk("finish-step") + _chunk("finish", finishReason="tool-calls") + _DONE
+
+    def start(self, first: Text | Reasoning) -> bytes:
+        self._block_id = self.part_id()
+        head = orjson.dumps({"type": f"{first.method}-delta", "id": self._block_id})
+        self._delta_head = b'data: %s,"delta":' % head.removesuffix(b"}")
+        return _chunk(f"{first.method}-start", id=self._block_id)
+
+    def delta(self, part: Text | Reasoning) -> bytes:
+        return b"%s%s}\n\n" % (self._delta_head, orjson.dumps(part.text))
+
+    def stop(self, first: Text | Reasoning) -> bytes:
+        return _chunk(f"{first.method}-end", id=self._block_id)
+
+    def call(self, part: Call) -> bytes:
+        chunk = _chunk("tool-input-available", toolCallId=part.id, toolName=part.name, input=part.arguments)
+        return self.close() + chunk
+
+    def approval(self, part: Approval) -> bytes:
+        chunk = _chunk("tool-approval-request", toolCallId=part.call_id, approvalId=part.confirmation_id)
+        return chunk + super().approval(part)
+
+    def result(self, part: Result) -> bytes:
+        if part.error is None:
+            return self.close() + _chunk("tool-output-available", toolCallId=part.call_id, output=part.output)
+        if part.is_denied:
+            return self.close() + _chunk("tool-output-denied", toolCallId=part.call_id)
+        return self.close() + _chunk("tool-output-error", toolCallId=part.call_id, errorText=part.error)
+
+    def step(self, _: Step) -> bytes:
+        return _chunk("finish-step") + _chunk("start-step")
+
+    def notice(self, part: Notice) -> bytes:
+        return _chunk(f"data-{part.name.replace('_', '-')}", data=part.payload, transient=part.is_transient)
+
+    def end(self, part: End) -> bytes:
+        if part.failure is not None:
+            return self.close() + encode_error(part.failure)
+        if part.result.cancelled:
+            return self.close() + _chunk("abort", reason="The turn was stopped.") + _DONE
+        done_reason = (part.completed and part.completed.done_reason) or "stop"
+        reason = _FINISH_REASONS.get(done_reason, "other")
+        finish = _chunk("finish", finishReason=reason, messageMetadata=part.completed or {})
+        return self.close() + _chunk("finish-step") + finish + _DONE
+
+
+def encode_error(error: MochiError) -> bytes:
+    """Return the bytes that report ``error`` and end the stream."""
+    return _chunk("error", errorText=error.message) + _DONE
+
+
+def _chunk(name: str, **fields: Any) -> bytes:
+    return data_frame(orjson.dumps({"type": name, **fields}))

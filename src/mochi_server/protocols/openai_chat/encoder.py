@@ -1,0 +1,159 @@
+"""Encoding of a run as a chat completion or a text completion of OpenAI's API."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from mochi_server.chat.run import Run
+from mochi_server.chat.turn import TurnResult
+from mochi_server.errors import MochiError
+from mochi_server.protocols.encoder import Encoder, data_frame
+from mochi_server.protocols.errors import openai_body
+from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
+from mochi_server.protocols.turn_fields import extra_fields, is_cut, usage
+
+_DONE = data_frame(b"[DONE]")
+
+
+class ChunkEncoder(Encoder):
+    """Encoder of a run as a chat completion. If ``include_usage`` is true, a last chunk has the token counts."""
+
+    _prefix = "chatcmpl"
+    _object = "chat.completion"
+    _chunk_object = "chat.completion.chunk"
+    _delta_head = b'{"index":0,"delta":'
+
+    def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
+        """``model`` is the model name in the request."""
+        super().__init__(run)
+        self._model = model
+        self._include_usage = include_usage
+        self._chunk_head = self._head(self._chunk_object) | ({"usage": None} if include_usage else {})
+        head = orjson.dumps(self._chunk_head).removesuffix(b"}")
+        self._choice_head = b'data: %s,"choices":[%s' % (head, self._delta_head)
+
+    def opening(self) -> bytes:
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def text(self, part: Text) -> bytes:
+        return self._delta_frame(b'{"content":%s}' % orjson.dumps(part.joined), part)
+
+    def reasoning(self, part: Reasoning) -> bytes:
+        text = orjson.dumps(part.joined)
+        return self._delta_frame(b'{"reasoning_content":%s,"reasoning":%s}' % (text, text), part)
+
+    def end(self, part: End) -> bytes:
+        if part.failure is not None:
+            return encode_error(part.failure)
+        calls = [self._chunk({"tool_calls": [{"index": i, **call}]}) for i, call in enumerate(_tool_calls(part.result))]
+        last = self._chunk({}, _finish_reason(part.result), mochi=extra_fields(part))
+        counts = {"choices": [], "usage": usage(part.result)}
+        ending = data_frame(orjson.dumps(self._chunk_head | counts)) if self._include_usage else b""
+        return b"".join([*calls, last, ending, _DONE])
+
+    def complete(self, parts: Sequence[Part]) -> Json:
+        end = _end_of(parts)
+        ending = {"choices": [self._choice(parts)], "usage": usage(end.result), "mochi": extra_fields(end)}
+        return self._head(self._object) | ending
+
+    def _choice(self, parts: Sequence[Part]) -> Json:
+        end, reasoning, calls = _end_of(parts), _joined(parts, Reasoning), _tool_calls(_end_of(parts).result)
+        content = _joined(parts, Text) or (None if calls else "")
+        message: Json = {"role": "assistant", "content": content, "refusal": None}
+        if reasoning:
+            message |= {"reasoning_content": reasoning, "reasoning": reasoning}
+        if calls:
+            message["tool_calls"] = calls
+        tokens = [token for part in parts if isinstance(part, Text | Reasoning | End) for token in part.logprobs or ()]
+        finish = _finish_reason(end.result)
+        return {
+            "index": 0,
+            "message": message,
+            "logprobs": _logprobs(tokens) if tokens else None,
+            "finish_reason": finish,
+        }
+
+    def _head(self, name: str) -> Json:
+        run_id = f"{self._prefix}-{self.run.run_id}"
+        return {"id": run_id, "object": name, "created": int(time.time()), "model": self._model}
+
+    def _delta_frame(self, delta: bytes, part: Text | Reasoning) -> bytes:
+        """Return the chunk for a part. ``delta`` is JSON. Encoding the whole chunk for each part would take longer."""
+        if part.logprobs is None:
+            return b'%s%s,"finish_reason":null}]}\n\n' % (self._choice_head, delta)
+        logprobs = orjson.dumps(_logprobs(part.logprobs))
+        return b'%s%s,"finish_reason":null,"logprobs":%s}]}\n\n' % (self._choice_head, delta, logprobs)
+
+    def _chunk(self, delta: Json, finish: str | None = None, **more: Any) -> bytes:
+        return data_frame(orjson.dumps(self._chunk_head | {"choices": [self._chunk_choice(delta, finish)]} | more))
+
+    def _chunk_choice(self, delta: Json, finish: str | None) -> Json:
+        return {"index": 0, "delta": delta, "finish_reason": finish}
+
+
+class TextChunkEncoder(ChunkEncoder):
+    """Encoder of a run as a text completion, which contains no reasoning."""
+
+    _prefix = "cmpl"
+    _object = _chunk_object = "text_completion"
+    _delta_head = b'{"index":0,"text":'
+
+    def opening(self) -> bytes:
+        return b""
+
+    def text(self, part: Text) -> bytes:
+        return b'%s%s,"logprobs":null,"finish_reason":null}]}\n\n' % (self._choice_head, orjson.dumps(part.joined))
+
+    def reasoning(self, _: Reasoning) -> bytes:
+        return b""
+
+    def _choice(self, parts: Sequence[Part]) -> Json:
+        return self._chunk_choice({"content": _joined(parts, Text)}, _finish_reason(_end_of(parts).result))
+
+    def _chunk_choice(self, delta: Json, finish: str | None) -> Json:
+        return {"index": 0, "text": delta.get("content", ""), "logprobs": None, "finish_reason": finish}
+
+
+def encode_error(error: MochiError) -> bytes:
+    """Return the bytes that report ``error`` and end the stream."""
+    return data_frame(openai_body(error)) + _DONE
+
+
+def _end_of(parts: Sequence[Part]) -> End:
+    end = parts[-1]
+    assert isinstance(end, End)  # noqa: S101 - the reader's last part
+    return end
+
+
+def _joined(parts: Sequence[Part], part_class: type[Text] | type[Reasoning]) -> str:
+    return "".join(part.joined for part in parts if isinstance(part, part_class))
+
+
+def _logprobs(tokens: list[Json]) -> Json:
+    return {"content": [_logprob(token) for token in tokens], "refusal": None}
+
+
+def _logprob(token: Json) -> Json:
+    """Convert the log probability of a token to OpenAI's format, which requires ``bytes`` and ``top_logprobs``."""
+    alternatives = token.get("top_logprobs") or []
+    return {"bytes": None} | token | {"top_logprobs": [{"bytes": None} | alternative for alternative in alternatives]}
+
+
+def _finish_reason(turn: TurnResult) -> str:
+    if turn.client_tool_calls:
+        return "tool_calls"
+    return "length" if is_cut(turn) else "stop"
+
+
+def _tool_calls(turn: TurnResult) -> list[Json]:
+    """Return the tool calls that the client must run."""
+    return [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": orjson.dumps(call.arguments).decode()},
+        }
+        for call in turn.client_tool_calls
+    ]

@@ -1,0 +1,116 @@
+"""Parts of an answer, as encoders see them. ``part_reader`` converts the events of a run to parts.
+
+Part classes for single tokens are neither frozen nor slotted, because creating them is then three times as fast.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from mochi_server.chat.turn import TurnResult
+from mochi_server.errors import MochiError
+from mochi_server.events import MessageComplete
+
+Json = dict[str, Any]
+
+
+@dataclass
+class _Delta:
+    text: str
+    is_separate: bool = False
+    """Whether this text and the earlier text of the same class belong to different answers."""
+    logprobs: list[Json] | None = None
+    """Log probabilities of the tokens since the last part with text, in Ollama's format."""
+
+    @property
+    def joined(self) -> str:
+        """Text to append to the earlier text of the same class. A blank line separates different answers."""
+        return f"\n\n{self.text}" if self.is_separate else self.text
+
+
+class Text(_Delta):
+    """Piece of the answer."""
+
+    method: ClassVar = "text"
+
+
+class Reasoning(_Delta):
+    """Piece of the model's reasoning or of the text of an agent."""
+
+    method: ClassVar = "reasoning"
+
+
+@dataclass(frozen=True, slots=True)
+class TextEnd:
+    """End of the current text or reasoning."""
+
+    method: ClassVar = "text_end"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Tool call that the server runs, including the calls of agents. The ID is unique in the session."""
+
+    id: str
+    name: str
+    arguments: Json
+    method: ClassVar = "call"
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Request for the approval of the call ``call_id``. The ``Call`` precedes it."""
+
+    call_id: str
+    confirmation_id: str
+    tool_name: str
+    method: ClassVar = "approval"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result of the call ``call_id``. ``error`` is None on success."""
+
+    call_id: str
+    output: str
+    error: str | None = None
+    is_denied: bool = False
+    """Whether the call did not run because it was not approved."""
+    method: ClassVar = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Event that most protocols do not have, such as a warning."""
+
+    name: str
+    payload: Json
+    is_transient: bool = False
+    """Whether the notice is only a state of the stream, and not a part of the answer."""
+    method: ClassVar = "notice"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Boundary between the answers to two requests to the model. A text or a call follows."""
+
+    method: ClassVar = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End of the run."""
+
+    result: TurnResult
+    failure: MochiError | None = None
+    """Error that ended the run, or None."""
+    completed: MessageComplete | None = None
+    """Event that reports the complete answer, or None if the answer is not complete."""
+    notices: Sequence[Notice] = ()
+    """All notices of the run that are not transient."""
+    logprobs: list[Json] = field(default_factory=list)
+    """Log probabilities after the last part with text."""
+    method: ClassVar = "end"
+
+
+Part = Text | Reasoning | TextEnd | Call | Approval | Result | Notice | Step | End

@@ -1,0 +1,174 @@
+"""Encoding of a run for OpenAI's Responses API: as events of a stream, or as a complete response."""
+
+import time
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from secrets import token_hex
+from typing import Any
+
+import orjson
+
+from mochi_server.chat.run import Run
+from mochi_server.errors import ContextOverflow, MochiError
+from mochi_server.protocols.encoder import BlockEncoder, named_frame
+from mochi_server.protocols.errors import openai_status
+from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
+from mochi_server.protocols.turn_fields import extra_fields, is_cut, usage
+from mochi_server.tools.toolbox import ToolInvocation
+
+Item = dict[str, Any]
+
+
+class ResponseEncoder(BlockEncoder):
+    """Encoder of a run as events of the Responses API.
+
+    ``fields`` are the fields of the response that are known before the run: its ID and the repeated fields of the
+    request. ``on_items`` receives the output items of a response that has not failed.
+    """
+
+    def __init__(self, run: Run, fields: dict[str, Any], on_items: Callable[[list[Item]], None]) -> None:
+        super().__init__(run)
+        self._response: dict[str, Any] = {
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "output": [],
+            "usage": None,
+            "background": False,
+            "service_tier": "default",
+            "truncation": "disabled",
+            **fields,
+        }
+        self._on_items = on_items
+        self._output: list[Item] = self._response["output"]
+        self._item = _TextItem(Text(""), 0)
+        self._item_status = "completed"
+        """Status of the open item when it ends."""
+        self._sequence_number = -1
+
+    def opening(self) -> bytes:
+        created = self._event("response.created", response=self._response)
+        return created + self._event("response.in_progress", response=self._response)
+
+    def start(self, first: Text | Reasoning) -> bytes:
+        self._item = _TextItem(first, len(self._output))
+        return self._item_event("added", self._item.item) + self._part_event("added", "")
+
+    def delta(self, part: Text | Reasoning) -> bytes:
+        text, item = part.joined, self._item
+        item.texts.append(text)
+        self._sequence_number += 1
+        return b"%s%d%s%s%s" % (item.delta_head, self._sequence_number, item.target_json, orjson.dumps(text), item.tail)
+
+    def stop(self, _: Text | Reasoning) -> bytes:
+        item, text = self._item, "".join(self._item.texts)
+        complete = item.complete(text, self._item_status)
+        done = self._event(f"response.{item.text_name}.done", **item.target, text=text, **item.logprobs)
+        stopped = done + self._part_event("done", text) + self._item_event("done", complete)
+        self._output.append(complete)
+        return stopped
+
+    def end(self, part: End) -> bytes:
+        ending = _ending(part)
+        status = ending["status"]
+        self._item_status = "completed" if status == "completed" else "incomplete"
+        frames = [self.close()]
+        if status != "failed":
+            frames += [self._call(call) for call in part.result.client_tool_calls]
+            ending["mochi"] = extra_fields(part)
+            self._on_items(self._output)
+        self._response |= ending
+        return b"".join([*frames, self._event(f"response.{status}", response=self._response)])
+
+    def complete(self, parts: Sequence[Part]) -> Json:
+        self.encode_parts(parts)  # changes `self._response`
+        return self._response
+
+    def _event(self, event_type: str, **fields: Any) -> bytes:
+        self._sequence_number += 1
+        return named_frame(event_type, {"type": event_type, "sequence_number": self._sequence_number, **fields})
+
+    def _call(self, call: ToolInvocation) -> bytes:
+        item = {
+            "id": f"fc_{token_hex(12)}",
+            "type": "function_call",
+            "status": "completed",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": orjson.dumps(call.arguments).decode(),
+        }
+        target = {"item_id": item["id"], "output_index": len(self._output)}
+        name = "response.function_call_arguments"
+        frames = [
+            self._item_event("added", item | {"status": "in_progress", "arguments": ""}),
+            self._event(f"{name}.delta", **target, delta=item["arguments"]),
+            self._event(f"{name}.done", **target, name=item["name"], arguments=item["arguments"]),
+            self._item_event("done", item),
+        ]
+        self._output.append(item)
+        return b"".join(frames)
+
+    def _item_event(self, name: str, item: Item) -> bytes:
+        return self._event(f"response.output_item.{name}", output_index=len(self._output), item=item)
+
+    def _part_event(self, name: str, text: str) -> bytes:
+        item = self._item
+        return self._event(f"response.{item.part_name}.{name}", **item.target, part=item.part(text))
+
+
+class _TextItem:
+    """Output item whose text is being streamed: a message or reasoning. ``index`` is its index in the output."""
+
+    def __init__(self, first: Text | Reasoning, index: int) -> None:
+        self.is_message = is_message = isinstance(first, Text)
+        self.texts: list[str] = []
+        self.part_name = "content_part" if is_message else "reasoning_summary_part"
+        self.text_name = "output_text" if is_message else "reasoning_summary_text"
+        self.logprobs: Json = {"logprobs": []} if is_message else {}
+        item_id = f"{'msg' if is_message else 'rs'}_{token_hex(12)}"
+        self.target = {"item_id": item_id, "output_index": index, "content_index" if is_message else "summary_index": 0}
+        self.item: Item = {"id": item_id, "type": "reasoning", "summary": []}
+        if is_message:
+            message = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
+            self.item = {"id": item_id, **message}
+        name = f"response.{self.text_name}.delta".encode()
+        # The constant bytes of a delta. Between them are the sequence number and the text.
+        self.delta_head = b'event: %s\ndata: {"type":"%s","sequence_number":' % (name, name)
+        self.target_json = b',%s,"delta":' % orjson.dumps(self.target)[1:-1]
+        self.tail = b',"logprobs":[]}\n\n' if is_message else b"}\n\n"
+
+    def part(self, text: str) -> Json:
+        if not self.is_message:
+            return {"type": "summary_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+    def complete(self, text: str, status: str) -> Item:
+        if not self.is_message:
+            return self.item | {"summary": [self.part(text)]}
+        return self.item | {"status": status, "content": [self.part(text)]}
+
+
+def _ending(part: End) -> Json:
+    """Return the response fields that are known only after the run has ended, for example the token counts."""
+    if part.failure is not None:
+        return {"status": "failed", "error": _error(part.failure)}
+    counts, is_incomplete = usage(part.result), is_cut(part.result)
+    return {
+        "status": "incomplete" if is_incomplete else "completed",
+        "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None,
+        "usage": {
+            "input_tokens": counts["prompt_tokens"],
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": counts["completion_tokens"],
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": counts["total_tokens"],
+        },
+    }
+
+
+def _error(error: MochiError) -> dict[str, str]:
+    """Convert an error to the ``error`` object of a response. OpenAI's API defines only a few codes for it."""
+    code = "rate_limit_exceeded" if openai_status(error) == HTTPStatus.TOO_MANY_REQUESTS else "server_error"
+    return {"code": "invalid_prompt" if isinstance(error, ContextOverflow) else code, "message": error.message}
