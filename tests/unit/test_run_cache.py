@@ -9,13 +9,13 @@ import pytest
 from mochi_server.chat import run_cache
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_cache import RunCache
-from mochi_server.chat.turn import TurnRequest
 from mochi_server.events import ContentDelta
 from mochi_server.util.clock import new_id
+from tests.support.runs import run_of
 
 
 def _ended(ends: RunCache) -> "weakref.ref[Run]":
-    run = Run(new_id(), TurnRequest("Hello"))
+    run = run_of(session_id=new_id())
     run.publish([ContentDelta("x" * 1000)])
     run.state = "completed"
     ends.add(run)
