@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gc
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from mochi_server.storage.memory import MemorySessionStore
 from mochi_stub import Cut, Model, Reply, StubServer, Text
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of, stored
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
-from tests.support.waiting import until
 
 if TYPE_CHECKING:
     import openai
@@ -72,12 +69,6 @@ def test_without_a_session_nothing_is_stored(conversation: Conversation, data_di
     conversation.messages.clear()
     conversation.send_message("Hello!", model="agent:helper")
     assert stored(data_dir) == before
-    until(lambda: not _conversations_in_memory())
-
-
-def _conversations_in_memory() -> list[MemorySessionStore]:
-    gc.collect()
-    return [each for each in gc.get_objects() if isinstance(each, MemorySessionStore)]
 
 
 def test_options_are_sent_to_ollama(conversation: Conversation) -> None:

@@ -16,7 +16,7 @@ ORDER = [
     {"routers", "protocols", "cluster"},
     {"web", "dependencies"},
     {"container"},
-    {"models", "openai", "frontends"},
+    {"models"},
     {"agents", "mcp", "telemetry"},
     {"chat"},
     {"services"},
