@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.chat.idempotency import key_digest, resolve_idempotent
+from mochi_server.chat.idempotency import resolve_idempotent
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, key_digest
 from mochi_server.sessions.types import Message, SessionCreationOptions
 from mochi_server.sessions.types import ToolCall as StoredCall
 from mochi_stub import StubServer

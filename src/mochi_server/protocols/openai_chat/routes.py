@@ -7,7 +7,7 @@ from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols import Protocol
 from mochi_server.protocols.completion_routes import CompletionsDep, answer_responses
-from mochi_server.protocols.errors import OPENAI_ERRORS, renaming_parameters
+from mochi_server.protocols.errors import OPENAI_ERRORS, openai_stream_error, renaming_parameters
 from mochi_server.protocols.openai_chat.embedding_schemas import EmbeddingList, EmbeddingRequest
 from mochi_server.protocols.openai_chat.embeddings import Embeddings
 from mochi_server.protocols.openai_chat.encoder import ChunkEncoder, TextChunkEncoder
@@ -21,7 +21,7 @@ from mochi_server.web.exception_handlers import MODEL_ERRORS, OLLAMA_ERRORS, res
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
-PROTOCOL = Protocol(OPENAI_PREFIX, router, OPENAI_ERRORS)
+PROTOCOL = Protocol(OPENAI_PREFIX, router, openai_stream_error, OPENAI_ERRORS, resumes=False)
 
 _CHUNKS = "`data` is a chunk of the completion, an error or, at the end, `[DONE]`."
 _COMPLETION = answer_responses("The completion, as JSON or in chunks.", _CHUNKS)
