@@ -9,7 +9,7 @@ import orjson
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import MochiError
-from mochi_server.openai.errors import openai_body
+from mochi_server.openai.errors import openai_error
 from mochi_server.protocols.encoder import Encoder, data_frame
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
 from mochi_server.protocols.turn_fields import extra_fields, is_cut, usage
@@ -118,7 +118,7 @@ class TextChunkEncoder(ChunkEncoder):
 
 def encode_error(error: MochiError) -> bytes:
     """Return the bytes that report ``error`` and end the stream."""
-    return data_frame(openai_body(error)) + _DONE
+    return data_frame(orjson.dumps(openai_error(error), default=str)) + _DONE
 
 
 def _end_of(parts: Sequence[Part]) -> End:
