@@ -46,7 +46,7 @@ class Encoder(ABC):
     def encode(self, batch: Batch) -> bytes:
         """Return the bytes for a batch of events."""
         read = self._reader.read
-        return self.encode_parts(part for event in batch.events for part in read(event))
+        return b"".join([getattr(self, part.method)(part) for event in batch.events for part in read(event)])
 
     def closing(self) -> bytes:
         """Return the bytes that end the stream. Call this after the run has ended."""
