@@ -34,7 +34,7 @@ _MAX_BACKLOG_BYTES = 32 * 1024
 _INDEX_BYTES = array("Q").itemsize + array("i").itemsize
 
 _CLASSES = {event_class.type.encode(): event_class for event_class in get_args(ChatEvent)}
-_TYPE_PREFIXES = {event_class: name + b" " for name, event_class in _CLASSES.items()}
+_TYPE_PREFIXES: dict[type, bytes] = {event_class: name + b" " for name, event_class in _CLASSES.items()}
 
 
 def encode(event: ChatEvent) -> bytes:

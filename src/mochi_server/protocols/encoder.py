@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import orjson
 
@@ -135,6 +135,6 @@ def data_frame(data: bytes) -> bytes:
     return b"data: %s\n\n" % data
 
 
-def named_frame(name: str, fields: Json, **more: Any) -> bytes:
-    """Return a server-sent event with a name. Its data are JSON."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(fields | more, default=str))
+def named_frame(name: str, fields: Json) -> bytes:
+    """Return a server-sent event with a name. Its data are ``fields`` as JSON."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(fields, default=str))
