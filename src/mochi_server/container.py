@@ -23,16 +23,14 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.frontends.runs import FrontendRuns
+from mochi_server.inference.gateway import ModelGateway
 from mochi_server.mcp.manager import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
-from mochi_server.ollama.prompt_speed import PromptSpeeds
-from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.openai.completions import Completions, EphemeralConversations, TurnBackend
 from mochi_server.openai.embeddings import Embeddings
 from mochi_server.openai.responses_state import ResponseItems
 from mochi_server.services.compare import CompareService
-from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.selection import SelectionChecker
 from mochi_server.services.sessions import SessionService
@@ -53,18 +51,11 @@ class Services:
 
     def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
         """``ollama_client`` answers in place of the Ollama server of the settings."""
-        speeds = PromptSpeeds()
-        self.metrics = metrics = Metrics(speeds)
-        self.client = client = _ollama_client(settings, metrics, ollama_client)
+        self.metrics = metrics = Metrics()
+        self.client = client = _ollama_client(settings, ollama_client)
+        self.gateway = gateway = ModelGateway(client, dynamic=settings.dynamic_context_window_enabled, observer=metrics)
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
-        self.windows = windows = WindowRegistry(
-            client.loaded_windows,
-            load_session=self.store.load,
-            dynamic=settings.dynamic_context_window_enabled,
-            on_adjusted=metrics.context_adjusted,
-            on_compacted=metrics.compactions.inc,
-        )
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
         tools_dir = settings.code_directory("tools_dir")
         self.mcp = McpServers(tools_dir, reserved=[AGENT_TOOL])
@@ -80,7 +71,7 @@ class Services:
         agents_dir, agent_chats_dir = settings.code_directory("agents_dir"), settings.resolved(settings.agent_chats_dir)
         self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir), self.tools)
         selections = SelectionChecker(self.tools, self.agents.directory_agents)
-        self.sessions = SessionService(self.store, client, windows, self.prompts, selections, speeds)
+        self.sessions = SessionService(self.store, gateway, self.prompts, selections)
         limits = ToolLoopLimits(
             rounds=settings.max_tool_iterations,
             identical_calls=settings.max_identical_tool_calls,
@@ -89,8 +80,7 @@ class Services:
         retry = StorageRetry(settings.store_retry_seconds)
         build_agent_execution = partial(
             AgentExecutionService,
-            client,
-            windows=windows,
+            gateway,
             tools=self.execution,
             prompts=PromptLoader(
                 settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
@@ -106,15 +96,14 @@ class Services:
         )
         self.summaries = SummarizationService(
             self.store,
-            client,
-            windows,
+            gateway,
             SummaryModelManager(settings.summary_unsupported_models),
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(self.store, client, windows, toolboxes, limits, retry, selections),
+            ChatEngine(self.store, gateway, toolboxes, limits, retry, selections),
             self.summaries,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
@@ -129,7 +118,7 @@ class Services:
         toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, ephemeral.sessions)
         self.ephemeral_runs = RunRegistry(
             ephemeral.sessions,
-            ChatEngine(ephemeral.sessions, client, windows, toolboxes, limits),
+            ChatEngine(ephemeral.sessions, gateway, toolboxes, limits),
             ephemeral,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics),
@@ -146,12 +135,12 @@ class Services:
             ephemeral=TurnBackend(ephemeral.sessions, self.ephemeral_runs, ephemeral.agent_chats, ephemeral_agents),
             on_not_started=ephemeral.turn_ended,
         )
-        self.embeddings = Embeddings(client, windows)
+        self.embeddings = Embeddings(gateway)
         self.response_items = ResponseItems()
         self.transfers = ImportExportService(
             self.store, max_sessions=settings.max_import_sessions, shutdown=self.runs.shutdown
         )
-        self.compare = CompareService(client, windows, shutdown_grace=settings.shutdown_grace_seconds)
+        self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         metrics.set_sources(
             lambda: len(self._running()),
             lambda: sum(run.subscribers for run in self._running()),
@@ -197,14 +186,11 @@ def build_services(settings: MochiServerSettings, ollama_client: ChatClient | No
     return Services(settings.with_absolute_data_dir(), ollama_client)
 
 
-def _ollama_client(settings: MochiServerSettings, metrics: Metrics, injected: ChatClient | None) -> AsyncOllamaClient:
-    tracker = RequestTracker(metrics.first_token)
+def _ollama_client(settings: MochiServerSettings, injected: ChatClient | None) -> AsyncOllamaClient:
     if injected is not None:
-        return InjectedOllamaClient(injected, settings.ollama_host, tracker=tracker, on_response=metrics.response_ended)
+        return InjectedOllamaClient(injected, settings.ollama_host)
     return AsyncOllamaClient(
         settings.ollama_host,
-        tracker=tracker,
-        on_response=metrics.response_ended,
         connect_timeout=settings.ollama_connect_timeout_seconds,
         stall_timeout=settings.ollama_stall_timeout_seconds,
         can_install=settings.env != "test",

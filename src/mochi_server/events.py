@@ -215,6 +215,8 @@ class TurnWarning:
     - ``TOOL_LIMIT_REACHED``: the model reached the limit of tool calls and now answers without tools.
     - ``TOOL_CALLS_LEFT_OUT``: one answer had more distinct tool calls than the limit. The others were left out.
     - ``ANSWER_CUT``: the answer filled the context window and was cut.
+    - ``WINDOW_DIFFERS``: Ollama reloads the model, because a session's manual context window differs from the window
+      of other sessions with the model.
     - ``PROMPT_TRUNCATED``: Ollama cut the prompt.
     - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent. The session's model answers instead.
     - ``TOOL_NOT_FOUND``, ``AGENT_NOT_FOUND``: the session enables a tool, tool group or agent that does not exist.

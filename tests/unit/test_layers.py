@@ -20,6 +20,7 @@ ORDER = [
     {"agents", "mcp", "telemetry"},
     {"chat"},
     {"services"},
+    {"inference"},
     {"storage", "tools"},
     {"sessions", "ollama", "client"},
     {"events", "config"},

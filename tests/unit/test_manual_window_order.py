@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mochi_server.ollama.prompt_speed import PromptSpeeds
 
 from mochi_server.chat.turn_window import TurnWindow
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, build_services
 from mochi_server.errors import StorageFailed
-from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions

@@ -18,9 +18,8 @@ from mochi_server.chat.turn import GenerationOptions, TurnRequest
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionNotFound, ToolNotFound
 from mochi_server.events import Publish, TurnWarning
-from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import WindowRegistry
 from mochi_server.sessions.history_edits import with_system_prompt, without_system_prompt
 from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, user_message
 from mochi_server.sessions.store import SessionStore
@@ -36,9 +35,8 @@ logger = logging.getLogger(__name__)
 class AgentExecutionService:
     """Service that runs agents. ``store`` contains the sessions of the agents."""
 
-    client: AsyncOllamaClient
+    gateway: ModelGateway
     store: SessionStore
-    windows: WindowRegistry
     tools: ToolExecutionService = field(default_factory=ToolExecutionService)
     prompts: PromptLoader = field(default_factory=PromptLoader)
     limits: ToolLoopLimits = field(default_factory=ToolLoopLimits)
@@ -83,7 +81,7 @@ class AgentExecutionService:
         """Lock the session of a task, update its model and system prompt, and yield it."""
         agent, prompt, session_id = task.agent, task.agent.system_prompt, task.session_id
         if session_id is None:
-            window = self.windows.initial_config(info)
+            window = self.gateway.windows.initial_config(info)
             options = SessionCreationOptions(model, system_prompt=prompt or None, context_window_config=window)
             created = ChatSession.create(options)
             created.metadata.extra[OWNER] = agent.name
@@ -112,14 +110,14 @@ class AgentExecutionService:
             writer.begin()
             await writer.wait_until_stored()
             generation = GenerationOptions(think=False, keep_alive=task.keep_alive)
-            model = ModelCall(self.client, self.windows, writer, publish_planning, info, session, generation)
+            model = ModelCall(self.gateway, writer, publish_planning, info, session, generation)
             if warnings := [*_warnings(task, model.name), *model.warnings(toolbox.schemas())]:
                 events.publish(warnings)
             planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)
             await planning.answer(await _reminder(self.prompts.planning))
             execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
             await execution.run(await _reminder(self.prompts.execution))
-            await model.window.save(self.store)
+            await model.save_window(self.store)
         except BaseException:
             await writer.interrupt()  # stores the partial answer, and a result for each open tool call
             raise
@@ -128,10 +126,10 @@ class AgentExecutionService:
         """Return the name and details of the agent's model. If it is missing, use the model of ``task`` instead."""
         if task.agent.model is not None:
             try:
-                return task.agent.model, await self.client.find_model(task.agent.model)
+                return task.agent.model, await self.gateway.find_model(task.agent.model)
             except ModelNotFound:
                 logger.info("Agent model not installed agent=%s model=%s", task.agent.name, task.agent.model)
-        return task.model, await self.client.find_model(task.model)
+        return task.model, await self.gateway.find_model(task.model)
 
 
 async def _reminder(prompt: Callable[[], str]) -> list[Message]:

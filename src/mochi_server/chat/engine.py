@@ -18,9 +18,8 @@ from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.chat.turn import Turn, TurnRequest, TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.events import ChatEvent, Publish, TurnWarning
-from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.selection import SelectionChecker
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
@@ -33,8 +32,7 @@ class ChatEngine:
     """Executor of turns. ``prepare`` validates a request without writing; ``run`` executes the turn and stores it."""
 
     store: SessionStore
-    client: AsyncOllamaClient
-    windows: WindowRegistry
+    gateway: ModelGateway
     toolbox_factory: ToolboxFactory
     limits: ToolLoopLimits
     retry: StorageRetry = field(default_factory=StorageRetry)
@@ -69,7 +67,7 @@ class ChatEngine:
         toolbox = await self.toolbox_factory.create(session, interactive=request.interactive, tools=request.tools)
         model: ModelInfo | errors.MochiError
         try:
-            model = await self.client.find_model(session.model)
+            model = await self.gateway.find_model(session.model)
         except (errors.OllamaUnreachable, errors.OllamaError) as error:
             model = error.with_traceback(None)  # the traceback refers to all data of the turn
         if request.images and isinstance(model, ModelInfo) and not model.can("vision"):
@@ -134,7 +132,7 @@ class ChatEngine:
         if isinstance(turn.model, errors.MochiError):
             raise turn.model
         generation = turn.request.generation
-        return ModelCall(self.client, self.windows, writer, publish, turn.model, turn.session, generation)
+        return ModelCall(self.gateway, writer, publish, turn.model, turn.session, generation)
 
     async def _answer(self, turn: Turn, writer: TurnWriter, model: ModelCall, publish: Publish) -> None:
         if warnings := [*turn.warnings, *model.warnings(turn.toolbox.schemas())]:
@@ -144,7 +142,7 @@ class ChatEngine:
         loop = ForcedCallLoop if turn.request.must_call else ToolLoop
         parallel_calls = turn.request.parallel_calls
         await loop(model, writer, turn.toolbox, self.limits, publish, parallel_calls=parallel_calls).run()
-        await model.window.save(self.store)
+        await model.save_window(self.store)
         publish([_result(writer, model).completed()])
 
 
@@ -181,7 +179,7 @@ def _result(writer: TurnWriter, model: ModelCall | None, result: TurnResult = Tu
         stored=[*writer.stored, *result.stored],
         outcomes=writer.outcomes,
         handed_back=[*result.handed_back, *writer.handed_back],
-        window=model.window.decision if model is not None else None,
+        window=model.window if model is not None else None,
     )
 
 

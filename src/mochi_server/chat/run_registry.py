@@ -71,7 +71,7 @@ class RunRegistry:
     async def _start(self, session_id: str, request: TurnRequest) -> Run:
         if self._shutdown_task is None:
             self._shutdown_task = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
-        self.engine.client.prefetch_loaded()  # in the background, so that the turn need not wait for it
+        self.engine.gateway.prefetch_loaded()  # in the background, so that the turn need not wait for it
         await self._start_queue.wait()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
         run_id = new_id()

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from mochi_server.errors import MochiError
 from mochi_server.events import MessageComplete, Publish, TurnWarning
+from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import WindowDecision
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import Message
