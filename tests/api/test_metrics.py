@@ -180,7 +180,7 @@ def test_unknown_names_do_not_add_labels_without_limit() -> None:
     for number in range(1000):
         metrics.first_token(f"model-{number}", 1)
         metrics.request_ended(f"METHOD{number}", 200, None)
-        metrics.response_ended({"model": f"model-{number}", "eval_count": "many", "load_duration": None})
+        metrics.response_ended({"model": f"model-{number}", "eval_count": "many", "load_duration": None}, None)
     assert len(metrics.render().splitlines()) < 5000
     assert b'model="other"' in metrics.render()
 

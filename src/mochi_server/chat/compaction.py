@@ -103,8 +103,8 @@ class _SummaryPrompt:
     def _take_text(self) -> str:
         """Join messages into a text that fits, and set ``end``. The middle of a message that does not fit is cut."""
         text = ""
-        for self.end in range(self.start, self.limit):
-            line = _line(self.prompt.history[self.end])
+        for index in range(self.start, self.limit):
+            line, self.end = _line(self.prompt.history[index]), index
             while not self._fits(line) and len(line) > TRIMMED_CHARS:
                 third = len(line) // 3
                 line = line[:third] + "\n[...]\n" + line[-third:]

@@ -103,7 +103,11 @@ class ModelGateway:
     """Gateway to the models of an Ollama server. If ``dynamic`` is false, only users set context windows."""
 
     def __init__(
-        self, client: AsyncOllamaClient, *, dynamic: bool = True, observer: GatewayObserver = GatewayObserver()
+        self,
+        client: AsyncOllamaClient,
+        *,
+        dynamic: bool = True,
+        observer: GatewayObserver = GatewayObserver(),  # noqa: B008 - no state
     ) -> None:
         self.client = client
         self.observer = observer

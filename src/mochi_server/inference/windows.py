@@ -101,16 +101,13 @@ class WindowRegistry:
         if required_tokens * _GROWTH_FACTOR > window and larger > window:
             window, reason = larger, "usage_threshold"
         entry.window = window
-        if reason == "no_adjustment":
-            if previous_model is None:
-                is_adopted = loaded == window > self._initial_window(entry, model)
-                reason = "adopted_loaded" if is_adopted else "initial_setup"
-            elif qualified_name(previous_model) != name:
-                reason = "model_change"
-            elif config.get("current_window") not in (None, window):
-                # Another session or program changed the window. If a smaller window is loaded, the new one has grown.
-                reason = "usage_threshold" if loaded and loaded < window else "adopted_loaded"
-        return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
+        differs = is_manual and loaded != window
+        if reason != "no_adjustment":
+            return WindowDecision(window, reason, loaded, differs)
+        if previous_model is None:
+            is_adopted = loaded == window > self._initial_window(entry, model)
+            return WindowDecision(window, "adopted_loaded" if is_adopted else "initial_setup", loaded, differs)
+        return WindowDecision(window, _reason(model, config, previous_model, window, loaded), loaded, differs)
 
     async def decide_without_session(self, model: ModelInfo, required_tokens: int) -> WindowDecision:
         """Choose the window for a request without a session: the loaded one if it is large enough, else as ``decide``.
@@ -260,6 +257,16 @@ def _window_of_session(model: ModelInfo, config: Mapping[str, Any], previous_mod
     """
     is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
     return _cap((config.get("current_window") or 0) if is_same_model else 0, model.context_length)
+
+
+def _reason(model: ModelInfo, config: Mapping[str, Any], previous_model: str, window: int, loaded: int | None) -> str:
+    """Return the reason for a window that this decision has not changed."""
+    if qualified_name(previous_model) != qualified_name(model.name):
+        return "model_change"
+    if config.get("current_window") in (None, window):
+        return "no_adjustment"
+    # Another session or program changed the window. If a smaller window is loaded, the new one has grown.
+    return "usage_threshold" if loaded and loaded < window else "adopted_loaded"
 
 
 def _cap(window: int, ceiling: int | None) -> int:
