@@ -5215,7 +5215,7 @@ export interface components {
             manual_override: boolean;
             /**
              * Manual Override Session Id
-             * @description Session that set the manual window of the model.
+             * @description This session if it has a manual window, else null.
              */
             manual_override_session_id: string | null;
             /** Usage Tokens */

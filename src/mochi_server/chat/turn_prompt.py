@@ -12,7 +12,8 @@ from mochi_server.errors import ContextOverflow
 from mochi_server.events import ContextCompacted, Publish, TurnWarning
 from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.estimate import PromptSize
-from mochi_server.inference.gateway import FixedPrompt, ModelGateway
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.prompt import FixedPrompt
 from mochi_server.sessions.history import History
 
 _RELOAD = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mochi_server.inference.estimate import PromptSize, TokenEstimate
+from mochi_server.inference.prompt import Answer, FixedPrompt
 from mochi_server.inference.windows import WindowDecision, WindowRegistry, half, manual_window
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
@@ -12,17 +13,6 @@ from mochi_server.ollama.types import ModelInfo
 _LONG_CHARS = 4000
 _MAX_CHARS_PER_TOKEN = 8
 """Highest plausible average of characters per token, for texts longer than ``_LONG_CHARS``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Figures of a complete answer."""
-
-    tokens: int
-    """Number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger."""
-    is_prompt_truncated: bool
-    is_cut: bool
-    """Whether the answer was cut at the end of the context window."""
 
 
 @dataclass(eq=False)
@@ -133,25 +123,25 @@ class Allocation:
         self._has_stepped_down, self.is_loaded = True, False
         return True
 
-    def record(self, last: Line, prompt: PromptSize, limit: int | None) -> Answer:
+    def record(self, last: Line, prompt: FixedPrompt, limit: int | None) -> Answer:
         """Calibrate the estimate with the token counts in Ollama's last line. If the answer was cut, grow the window.
 
         ``limit`` is the maximum number of answer tokens that the window allowed, or None.
         """
         counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
-        used = max(counted if isinstance(counted, int) else 0, self.estimate.tokens(prompt))
+        used = max(counted if isinstance(counted, int) else 0, self.estimate.tokens(prompt.size))
         used += answered if isinstance(answered, int) else 0
         is_truncated = is_cut = False
         if isinstance(counted, int):
-            is_truncated = self._is_truncated(counted, prompt.characters)
+            is_truncated = self._is_truncated(counted, prompt.size.characters)
             if not is_truncated:
-                self.estimate.observe(prompt, counted)
+                self.estimate.observe(prompt.size, counted)
             self._highest_count = max(self._highest_count, counted)
         if last.get("done_reason") == "length" and limit is not None and self._is_full(counted, answered, limit):
             is_cut = True
             if self.manual is None and not self.is_fixed:
                 self.windows.grow(self.model, (counted or 0) + (answered or 0) + 1, self.size)
-        return Answer(used, is_truncated, is_cut)
+        return Answer(prompt, used, is_truncated, is_cut)
 
     def _is_full(self, prompt: object, answer: object, limit: int) -> bool:
         """Return whether an answer reached its limit or filled the window.

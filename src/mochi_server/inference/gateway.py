@@ -4,22 +4,22 @@ The requests forbid Ollama to truncate prompts. If Ollama refuses a prompt or ru
 the window or requests a shorter prompt, and sends the request again.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 from mochi_server.errors import ContextOverflow, OllamaError
-from mochi_server.inference.allocation import Allocation, Answer
-from mochi_server.inference.estimate import PromptSize
+from mochi_server.inference.allocation import Allocation
+from mochi_server.inference.prompt import Answer, FixedPrompt
 from mochi_server.inference.prompt_speed import PromptSpeeds
-from mochi_server.inference.slots import Exchange, Slots
+from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.slots import Slots
 from mochi_server.inference.waiting import FirstTokenWait, RequestTracker, TrackedRequest
 from mochi_server.inference.windows import WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line, OnLines
-from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
+from mochi_server.ollama.types import ModelInfo
 
 _MAX_ATTEMPTS = 8
 """Maximum number of requests for one answer. After a refused prompt, the prompt or the window changes."""
@@ -41,62 +41,6 @@ class GatewayObserver:
 
     def context_compacted(self) -> None:
         """Observe that a summary has replaced the oldest turns of a prompt."""
-
-
-class PromptSource(Protocol):
-    """Source of a prompt, and the way to shorten it."""
-
-    @property
-    def size(self) -> PromptSize:
-        """Size of the prompt before it is shortened."""
-
-    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":
-        """Return a prompt for a window of ``window`` tokens, or None if it cannot be shortened.
-
-        If ``refused`` is not None, Ollama refused the previous prompt, which had ``refused`` tokens. The new prompt
-        must be shorter. The source may also raise an error if it cannot be shortened.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class FixedPrompt:
-    """Messages with their size. They cannot be shortened."""
-
-    messages: Sequence[ChatMessage | Encoded]
-    size: PromptSize
-    format: Mapping[str, Any] | None = None
-    """JSON schema of the answer, or None for the format of the request."""
-
-    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":  # noqa: ARG002 - a protocol
-        return self if refused is None else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelRequest:
-    """Request to a model."""
-
-    allocation: Allocation
-    payload: Mapping[str, Any]
-    """Body of the request. The gateway adds the prompt and the window."""
-    prompt: PromptSource
-    limits_answer: bool = True
-    """Whether the answer must end where the window ends."""
-    exchange: Callable[[Mapping[str, Any], int], Exchange] | None = None
-    """Function that describes the content of the slot after the answer, given the body and the number of tokens."""
-    report: Callable[[str], None] | None = None
-    """Callback that receives the status of a waiting request: queued, loading_model or processing_prompt."""
-
-    def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
-        """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
-        options, limit = dict(self.payload.get("options") or {}), None
-        if self.limits_answer:
-            limit = self.allocation.answer_limit(prompt.size, options.get("num_predict"))
-            options |= {} if limit is None else {"num_predict": limit}
-        if self.allocation.size is not None:
-            options["num_ctx"] = self.allocation.size
-        optional = {"format": prompt.format, "options": options or None}
-        body = {**self.payload, "messages": prompt.messages}
-        return body | {name: value for name, value in optional.items() if value is not None}, limit
 
 
 class ModelGateway:
@@ -162,12 +106,11 @@ class ModelGateway:
 
         async def attempt(_: FixedPrompt) -> Mapping[str, Any] | OllamaError:
             size, name = request.allocation.size, request.payload["model"]
+            options = {"options": {"num_ctx": size}} if size else {}
             self.slots.begin(name)
             with self._tracker.request(name):
                 try:
-                    return await self.client.embed(
-                        {**request.payload, **({"options": {"num_ctx": size}} if size else {})}
-                    )
+                    return await self.client.embed({**request.payload, **options})
                 except OllamaError as error:
                     return error
 
@@ -196,7 +139,7 @@ class ModelGateway:
                 refused = None
             elif is_context_refusal(error):
                 tokens = allocation.estimate.observe_refusal(size, error)
-                refused = None if _can_grow(request, tokens) and allocation.grow(tokens) else tokens
+                refused = None if request.can_grow(tokens) and allocation.grow(tokens) else tokens
             else:
                 raise error
         raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
@@ -230,7 +173,7 @@ class ModelGateway:
                 if tracked.answering:
                     raise
                 return error
-        answer = allocation.record(last, prompt.size, limit)
+        answer = allocation.record(last, prompt, limit)
         if request.exchange is not None:
             self.slots.record(request.exchange(body, answer.tokens), number)
         return answer
@@ -247,9 +190,3 @@ class ModelGateway:
             return "queued"
         listed = await self.loaded_window(request.model)
         return "queued" if listed is None or allocation.size not in (None, listed) else "loading_model"
-
-
-def _can_grow(request: ModelRequest, tokens: int) -> bool:
-    """Return whether a larger window can help. If not, the model must not be reloaded."""
-    length = request.allocation.model.context_length
-    return length is None or tokens < length or not isinstance(request.prompt, FixedPrompt)

@@ -172,7 +172,8 @@ class Session(BaseModel):
 class SessionChanged(Session):
     """A new or changed session.
 
-    ``warnings`` lists the tools, tool groups and agents in the request that cannot be used.
+    ``warnings`` lists the tools, tool groups and agents in the request that cannot be used. It also reports a manual
+    context window that differs from the window of other sessions.
     """
 
     warnings: list[WarningOut]

@@ -11,7 +11,9 @@ import orjson
 from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
 from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.estimate import PromptSize
-from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.prompt import FixedPrompt
+from mochi_server.inference.request import ModelRequest
 from mochi_server.ollama.types import ModelInfo
 
 EncodingFormat = Literal["float", "base64"]

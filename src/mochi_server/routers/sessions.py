@@ -101,7 +101,8 @@ async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
 async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: SessionsDep) -> SessionChanged:
     """Change the settings of a session, even while a turn is running.
 
-    The response has a warning for each tool, tool group and agent in the request that cannot be used.
+    The response has a warning for each tool, tool group and agent in the request that cannot be used, and for a manual
+    context window that differs from the window of other sessions with the model.
     """
     changes = body.changes()
     session = await sessions.patch(session_id, changes)

@@ -12,7 +12,9 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
 from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.estimate import PromptSize
-from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest, PromptSource
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.prompt import FixedPrompt
+from mochi_server.inference.request import ModelRequest
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.windows import manual_window
 from mochi_server.ollama.payloads import chat_payload, qualified_name
@@ -228,9 +230,16 @@ class SummarizationService:
             if window is None:
                 await allocation.decide(_ANSWER_TOKENS)
                 window = allocation.size
-            sent = window if self.gateway.windows.dynamic or manual else None
+            payload = chat_payload(
+                name,
+                (),
+                think=False if model.can("thinking") else None,
+                options={"num_predict": _ANSWER_TOKENS},
+                keep_alive=session.metadata.keep_alive,
+            )
             prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
-            summary = await self._request_separately(session, name, allocation.fixed(sent), prompt)
+            allocation = allocation.fixed(window if self.gateway.windows.dynamic or manual else None)
+            summary = await self._request_summary(ModelRequest(allocation=allocation, payload=payload, prompt=prompt))
         selected = session.metadata.summary_model or name
         changes = {"summary": summary.model_dump(), "summary_model": selected, "summarized_by": name}
         await self.store.patch(session.session_id, changes, revision=session.revision if in_background else None)
@@ -260,13 +269,12 @@ class SummarizationService:
             {"role": "assistant", "content": session.history[-1]["content"]},
             {"role": "user", "content": _CONTINUATION},
         ]
-        messages = [*exchange.payload["messages"], *added]
         # A stop sequence such as "." would end the JSON too early.
         options = {name: value for name, value in options.items() if name != "stop"} | {"num_predict": _ANSWER_TOKENS}
         request = ModelRequest(
             allocation=allocation.fixed(window),
             payload={**exchange.payload, "format": _schema(_ANSWER_TOKENS), "options": options},
-            prompt=FixedPrompt(messages, exchange.size + PromptSize.of(added)),
+            prompt=FixedPrompt(exchange.payload["messages"], exchange.size).extended(added),
             limits_answer=False,
             exchange=lambda *_: exchange,
         )
@@ -278,28 +286,15 @@ class SummarizationService:
                 state.failed.add(name)
             return None
 
-    async def _request_separately(
-        self, session: ChatSession, name: str, allocation: Allocation, prompt: "_SummaryPrompt"
-    ) -> ConversationSummary:
-        """Request a summary of the previous summary and the newer messages. Raise ``OllamaError`` on failure."""
-        payload = chat_payload(
-            name,
-            (),
-            think=False if allocation.model.can("thinking") else None,
-            options={"num_predict": _ANSWER_TOKENS},
-            keep_alive=session.metadata.keep_alive,
-        )
-        return await self._request_summary(ModelRequest(allocation=allocation, payload=payload, prompt=prompt))
-
     async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once.
 
         Raise ``OllamaError`` if the retry fails.
         """
-        error, prompt = "", _CorrectedPrompt(request.prompt)
+        error = ""
         for _ in range(_TRIES):
             lines: list[Line] = []
-            await self.gateway.send(replace(request, prompt=prompt), lines.extend)
+            sent = (await self.gateway.send(request, lines.extend)).prompt
             parts = [line["message"] for line in lines if isinstance(line.get("message"), dict)]
             has_calls = any(part.get("tool_calls") for part in parts)
             content = "" if has_calls else "".join(str(part.get("content") or "") for part in parts)
@@ -309,7 +304,11 @@ class SummarizationService:
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
-                prompt.added += [{"role": "assistant", "content": content}, {"role": "user", "content": correction}]
+                added: list[ChatMessage] = [
+                    {"role": "assistant", "content": content},
+                    {"role": "user", "content": correction},
+                ]
+                request = replace(request, prompt=sent.extended(added))
         name = request.payload["model"]
         raise OllamaError(
             f"Model {name!r} returned no valid summary ({error}). Send another model in the field `model`."
@@ -339,25 +338,6 @@ class _SummaryPrompt:
             return None
         limit = max(min(_ANSWER_TOKENS, estimate.room(self.size, self.window)), 1)
         return FixedPrompt(messages, self.size, _schema(limit))
-
-
-@dataclass(eq=False)
-class _CorrectedPrompt:
-    """Prompt that is followed by invalid answers and their errors."""
-
-    source: PromptSource
-    added: list[ChatMessage] = field(default_factory=list)
-
-    @property
-    def size(self) -> PromptSize:
-        return self.source.size + PromptSize.of(self.added)
-
-    async def fit(self, window: int | None, refused: int | None) -> FixedPrompt | None:
-        """Return the fitted source followed by the added messages, or None if the source cannot be shortened."""
-        prompt = await self.source.fit(window, refused)
-        if prompt is None or not self.added:
-            return prompt
-        return replace(prompt, messages=[*prompt.messages, *self.added], size=prompt.size + PromptSize.of(self.added))
 
 
 class _ModelNotLoaded(Exception):
