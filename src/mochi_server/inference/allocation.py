@@ -10,6 +10,9 @@ from mochi_server.inference.windows import WindowDecision, WindowRegistry, half,
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
 
+_REFUSAL_MARGIN = 1.5
+"""Minimum size of the window after Ollama refused a prompt, as a multiple of the tokens in that prompt."""
+
 _LONG_CHARS = 4000
 _MAX_CHARS_PER_TOKEN = 8
 """Highest plausible average of characters per token, for texts longer than ``_LONG_CHARS``."""
@@ -96,7 +99,7 @@ class Allocation:
         """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it is larger now."""
         if self.is_fixed or self.decision is None or self.size is None or self.manual is not None:
             return False
-        is_grown = self.windows.grow_after_refusal(self.model, tokens, self.size)
+        is_grown = self.windows.grow(self.model, int(tokens * _REFUSAL_MARGIN), self.size)
         self.decision = self.windows.current(self.model, "usage_threshold" if is_grown else self.decision.reason)
         self.is_loaded = self.is_loaded and not is_grown
         return is_grown

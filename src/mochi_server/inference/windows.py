@@ -17,9 +17,6 @@ from mochi_server.sessions.types import default_window_config
 _GROWTH_FACTOR = 2
 """Factor by which a window grows. A window grows when a prompt needs more than half of the window."""
 
-_REFUSAL_MARGIN = 1.5
-"""Minimum size of the window after Ollama refused a prompt, as a multiple of the tokens in that prompt."""
-
 _MIN_WINDOW = 512
 _DEFAULT_LIMIT = 131_072
 _MAX_ADJUSTMENTS = 10
@@ -132,13 +129,6 @@ class WindowRegistry:
         exceeded = window if too_small is None else min(too_small, window)
         entry.window = max(window, self._window_step(entry, model, max(required_tokens, exceeded + 1)))
         return entry.window > exceeded
-
-    def grow_after_refusal(self, model: ModelInfo, tokens: int, too_small: int | None) -> bool:
-        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it is larger now.
-
-        ``too_small`` is the window with which Ollama refused the prompt.
-        """
-        return self.grow(model, int(tokens * _REFUSAL_MARGIN), too_small)
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
         """Halve the window after Ollama ran out of memory. Return False if not possible.

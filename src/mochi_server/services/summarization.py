@@ -216,12 +216,11 @@ class SummarizationService:
         the history has changed.
         """
         loaded = await self.gateway.loaded_window(name)
+        if in_background and (not loaded or _unloads_model(session.metadata.keep_alive)):
+            raise _ModelNotLoaded(name)
         model = await self.gateway.find_model(name)
         manual = _manual_window(session, model)
-        expected = manual or self.gateway.windows.size(name)
-        if in_background and (
-            not loaded or expected not in (None, loaded) or _unloads_model(session.metadata.keep_alive)
-        ):
+        if in_background and (manual or self.gateway.windows.size(name)) not in (None, loaded):
             raise _ModelNotLoaded(name)
         summary = await self._continue_prompt(session, name, model, loaded, state)
         if summary is None:
