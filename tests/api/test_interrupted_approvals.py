@@ -111,10 +111,10 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     broker = ConfirmationBroker(timeout=0)
     tool = Tool("note", note, make_schema(note, "note"))
     call = ToolInvocation(0, "call", "note", {})
-    confirmation = broker.open("a1b2c3d4e5", BoundCall(call, tool, call.bind(tool.schema)))
+    confirmation = broker.open("a1b2c3d4e5", BoundCall(call, tool, await call.bind(tool.schema)))
     waiting = asyncio.ensure_future(confirmation.wait_for_decision())
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()
-    broker.resolve("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
+    await broker.resolve("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
     assert await waiting == Decision(approved=True)

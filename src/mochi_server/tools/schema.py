@@ -3,7 +3,7 @@
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from docstring_parser import Docstring, DocstringStyle, ParseError, parse
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
-from mochi_server.constants import MAX_ARGUMENT_LEVELS
+from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
 
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 _KEYWORDS = ("type", "description", "enum", "required")
@@ -24,6 +24,7 @@ _KEYWORDS = ("type", "description", "enum", "required")
 _MAX_NODES = 5_000
 _MAX_DEPTH = 50
 TOO_DEEP = f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with flatter arguments."
+TOO_MANY = f"The arguments have more than {MAX_ARGUMENT_VALUES:,} values. Call the tool with smaller arguments."
 
 
 class InvalidTool(Exception):
@@ -32,6 +33,9 @@ class InvalidTool(Exception):
 
 class InvalidArguments(Exception):
     """The arguments of a tool call are invalid. The message is for the model."""
+
+
+Bind = Callable[[Mapping[str, Any]], Awaitable[inspect.BoundArguments]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class ToolSchema:
     parameters: dict[str, Any]
     overview: dict[str, dict[str, str]]
     """Python type and description of each parameter by name, for clients."""
-    bind: Callable[[Mapping[str, Any]], inspect.BoundArguments]
+    bind: Bind
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
     returns: str = ""
     """Description of the result for models, from the docstring's section "Returns", or ""."""
@@ -101,7 +105,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     return tool
 
 
-def _bind(
+async def _bind(
     signature: inspect.Signature, adapter: TypeAdapter[Any], arguments: Mapping[str, Any]
 ) -> inspect.BoundArguments:
     try:
