@@ -7,7 +7,7 @@ that it starts fast.
 import faulthandler
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -176,12 +176,15 @@ def main() -> None:
     """Answer requests until stdin is closed."""
     platform.limit_memory(_MAX_MEMORY)
     sys.setrecursionlimit(_MAX_LEVELS)
+    operations: dict[str, Callable[..., dict[str, Any]]] = {
+        function.__name__: function for function in (check_schema, add_defaults, bind)
+    }
     _write("ready")
     for line in sys.stdin:
         faulthandler.dump_traceback_later(_MAX_SECONDS, exit=True)
         operation, parameters = json.loads(line)
         try:
-            result = {"check_schema": check_schema, "add_defaults": add_defaults, "bind": bind}[operation](**parameters)
+            result = operations[operation](**parameters)
         except InvalidSchema as error:
             result = {"error": str(error)}
         faulthandler.cancel_dump_traceback_later()
