@@ -22,7 +22,7 @@ from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
-from tests.support.mcp import by_hand, is_alive, write_mcp
+from tests.support.mcp import by_hand, has_socket, is_alive, write_mcp
 from tests.support.server import RunningServer
 from tests.support.waiting import until
 
@@ -249,3 +249,12 @@ def test_server_responds_while_edited_arguments_are_checked(server: RunningServe
             api.ok(pending.decide(approved=True))
             events = pending.remaining_events()
         assert next(event for event in events if event.type == "tool_result").data["success"] is True
+
+
+def test_workers_have_no_sockets_and_end_with_the_server(server: RunningServer) -> None:
+    with server.api() as api:
+        until(lambda: "unique" in api.ok(api.http.get("/tools"))["tools"], 30)
+    (worker,) = workers_of(os.getpid())
+    assert not has_socket(worker, int(server.url.rpartition(":")[2]))
+    server.stop()
+    assert not is_alive(worker)

@@ -6,7 +6,6 @@ import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -19,7 +18,8 @@ LISTING_SECONDS = 10
 """Maximum duration of the check of a tool's schema, whose size is limited."""
 _START_SECONDS = 30
 MAX_WORKERS = 2
-_IMPORTED_FROM = Path(__file__).parents[2]
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.json_schema import main; main()"
+"""Program that imports the same modules as this process, and no others from the working directory."""
 
 
 class CheckFailed(Exception):
@@ -89,10 +89,8 @@ class SchemaChecks:
 
 
 async def _start() -> Process:
-    # A module of the working directory could replace an imported module, so it is a directory of known content.
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "mochi_server.util.json_schema"),
-        cwd=_IMPORTED_FROM,
+        *(sys.executable, "-I", "-c", _PROGRAM, *sys.path),
         env={name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")},
         stdin=PIPE,
         stdout=PIPE,
