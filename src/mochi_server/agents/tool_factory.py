@@ -101,7 +101,7 @@ class AgentToolbox:
 
     async def _task(self, call: ToolInvocation) -> AgentTask:
         try:
-            arguments = call.bind(self._schema).arguments
+            arguments = (await call.bind(self._schema)).arguments
         except InvalidArguments as error:
             raise _CallRejected(str(error)) from error
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])

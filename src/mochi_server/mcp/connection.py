@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from mochi_server import __version__
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLarge, RemoteServer, ServerConfig
+from mochi_server.mcp.schema_checks import SchemaChecks
 from mochi_server.mcp.server_task import McpSession, invalid_response
 from mochi_server.mcp.stdio import stdio
 from mochi_server.mcp.tool_filter import ToolFilter
@@ -44,7 +45,7 @@ class McpConnection:
     filter: ToolFilter
     is_remote: bool
 
-    async def tools(self) -> tuple[list[McpTool], list[str]]:
+    async def tools(self, checks: SchemaChecks) -> tuple[list[McpTool], list[str]]:
         """Return the usable tools of the server, and the problems of its unusable tools. Raises errors of the SDK."""
         tools: list[mcp_types.Tool] = []
         cursor = None
@@ -55,7 +56,7 @@ class McpConnection:
             cursor = page.next_cursor
             if cursor is None or len(tools) > _MAX_TOOLS:
                 break
-        usable, problems = await anyio.to_thread.run_sync(map_tools, tools[:_MAX_TOOLS])
+        usable, problems = await map_tools(tools[:_MAX_TOOLS], checks)
         problems = [*self.filter.problems, *problems]
         if len(tools) > _MAX_TOOLS:
             problems.append(f"it offers more than {_MAX_TOOLS} tools; the others are ignored")
