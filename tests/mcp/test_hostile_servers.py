@@ -189,18 +189,19 @@ def test_generated_answers_disturb_nothing_else(stub: StubServer, tmp_path: Path
         write_mcp(tmp_path, hand=by_hand(tmp_path, "note"), **dict(zip(names, entries, strict=True)))
         arguments = ["--port", "0", "--ollama-host", stub.url]
         command = stack.enter_context(
-            Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_TOOL_TIMEOUT_SECONDS="0.5")
+            Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_TOOL_TIMEOUT_SECONDS="0.2")
         )
         api = command.api(timeout=60)
         until(lambda: "note" in api.ok(api.http.get("/tools"))["tools"], 30)
         watch = stack.enter_context(Watch(api, command.process.pid))
-        pool = stack.enter_context(ThreadPoolExecutor())
+        pool = stack.enter_context(ThreadPoolExecutor(12))
         while generated(tmp_path) < 2000:
-            turns = [pool.submit(call_all, api, names) for _ in range(8)]
+            turns = [pool.submit(call_all, api, names) for _ in range(12)]
             api.ok(api.http.post("/tools/reload"))
             assert called(api, "note", text="on")["result"] == "on"
             for turn in turns:
                 turn.result()
+            print(generated(tmp_path), max(watch.latencies), watch.sizes[0]>>20, watch.sizes[-1]>>20, time.monotonic(), flush=True)
         print(
             "LAT",
             sorted(watch.latencies)[-12:],

@@ -134,18 +134,18 @@ class Hostile:
 
     def _requested(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
         message = {"jsonrpc": "2.0", "id": "s", "method": chosen.choice(SERVER_REQUESTS), "params": {"messages": []}}
-        requests = [json.dumps(mutated(chosen, {**message, "id": f"s{number}"})) for number in range(200)]
+        requests = [json.dumps(mutated(chosen, {**message, "id": f"s{number}"})) for number in range(20)]
         return [*(text.encode() for text in requests), response(request_id, json.dumps(valid).encode())]
 
     def _notified(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
         method = f"notifications/{chosen.choice(NOTIFICATIONS)}"
         message = {"jsonrpc": "2.0", "method": method, "params": {"requestId": request_id, "progress": 1}}
-        notifications = [json.dumps(mutated(chosen, message)).encode() for _ in range(200)]
+        notifications = [json.dumps(mutated(chosen, message)).encode() for _ in range(20)]
         return [*notifications, response(request_id, json.dumps(valid).encode())]
 
     def _noise(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
         line = chosen.choice([b"y", b"{", b'{"id"}', b"\r", b"[" * 1000, b'"' * 1000, b"", b":", b"data: {}"])
-        return [*[line] * 2000, response(request_id, json.dumps(valid).encode())]
+        return [*[line] * 200, response(request_id, json.dumps(valid).encode())]
 
     KINDS = (_mutated, _mutated, _mutated, _error, _result, _listing, _garbled, _requested, _notified, _noise)
 

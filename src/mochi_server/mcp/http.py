@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -43,12 +44,17 @@ async def http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[ob
             headers={**server.headers, "Accept-Encoding": "identity"},
             # The caller has a timeout for responses.
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
+            verify=await anyio.to_thread.run_sync(_tls, server.url),  # reading the certificates takes 50 ms
             trust_env=not is_loopback(httpx2.URL(server.url).host),
             event_hooks={"response": [check]},
         ) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
+
+
+def _tls(url: str) -> ssl.SSLContext:
+    return httpx2.create_ssl_context() if url.lower().startswith("https") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class _HttpClient(httpx2.AsyncClient):

@@ -10,10 +10,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import anyio
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse
+from mcp_types import JSONRPCRequest, JSONRPCResponse
 from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
 
@@ -23,6 +22,7 @@ from mochi_server.tools.execution import shorten
 _METHOD = "tools/list"
 _MAX_BLOCKS = 1000
 _MAX_WAITING_WRITES = 100
+"""Maximum number of messages that wait for the server. If there are more, requests of the server are ignored."""
 _USED_KEYS = ("name", "title", "description", "inputSchema", "annotations")
 """Keys of a tool that are used. The SDK would evaluate the other keys, such as slow patterns in ``outputSchema``."""
 _Streams = tuple[Any, Any]
@@ -55,8 +55,9 @@ class ToolFilter(ObjectReceiveStream[Any]):
         self.problems.clear()
 
     async def receive(self) -> Any:
-        await self._writes.below_limit()
         item = await self._messages.receive()
+        while self._writes.waiting >= _MAX_WAITING_WRITES and _is_request(item):
+            item = await self._messages.receive()
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
             result = item.message.result
             if isinstance(result.get("tools"), list):
@@ -93,30 +94,27 @@ class ToolFilter(ObjectReceiveStream[Any]):
 class _CountedWrites(ObjectSendStream[Any]):
     """Stream of the outgoing messages of one connection.
 
-    A server can send requests and read no responses. Each response then waits, in its own task. To limit the number of
-    these tasks, ``below_limit`` waits until there are few.
+    A server can send requests and read no responses. Each response then waits, in its own task.
     """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._waiting = 0
-        self._written = anyio.Event()
-
-    async def below_limit(self) -> None:
-        while self._waiting >= _MAX_WAITING_WRITES:
-            self._written = anyio.Event()
-            await self._written.wait()
+        self.waiting = 0
+        """Number of messages that wait until the server reads them."""
 
     async def send(self, item: Any) -> None:
-        self._waiting += 1
+        self.waiting += 1
         try:
             await self._stream.send(item)
         finally:
-            self._waiting -= 1
-            self._written.set()
+            self.waiting -= 1
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def _is_request(item: Any) -> bool:
+    return isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCRequest)
 
 
 def _problem(tool: Any, error: ValidationError) -> str:
