@@ -2,24 +2,20 @@
 
 import gzip
 import json
-import resource
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from mochi_stub import StubServer
-from tests.mcp.test_servers import called, problems, session_with
+from tests.mcp.test_servers import called, problems
 from tests.support import hostile_mcp
-from tests.support.instructions import calls, instruct, words
 from tests.support.api import Api
 from tests.support.mcp import by_hand, write_mcp
 from tests.support.process import Command
@@ -174,87 +170,3 @@ def latencies(api: Api, count: int) -> list[float]:
         api.ok(api.http.get("/health/live"))
         durations.append(time.monotonic() - began)
     return durations
-
-
-@pytest.mark.slow
-def test_generated_answers_disturb_nothing_else(stub: StubServer, tmp_path: Path) -> None:
-    """Two thousand generated answers to all requests of the protocol, over stdio and HTTP."""
-    names = [f"random_{seed}" for seed in range(1, 10)]
-    types = ["application/json", "text/event-stream"] * 3
-    with ExitStack() as stack:
-        entries = [
-            stack.enter_context(hostile_http(tmp_path, names[seed - 1], seed=seed, body_type=body_type))
-            for seed, body_type in enumerate(types, 1)
-        ] + [hostile(tmp_path, names[seed - 1], seed=seed) for seed in (7, 8, 9)]
-        write_mcp(tmp_path, hand=by_hand(tmp_path, "note"), **dict(zip(names, entries, strict=True)))
-        arguments = ["--port", "0", "--ollama-host", stub.url]
-        command = stack.enter_context(
-            Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_TOOL_TIMEOUT_SECONDS="0.2")
-        )
-        api = command.api(timeout=60)
-        until(lambda: "note" in api.ok(api.http.get("/tools"))["tools"], 30)
-        watch = stack.enter_context(Watch(api, command.process.pid))
-        pool = stack.enter_context(ThreadPoolExecutor(12))
-        while generated(tmp_path) < 2000:
-            turns = [pool.submit(call_all, api, names) for _ in range(12)]
-            api.ok(api.http.post("/tools/reload"))
-            assert called(api, "note", text="on")["result"] == "on"
-            for turn in turns:
-                turn.result()
-            print(generated(tmp_path), max(watch.latencies), watch.sizes[0]>>20, watch.sizes[-1]>>20, time.monotonic(), flush=True)
-        print(
-            "LAT",
-            sorted(watch.latencies)[-12:],
-            "SIZE",
-            watch.sizes[0] >> 20,
-            max(watch.sizes) >> 20,
-            watch.sizes[-1] >> 20,
-        )
-        assert max(watch.latencies) < 0.25
-        assert max(watch.sizes) - watch.sizes[0] < 64 * 1024 * 1024
-        began = time.monotonic()
-        command.end()
-        assert time.monotonic() - began < 10
-
-
-def generated(data_dir: Path) -> int:
-    """Return how many answers were generated."""
-    return sum(journal.stat().st_size for journal in data_dir.glob("hostile-*"))
-
-
-def call_all(api: Api, names: list[str]) -> None:
-    """Call tools in one turn, with any outcome."""
-    session_id = session_with(api, tool_group=None, tools=names)
-    api.send_message(session_id, instruct(calls(*names), words(2)))
-
-
-class Watch:
-    """Repeated health checks and measurements of the memory of a server, in a thread."""
-
-    def __init__(self, api: Api, pid: int) -> None:
-        self._api = api
-        self._statm = Path(f"/proc/{pid}/statm")
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.latencies: list[float] = []
-        self.sizes = [self._size()]
-        """Resident memory, in bytes."""
-
-    def __enter__(self) -> "Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(0.02):
-            try:
-                self.latencies += latencies(self._api, 1)
-                self.sizes.append(self._size())
-            except (OSError, httpx.HTTPError):  # the server has ended
-                return
-
-    def _size(self) -> int:
-        return int(self._statm.read_text().split()[1]) * resource.getpagesize()

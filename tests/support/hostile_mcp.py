@@ -1,8 +1,9 @@
 """MCP server that sends malformed, huge and endless answers, over stdio or HTTP.
 
 As a program, it takes the path of its journal, a seed and the names of its tools. A call of a tool that is named as a
-value of `RESULTS` gets this result. A call of a tool whose name begins with `random` gets a generated answer. With a seed of 0,
-all other answers are valid; otherwise every third answer to another request is generated, too. It imports little, because it starts often.
+value of `RESULTS` gets this result. A call of a tool whose name begins with `random` gets a generated answer. With a
+seed of 0, all other answers are valid; otherwise every third answer to another request is generated, too. It imports
+little, because it starts often.
 """
 
 from __future__ import annotations
@@ -176,10 +177,7 @@ def main() -> None:
         message = json.loads(line)
         listed = message.get("method") == "tools/list"
         kinds = [name.removeprefix("list_") for name in tools if name.startswith("list_")]
-        if listed and kinds:
-            lines = [response(message["id"], server.listing(kinds[0]))]
-        else:
-            lines = server.answers(message)
+        lines = [response(message["id"], server.listing(kinds[0]))] if listed and kinds else server.answers(message)
         sys.stdout.buffer.write(b"".join(line + b"\n" for line in lines))
         sys.stdout.buffer.flush()
         if listed and "flood" in tools:

@@ -144,7 +144,7 @@ async def _log(stderr: asyncio.StreamReader, log: Callable[[str], None]) -> None
 
 async def _discard(output: asyncio.StreamReader) -> None:
     with suppress(ConnectionError):
-        while await output.read(_CHUNK_BYTES):
+        while await output.read(_CHUNK_BYTES):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)  # `read` does not yield while there is data
 
 
