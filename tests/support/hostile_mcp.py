@@ -55,7 +55,22 @@ INITIALIZED: dict[str, Any] = {
 }
 SERVER_REQUESTS = ("ping", "sampling/createMessage", "elicitation/create", "roots/list", "nonsense")
 NOTIFICATIONS = ("tools/list_changed", "message", "progress", "cancelled", "nonsense")
-ODD = (None, True, -1, 1e308, 2**70, "", "x" * 100_000, [], {}, [[]], {"": {}}, "\ud800", "\0", "2025-06-18")
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    1e308,
+    2**70,
+    "",
+    "x" * 100_000,
+    [],
+    {},
+    [[]],
+    {"": {}},
+    "\ud800",
+    "\0",
+    "2025-06-18",
+)
 
 
 def tool(name: str) -> dict[str, Any]:
