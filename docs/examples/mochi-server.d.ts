@@ -196,7 +196,8 @@ export interface paths {
          * Patch session
          * @description Change the settings of a session, even while a turn is running.
          *
-         *     The response has a warning for each tool, tool group and agent in the request that cannot be used.
+         *     The response has a warning for each tool, tool group and agent in the request that cannot be used, and for a manual
+         *     context window that differs from the window of other sessions with the model.
          */
         patch: operations["patch_session"];
         trace?: never;
@@ -3849,7 +3850,8 @@ export interface components {
          * SessionChanged
          * @description A new or changed session.
          *
-         *     ``warnings`` lists the tools, tool groups and agents in the request that cannot be used.
+         *     ``warnings`` lists the tools, tool groups and agents in the request that cannot be used. It also reports a manual
+         *     context window that differs from the window of other sessions.
          */
         SessionChanged: {
             /** Session Id */
@@ -5100,6 +5102,7 @@ export interface components {
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
          *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
+         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window of other sessions with the model.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
          *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
@@ -5118,6 +5121,7 @@ export interface components {
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
          *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
+         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window of other sessions with the model.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
          *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
@@ -5220,7 +5224,7 @@ export interface components {
             manual_override: boolean;
             /**
              * Manual Override Session Id
-             * @description Session that set the manual window of the model.
+             * @description This session if it has a manual window, else null.
              */
             manual_override_session_id: string | null;
             /** Usage Tokens */

@@ -71,7 +71,7 @@ async def create_completion(
 )
 async def create_embeddings(request: Request, body: EmbeddingRequest, services: ServicesDep) -> Response:
     """Embed texts as vectors. Ollama computes the vectors."""
-    embeddings = Embeddings(services.client, services.windows)
+    embeddings = Embeddings(services.gateway)
     creating = embeddings.create(body.model, body.texts, body.dimensions, body.encoding_format or "float")
     return Response(await until_disconnect(request, creating), media_type="application/json")
 
