@@ -44,7 +44,7 @@ NATIVE_ERRORS = ErrorFormat(ErrorEnvelope, lambda error: (error.status, error.bo
 
 def _error_format(scope: Scope) -> ErrorFormat:
     """Return the format for the path of a request: that of the longest prefix in the app's ``error_formats``."""
-    path, formats = f"{route_path(scope)}/", scope["app"].state.error_formats
+    path, formats = f"{route_path(scope)}/", scope["app"].state.error_formats if "app" in scope else {}
     found = [prefix for prefix in formats if path.startswith(f"{prefix}/")]
     return formats[max(found, key=len)] if found else NATIVE_ERRORS
 
