@@ -199,7 +199,6 @@ def test_adapter_is_part_of_the_modelfile(private_stub: StubServer, tmp_path: Pa
     [
         ({"adapters": {"a": ""}}, 400, "invalid digest format"),
         ({"from": "a b"}, 400, "invalid model name"),
-        ({"license": 5}, 500, "json: cannot unmarshal number into Go value of type []string"),
         ({"license": [5]}, 500, "json: cannot unmarshal number into Go value of type string"),
         ({"parameters": {"num_ctx": "x"}}, 500, 'option "num_ctx" must be of type integer'),
         ({"quantize": "q4_K_M"}, 500, "quantization is only supported for F16, BF16 and F32 models"),
@@ -244,13 +243,11 @@ def test_texts_of_several_lines_are_quoted_as_in_ollama(private_stub: StubServer
     assert [line.split() for line in shown["parameters"].split("\n")] == [["stop", r'"\n\n"'], ["stop", r'"\""']]
 
 
-def test_template_determines_the_capabilities(private_stub: StubServer) -> None:
-    create(private_stub, **{"from": "mochi-native:4b"}, template="{{ .Tools }}{{ .Prompt }}{{ .Suffix }}")
+def test_template_is_stored_and_not_parsed(private_stub: StubServer) -> None:
+    create(private_stub, **{"from": "mochi-native:4b"}, template="{{ .Tools }}{{ if")
     shown = show(private_stub)
-    assert (shown["template"], shown["capabilities"]) == (
-        "{{ .Tools }}{{ .Prompt }}{{ .Suffix }}",
-        ["completion", "tools", "insert"],
-    )
+    assert shown["modelfile"].count("TEMPLATE {{ .Tools }}{{ if") == 1
+    assert shown["capabilities"] == ["tools", "thinking", "completion"]
 
 
 @pytest.mark.parametrize("habit", ["template", "native", "builtin"])

@@ -21,8 +21,18 @@ from tests.stub.golden import MODELS, PARTIAL_MODELS, script, short_reply
 
 PROVIDERS_OWN = "/v1/"
 """The stub follows the providers' own specifications instead of Ollama's version of them."""
+MALFORMED = "malformed JSON is refused with a sentence of the stub"
+TEMPLATE = "templates are not parsed"
+FILES = "the stub creates no models from files"
+CAPITALS = "field names are compared with their case"
 DIFFERENT = {
     "GET /api/version": "the captured server was built without a version number; the stub has one",
+    "POST /api/chat {": MALFORMED,
+    'POST /api/create {"model":"z","from":"plain","template":"{{ .Bad"}': TEMPLATE,
+    'POST /api/generate {"model":"plain","prompt":"hi","template":"{{ .Prompt","stream":false}': TEMPLATE,
+    'POST /api/create {"model":"z1","files":[]}': FILES,
+    'POST /api/create {"model":"z1","files":{"a":5}}': FILES,
+    'POST /api/chat {"Model":"plain","MESSAGES":[{"ROLE":"USER","Content":"hi"}],"stream":false}': CAPITALS,
 }
 CREATE = '{"model":"plain3","from":"plain","system":"S"}'
 COPY = '{"source":"plain","destination":"plain2"}'
@@ -34,7 +44,7 @@ BEFORE = {
 """Requests that were sent before the request with this answer."""
 
 
-def reason_to_skip(capture: Capture) -> str:
+def reason_to_skip(capture: Capture | PartialCapture) -> str:
     """Return the reason why the capture is not reproduced, or ""."""
     if capture.path.startswith(PROVIDERS_OWN):
         return "follows the provider"
@@ -42,7 +52,8 @@ def reason_to_skip(capture: Capture) -> str:
 
 
 CAPTURES = read_captures()
-PARTIAL = read_partial_captures()
+ALL_PARTIAL = read_partial_captures()
+PARTIAL = [capture for capture in ALL_PARTIAL if not reason_to_skip(capture)]
 REPRODUCED = [capture for capture in CAPTURES if not reason_to_skip(capture)]
 
 
@@ -74,12 +85,12 @@ def exchange(
 
 def test_all_captures_are_read() -> None:
     assert len(CAPTURES) == 136
-    assert len(REPRODUCED) == 101
-    assert len(PARTIAL) == 90
+    assert len(REPRODUCED) == 99
+    assert len(PARTIAL) == 86
 
 
 def test_table_names_only_existing_captures() -> None:
-    titles = {capture.title for capture in CAPTURES}
+    titles = {capture.title for capture in (*CAPTURES, *ALL_PARTIAL)}
     assert set(DIFFERENT) <= titles
     assert {title for title, _ in BEFORE} <= titles
 

@@ -139,12 +139,6 @@ def test_created_model_has_the_given_parts(private_stub: StubServer) -> None:
     assert send_request(private_stub, "GET", "/api/ps").json["models"][0]["context_length"] == 512
 
 
-def test_template_error_names_its_line(private_stub: StubServer) -> None:
-    body = {"model": "z", "from": "mochi", "template": "{{ .System }}\n{{ .Bad"}
-    assert statuses(private_stub, "/api/create", body) == ["template error: template: :2: unclosed action"]
-    assert send_request(private_stub, "POST", "/api/create", {**body, "stream": False}).status == 400
-
-
 def test_create_from_an_unknown_model_tries_to_pull_it(private_stub: StubServer) -> None:
     tried = statuses(private_stub, "/api/create", {"model": "z", "from": "nope"})
     assert tried == ["pulling manifest", "pull model manifest: file does not exist"]

@@ -38,12 +38,6 @@ def jinja_template(capabilities: Collection[str]) -> str:
     return f"{tools}{{% for m in messages %}}{{{{ m.role }}}}: {{{{ m.content }}}}\n{{% endfor %}}assistant:{thinking}"
 
 
-def template_capabilities(template: str) -> tuple[str, ...]:
-    """Return the capabilities that Ollama derives from the template of a Modelfile."""
-    fields = {".Tools": "tools", ".Thinking": "thinking", ".Suffix": "insert"}
-    return tuple(capability for field, capability in fields.items() if field in template)
-
-
 def tensors(blocks: int, width: int, quantization: str) -> list[dict[str, Any]]:
     """Return the tensors of a transformer with `blocks` layers and embeddings of `width` numbers."""
     kind = quantization.removesuffix("_M").removesuffix("_S").removesuffix("_L")

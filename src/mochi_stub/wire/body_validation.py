@@ -1,4 +1,4 @@
-"""Validation of JSON request bodies for hosted providers. The wire of each provider formats the error messages.
+"""Validation of JSON request bodies. The package of each provider formats the error messages.
 
 A schema consists of literals, for example `{"name!": str, "mode": ("auto", "none"), "tags": [str]}`. A dictionary
 describes an object, a tuple lists the permitted strings, a list describes an array, and `str`, `bool`, `dict` or

@@ -13,12 +13,11 @@ from mochi_stub.prompt import Operation, Prompt, render
 from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.replies.truncation import TOO_LONG, TooLong
 from mochi_stub.reply import Failure, HttpError, Part, Reasoning, Reply, Text
+from mochi_stub.wire import json_encoding
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
-from mochi_stub.wire.ollama.go_syntax import Decoder, field_source, read_body
-from mochi_stub.wire.ollama.go_template import template_error
 from mochi_stub.wire.ollama.model_names import split_name
-from mochi_stub.wire.ollama.request_schema import CHAT, EMBED, EMBEDDINGS, GENERATE, effective_options, to_prompt
+from mochi_stub.wire.ollama.request_schema import effective_options, to_prompt
 from mochi_stub.wire.ollama.response_encoding import STREAM_ERROR, ChatLines, GenerateLines
 from mochi_stub.wire.prompt_evaluation import evaluate_prompt
 from mochi_stub.wire.provider_pipeline import embed_text, shorten_vector
@@ -26,26 +25,24 @@ from mochi_stub.wire.provider_pipeline import embed_text, shorten_vector
 INPUT_TOO_LONG = "the input length exceeds the context length"
 
 
-def chat(stub: Stub, request: Request) -> Result:
+def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/chat`."""
-    body = _read_body(request, "ChatRequest", CHAT)
+    _check_logprobs(body)
     return _run(stub, request, body, errors.local_model(stub, body.get("model", "")), "chat")
 
 
-def generate(stub: Stub, request: Request) -> Result:
+def generate(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/generate`."""
-    body = _read_body(request, "GenerateRequest", GENERATE)
+    _check_logprobs(body)
     model = errors.local_model(stub, body.get("model", ""), empty=errors.not_found(""))
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
         raise HttpError(400, "raw mode does not support template, system, or context")
     return _run(stub, request, body, model, "generate")
 
 
-def _read_body(request: Request, name: str, fields: Mapping[str, Decoder]) -> dict[str, Any]:
-    body = read_body(request.body, name, fields)
+def _check_logprobs(body: Mapping[str, Any]) -> None:
     if not 0 <= body.get("top_logprobs", 0) <= 20:
         raise HttpError(400, "top_logprobs must be between 0 and 20")
-    return body
 
 
 def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, operation: Operation) -> Result:
@@ -61,12 +58,10 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
     if is_empty:
         return ScheduledResult(load, lambda _: errors.json_answer(loaded))
-    format_error = _format_error(body.get("format"), request)
+    format_error = _format_error(body.get("format"))
     prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
 
     def build_result(lease: Lease) -> HttpResponse | Generation:
-        if template_problem := template_error(body.get("template", "")):
-            raise HttpError(500, template_problem)
         if body.get("_debug_render_only"):
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
             return errors.json_answer({**head, **_empty_content("", operation), **debug})
@@ -100,11 +95,11 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
             raise HttpError(400, f"{split_name(model.name).full} does not support {capability}")
 
 
-def _format_error(format_: Any, request: Request) -> Failure | None:
+def _format_error(format_: Any) -> Failure | None:
     if format_ in (None, "", "json") or isinstance(format_, dict):
         return None
-    source = quoted(field_source(request.body, "format"))
-    return Failure(f'invalid format: {source}; expected "json" or a valid JSON Schema object')
+    found = quoted(json_encoding.dumps(format_))
+    return Failure(f'invalid format: {found}; expected "json" or a valid JSON Schema object')
 
 
 def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
@@ -121,9 +116,8 @@ def _empty_content(role: str, operation: Operation) -> dict[str, Any]:
     return {"message": {"role": role, "content": ""}} if operation == "chat" else {"response": ""}
 
 
-def embed(stub: Stub, request: Request) -> Result:
+def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/embed`: return a vector of unit length for each input."""
-    body = read_body(request.body, "EmbedRequest", EMBED)
     field = body.get("input")
     inputs = field if isinstance(field, list) else [] if field in (None, "") else [field]
     if not all(isinstance(item, str) for item in inputs):
@@ -151,9 +145,8 @@ def embed(stub: Stub, request: Request) -> Result:
     return ScheduledResult(load, build_response)
 
 
-def embeddings(stub: Stub, request: Request) -> Result:
+def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/embeddings`: return one vector without normalising it."""
-    body = read_body(request.body, "EmbeddingRequest", EMBEDDINGS)
     name, prompt = body.get("model", ""), body.get("prompt", "")
     load = _load_request(stub, body)
 

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from mochi_stub.reply import HttpError
-from mochi_stub.wire.ollama.go_syntax import check_float64
+from mochi_stub.wire.ollama.go_json import quoted
 
 _DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)", re.ASCII)
 _LONGEST = 2**63 / 1e9
@@ -16,14 +16,10 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0
 
 
 def duration(value: Any) -> float:
-    """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite.
-
-    Raises HttpError, and Mismatch for a number outside the range of a 64-bit float.
-    """
+    """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite. Raises HttpError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
         raise HttpError(400, f"Unsupported type: '{found}'")
-    check_float64(value)
     seconds = _parse_duration(value) if isinstance(value, str) else float(value)
     return inf if seconds < 0 else seconds
 
@@ -37,18 +33,12 @@ def _parse_duration(text: str) -> float:
         found = _DURATION.match(rest)
         seconds += float(found["number"]) * _UNITS.get(found["unit"], _UNITS["ns"]) if found else inf
         if found is None or seconds > _LONGEST:
-            raise HttpError(400, f"time: invalid duration {_ascii_quoted(text)}")
+            raise HttpError(400, f"time: invalid duration {quoted(text)}")
         if not found["unit"]:
-            raise HttpError(400, f"time: missing unit in duration {_ascii_quoted(text)}")
+            raise HttpError(400, f"time: missing unit in duration {quoted(text)}")
         if found["unit"] not in _UNITS:
-            unit = _ascii_quoted(found["unit"])
-            raise HttpError(400, f"time: unknown unit {unit} in duration {_ascii_quoted(text)}")
+            unit = quoted(found["unit"])
+            raise HttpError(400, f"time: unknown unit {unit} in duration {quoted(text)}")
         rest = rest[found.end() :]
         if not rest:
             return -seconds if text.startswith("-") else seconds
-
-
-def _ascii_quoted(text: str) -> str:
-    """Return the text in quotes, as Go's package `time` prints it: with escaped bytes of non-ASCII characters."""
-    escaped = re.sub(r'["\\]', r"\\\g<0>", text.encode().decode("latin-1"))
-    return '"' + re.sub(r"[^ -\x7f]", lambda byte: f"\\x{ord(byte[0]):02x}", escaped) + '"'

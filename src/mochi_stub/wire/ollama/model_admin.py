@@ -17,7 +17,6 @@ from mochi_stub.models.gguf_file import GgufError, read_gguf
 from mochi_stub.reply import Failure, HttpError
 from mochi_stub.wire.ollama.errors import model_required, not_found, requested_name, valid_name
 from mochi_stub.wire.ollama.go_json import quoted
-from mochi_stub.wire.ollama.go_syntax import BOOL, STRING, read_body
 from mochi_stub.wire.ollama.model_names import Name, find, is_valid, split_name
 from mochi_stub.wire.ollama.model_store import MODELS, Step, hexadecimal, layers, progress, store, stored_digests
 
@@ -26,12 +25,10 @@ PARTS = 4
 """Number of parts in which the download of a layer is reported."""
 PUSH_DENIED = "you are not authorized to push to this namespace, create the model under a namespace you own"
 OK = HttpResponse(200)
-_TRANSFER = {"model": STRING, "name": STRING, "insecure": BOOL, "stream": BOOL, "username": STRING, "password": STRING}
 _ADDRESS = re.compile(r"(?:\d+\.){3}\d+|localhost")
 
 
-def pull(stub: Stub, request: Request) -> Result:
-    body = read_body(request.body, "PullRequest", _TRANSFER)
+def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     scheme, text = _scheme_and_name(body)
     name = valid_name(text)
     steps: list[Step] = [{"status": "pulling manifest"}]
@@ -48,8 +45,7 @@ def pull(stub: Stub, request: Request) -> Result:
     return progress(body, steps, finish=lambda: stub.registry.add(model))
 
 
-def push(stub: Stub, request: Request) -> Result:
-    body = read_body(request.body, "PushRequest", _TRANSFER)
+def push(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     if not requested_name(body):
         raise model_required()
     name = split_name(_scheme_and_name(body)[1])
@@ -90,9 +86,8 @@ def _connection_error(scheme: str, name: Name, insecure: bool) -> str:
     return f"pull model manifest: Get {quoted(url)}: {problem}"
 
 
-def copy(stub: Stub, request: Request) -> Result:
+def copy(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/copy`: store a model under a second name."""
-    body = read_body(request.body, "CopyRequest", {"source": STRING, "destination": STRING})
     source, destination = (valid_name(body.get(field, ""), field) for field in ("source", "destination"))
     model = find(stub.models, source)
     if model is None:
@@ -101,8 +96,8 @@ def copy(stub: Stub, request: Request) -> Result:
     return OK
 
 
-def delete(stub: Stub, request: Request) -> Result:
-    name = requested_name(read_body(request.body, "DeleteRequest", {"model": STRING, "name": STRING}))
+def delete(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+    name = requested_name(body)
     if not name:
         raise model_required()
     model = find(stub.models, valid_name(name, "name"))

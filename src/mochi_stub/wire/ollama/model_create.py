@@ -9,33 +9,23 @@ from typing import Any
 
 from mochi_stub.http.http_result import Request, Result, Stub
 from mochi_stub.models.catalogue import Model, sha256
-from mochi_stub.models.generated_metadata import template_capabilities
 from mochi_stub.reply import HttpError
 from mochi_stub.wire.ollama.errors import requested_name, valid_name
 from mochi_stub.wire.ollama.go_json import timestamp
-from mochi_stub.wire.ollama.go_syntax import BOOL, MAPPING, STRING, STRINGS, Mismatch, anything, read_body, typed
-from mochi_stub.wire.ollama.go_template import template_error
 from mochi_stub.wire.ollama.model_names import find, short_name
 from mochi_stub.wire.ollama.model_store import Step, blob_path, hexadecimal, layers, progress, store, stored_digests
-from mochi_stub.wire.ollama.request_schema import MESSAGES, effective_options
+from mochi_stub.wire.ollama.request_schema import effective_options
 
 NO_DIGEST = "0" * 19
 """Placeholder for the digest in progress steps of a conversion or quantization."""
 UNQUANTIZED = ("F32", "F16", "BF16")
 QUANTIZATIONS = {**{name: name for name in ("F32", "F16", "BF16", "Q4_K_S", "Q4_K_M", "Q8_0")}, "Q4_K": "Q4_K_M"}
-_FILES = typed("map[string]string", dict, lambda files: {path: STRING(digest) for path, digest in files.items()})
-_CREATE = {
-    **{"model": STRING, "name": STRING, "from": STRING, "files": _FILES, "adapters": _FILES, "stream": BOOL},
-    **{"template": STRING, "system": STRING, "license": anything, "parameters": MAPPING, "messages": MESSAGES},
-    **{"quantize": STRING, "quantization": STRING},
-}
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 """End of the path of one part of a split GGUF file."""
 
 
-def create(stub: Stub, request: Request) -> Result:
+def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/create`: create a model from another model or from uploaded blobs."""
-    body = read_body(request.body, "CreateRequest", _CREATE)
     _check_file_names(body)
     name = valid_name(requested_name(body))
     steps: list[Step] = []
@@ -175,7 +165,8 @@ def _with_modelfile(model: Model, body: Mapping[str, Any]) -> Model:
         for message in body.get("messages", ())
     ]
     changed = replace(
-        _with_template(model, body.get("template", "")),
+        model,
+        template=body.get("template") or model.template,
         system=body.get("system") or model.system,
         license=_license(body.get("license")) or model.license,
         parameters={**model.parameters, **parameters},
@@ -184,20 +175,9 @@ def _with_modelfile(model: Model, body: Mapping[str, Any]) -> Model:
     return replace(changed, manifest=sha256(" ".join(digest for digest, _ in layers(changed)).encode()))
 
 
-def _with_template(model: Model, template: str) -> Model:
-    """Return the model with another template, which determines some of its capabilities."""
-    if problem := template_error(template):
-        raise HttpError(400, f"template error: {problem}")
-    if not template:
-        return model
-    kept = tuple(name for name in model.capabilities if name not in ("tools", "thinking", "insert"))
-    habit = "template" if model.habit == "native" else model.habit
-    capabilities = (*kept, *template_capabilities(template))
-    return replace(model, template=template, chat_template="", habit=habit, capabilities=capabilities)
-
-
 def _license(value: Any) -> str:
-    try:
-        return value if isinstance(value, str) else "\n".join(STRINGS(value))
-    except Mismatch as mismatch:
-        raise HttpError(500, mismatch.message) from None
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
+        return "\n".join(value)
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise HttpError(500, "json: cannot unmarshal number into Go value of type string")

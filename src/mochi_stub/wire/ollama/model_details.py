@@ -8,10 +8,8 @@ from mochi_stub.http.http_result import Request, Result, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama.go_json import dumps, quoted, timestamp
-from mochi_stub.wire.ollama.go_syntax import read_body
 from mochi_stub.wire.ollama.model_names import parse_name, routed, short_name
 from mochi_stub.wire.ollama.model_store import blob_path
-from mochi_stub.wire.ollama.request_schema import SHOW
 from mochi_stub.wire.provider_pipeline import list_models
 
 NEVER = 292 * 365.25 * 24 * 3600
@@ -64,9 +62,8 @@ def _list_entry(model: Model) -> dict[str, Any]:
     }
 
 
-def show(stub: Stub, request: Request) -> Result:
+def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/show`. If the field `verbose` is false, null replaces the arrays in `model_info`."""
-    body = read_body(request.body, "ShowRequest", SHOW)
     name = errors.requested_name(body)
     base_name, location = routed(name)
     if location == "cloud":

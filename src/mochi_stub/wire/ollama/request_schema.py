@@ -1,35 +1,104 @@
-"""Decoders for the fields of Ollama's requests, and the conversion of requests to prompts."""
+"""Schemas of Ollama's requests, their error messages, and the conversion of requests to prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from mochi_stub.http.http_result import Handler, Request, Result, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
 from mochi_stub.reply import HttpError
+from mochi_stub.wire.body_validation import Check, Location, Schema, ValidationError, integer, kind_of, read, schema
 from mochi_stub.wire.ollama.go_duration import duration
 from mochi_stub.wire.ollama.go_json import quoted
-from mochi_stub.wire.ollama.go_syntax import (
-    BOOL,
-    IMAGE,
-    INT,
-    MAPPING,
-    STRING,
-    STRINGS,
-    Decoder,
-    anything,
-    ordered_map,
-    sequence,
-    struct,
-)
 from mochi_stub.wire.provider_pipeline import with_defaults
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
 THINK_LEVELS = ("low", "medium", "high", "max")
+NO_OBJECT = "Value looks like object, but can't find closing '}' symbol"
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_KINDS = {"boolean": "bool", "integer": "number", "decimal": "number"}
+_TYPES = {"boolean": "bool", "integer": "int", "object": "map[string]interface {}"}
+_OWNERS = {
+    "tools": "Tool",
+    "tools.function": "ToolFunction",
+    "tools.function.parameters": "ToolFunctionParameters",
+    "tools.function.parameters.properties": "ToolFunctionParameters",
+}
+"""Types that Ollama's messages name for the fields below a path. For other paths, they name the type of the request."""
 
 
-def _think(value: Any) -> bool | str:
+def checked(request_type: str, check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
+    """Return a handler that validates the request body and passes it to `handler`.
+
+    `request_type` is Ollama's name for the type of the body, which error messages contain.
+    """
+
+    def handle(stub: Stub, request: Request) -> Result:
+        if not request.body.strip():
+            raise HttpError(400, "missing request body")
+        return handler(stub, request, read(request.body, check, partial(format_error, request_type)))
+
+    return handle
+
+
+def format_error(request_type: str, error: ValidationError) -> HttpError:
+    """Return the HTTP error for an invalid body, in Ollama's wording. Malformed JSON has a wording of the stub."""
+    if error.kind == "syntax":
+        return HttpError(400, f"The request body is not valid JSON: {error.found}")
+    kind, type_name = kind_of(error.found), error.type_name or error.expected
+    found = _KINDS.get(kind, kind)
+    if error.type_name or (kind, type_name) == ("decimal", "integer"):  # numbers that are no 64-bit integers
+        found = f"number {error.found}"
+    steps = [step for step in error.location if isinstance(step, str)]
+    if not steps:
+        return HttpError(400, f"json: cannot unmarshal {found} into Go value of type api.{request_type}")
+    paths = (".".join(steps[:length]) for length in range(len(steps) - 1, 0, -1))
+    owner = next((_OWNERS[path] for path in paths if path in _OWNERS), request_type)
+    place = f"struct field {owner}.{'.'.join(steps)} of type {_TYPES.get(type_name, type_name)}"
+    return HttpError(400, f"json: cannot unmarshal {found} into Go {place}")
+
+
+def _named(type_name: str, literal: Schema) -> Check:
+    """Build a check whose errors name the type of the value as Ollama does."""
+    check = schema(literal)
+
+    def named(value: Any, location: Location) -> Any:
+        try:
+            return check(value, location)
+        except ValidationError as error:
+            if error.kind == "type" and error.location == location:
+                error.expected = type_name
+            raise
+
+    return named
+
+
+def _mapping(item: Check) -> Check:
+    """Build a check for an object with values that match `item` or are null. Raises HttpError for another value."""
+
+    def check(value: Any, location: Location) -> Any:
+        if not isinstance(value, dict):
+            raise HttpError(400, NO_OBJECT)
+        return {key: entry if entry is None else item(entry, location) for key, entry in value.items()}
+
+    return check
+
+
+def _image(value: Any, location: Location) -> Any:
+    """Check base64 text, which is not decoded. Raises HttpError for the offset of invalid base64."""
+    text: str = _named("api.ImageData", str)(value, location).replace("\n", "").replace("\r", "")
+    if not _BASE64.fullmatch(text):
+        invalid = re.search("[^A-Za-z0-9+/=]", text)
+        offset = invalid.start() if invalid else len(text) // 4 * 4
+        raise HttpError(400, f"illegal base64 data at input byte {offset}")
+    return value
+
+
+def _think(value: Any, _location: Location) -> bool | str:
     if isinstance(value, bool) or (isinstance(value, str) and value in THINK_LEVELS):
         return value
     if isinstance(value, str):
@@ -37,55 +106,68 @@ def _think(value: Any) -> bool | str:
     raise HttpError(400, f"think must be a boolean or string ({THINK_VALUES})")
 
 
-def _property_types(value: Any) -> Any:
-    return value if isinstance(value, str) else STRINGS(value)
+def _property_types(value: Any, location: Location) -> Any:
+    return value if isinstance(value, str) else _STRINGS(value, location)
 
 
-def _property(value: Any) -> Any:
-    return _PROPERTY(value)
+def _property(value: Any, location: Location) -> Any:
+    return _PROPERTY(value, location)
 
 
-def _parameters(value: Any) -> Any:
+def _parameters(value: Any, location: Location) -> Any:
     """Check the parameters of a tool, and return them with their unknown fields."""
-    _PARAMETERS(value)
+    _PARAMETERS(value, location)
     return value
 
 
-_IMAGES = sequence("[]api.ImageData", IMAGE)
-_FUNCTION_CALL = struct("api.ToolCallFunction", {"index": INT, "name": STRING, "arguments": ordered_map(anything)})
-_TOOL_CALL = struct("api.ToolCall", {"id": STRING, "function": _FUNCTION_CALL})
-_MESSAGE: dict[str, Decoder] = {
-    **{"role": STRING, "content": STRING, "thinking": STRING, "images": _IMAGES},
-    **{"tool_calls": sequence("[]api.ToolCall", _TOOL_CALL), "tool_name": STRING, "tool_call_id": STRING},
+_STRINGS = _named("[]string", [str])
+_IMAGES = _named("[]api.ImageData", [_image])
+_FUNCTION_CALL = {"index": integer(-(2**63)), "name": str, "arguments": _mapping(schema(object))}
+_TOOL_CALL = _named("api.ToolCall", {"id": str, "function": _named("api.ToolCallFunction", _FUNCTION_CALL)})
+_MESSAGE = {
+    **{"role": str, "content": str, "thinking": str, "images": _IMAGES, "tool_name": str, "tool_call_id": str},
+    "tool_calls": _named("[]api.ToolCall", [_TOOL_CALL]),
 }
-MESSAGES = sequence("[]api.Message", struct("api.Alias", _MESSAGE, own_unmarshaler=True))
-_PROPERTY_FIELDS: dict[str, Decoder] = {
-    **{"anyOf": sequence("[]api.ToolProperty", _property), "type": _property_types},
-    **{"items": anything, "description": STRING, "enum": sequence("[]interface {}", anything)},
-    **{"properties": ordered_map(_property), "required": STRINGS},
-}
-_PROPERTY = struct("api.ToolProperty", _PROPERTY_FIELDS, own_unmarshaler=True)
-_PARAMETERS = struct(
-    "api.ToolFunctionParameters",
-    {"type": STRING, "$defs": anything, "items": anything, "required": STRINGS, "properties": ordered_map(_property)},
+MESSAGES = _named("[]api.Message", [_named("api.Alias", _MESSAGE)])
+_PROPERTY = _named(
+    "api.ToolProperty",
+    {
+        **{"anyOf": _named("[]api.ToolProperty", [_property]), "type": _property_types, "description": str},
+        **{"enum": _named("[]interface {}", [object]), "properties": _mapping(_property), "required": _STRINGS},
+    },
 )
-_FUNCTION = struct("api.ToolFunction", {"name": STRING, "description": STRING, "parameters": _parameters})
-_TOOL = struct("api.Tool", {"type": STRING, "items": anything, "function": _FUNCTION})
-_LOAD_FIELDS: dict[str, Decoder] = {"model": STRING, "keep_alive": duration, "options": MAPPING}
-_COMMON_FIELDS: dict[str, Decoder] = {
+_PARAMETERS = _named(
+    "api.ToolFunctionParameters", {"type": str, "required": _STRINGS, "properties": _mapping(_property)}
+)
+_FUNCTION = _named("api.ToolFunction", {"name": str, "description": str, "parameters": _parameters})
+_TOOL = _named("api.Tool", {"type": str, "items": object, "function": _FUNCTION})
+_LOAD_FIELDS = {"model": str, "keep_alive": lambda value, _location: duration(value), "options": dict}
+_COMMON_FIELDS = {
     **_LOAD_FIELDS,
-    **{"stream": BOOL, "format": anything, "think": _think, "truncate": BOOL, "shift": BOOL},
-    **{"_debug_render_only": BOOL, "logprobs": BOOL, "top_logprobs": INT},
+    **{"stream": bool, "format": object, "think": _think, "truncate": bool, "shift": bool},
+    **{"_debug_render_only": bool, "logprobs": bool, "top_logprobs": integer(-(2**63))},
 }
-CHAT: dict[str, Decoder] = {**_COMMON_FIELDS, "messages": MESSAGES, "tools": sequence("api.Tools", _TOOL)}
-GENERATE: dict[str, Decoder] = {
-    **_COMMON_FIELDS,
-    **{"prompt": STRING, "suffix": STRING, "system": STRING, "template": STRING},
-    **{"context": sequence("[]int", INT), "raw": BOOL, "images": _IMAGES},
-}
-SHOW: dict[str, Decoder] = {"model": STRING, "name": STRING, "system": STRING, "verbose": BOOL, "options": MAPPING}
-EMBED: dict[str, Decoder] = {**_LOAD_FIELDS, "input": anything, "truncate": BOOL, "dimensions": INT}
-EMBEDDINGS: dict[str, Decoder] = {**_LOAD_FIELDS, "prompt": STRING}
+CHAT = schema({**_COMMON_FIELDS, "messages": MESSAGES, "tools": _named("api.Tools", [_TOOL])})
+GENERATE = schema(
+    {
+        **_COMMON_FIELDS,
+        **{"prompt": str, "suffix": str, "system": str, "template": str},
+        **{"context": _named("[]int", [integer(-(2**63))]), "raw": bool, "images": _IMAGES},
+    }
+)
+SHOW = schema({"model": str, "name": str, "system": str, "verbose": bool, "options": dict})
+EMBED = schema({**_LOAD_FIELDS, "input": object, "truncate": bool, "dimensions": integer(-(2**63))})
+EMBEDDINGS = schema({**_LOAD_FIELDS, "prompt": str})
+TRANSFER = schema({"model": str, "name": str, "insecure": bool, "stream": bool})
+COPY = schema({"source": str, "destination": str})
+DELETE = schema({"model": str, "name": str})
+CREATE = schema(
+    {
+        **{"model": str, "name": str, "from": str, "files": object, "adapters": object, "stream": bool},
+        **{"template": str, "system": str, "license": object, "parameters": dict, "messages": MESSAGES},
+        **{"quantize": str, "quantization": str},
+    }
+)
 
 _INTEGERS = (
     *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "num_predict", "draft_num_predict"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from mochi_stub.http.http_result import Handler, HttpResponse, Routes
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama import model_admin as admin
+from mochi_stub.wire.ollama import request_schema as schema
 from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
 from mochi_stub.wire.ollama.model_create import create
 from mochi_stub.wire.ollama.model_details import ps, show, tags
+from mochi_stub.wire.ollama.request_schema import checked
 
 VERSION = "0.33.0"
 NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
@@ -33,16 +35,16 @@ ROUTES: Routes = {
     "/api/status": {"GET": _always(errors.json_answer(NO_CLOUD))},
     "/api/tags": _get_and_head(tags),
     "/api/ps": {"GET": ps},
-    "/api/show": {"POST": show},
-    "/api/chat": {"POST": chat},
-    "/api/generate": {"POST": generate},
-    "/api/embed": {"POST": embed},
-    "/api/embeddings": {"POST": embeddings},
-    "/api/pull": {"POST": admin.pull},
-    "/api/push": {"POST": admin.push},
-    "/api/create": {"POST": create},
-    "/api/copy": {"POST": admin.copy},
-    "/api/delete": {"DELETE": admin.delete},
+    "/api/show": {"POST": checked("ShowRequest", schema.SHOW, show)},
+    "/api/chat": {"POST": checked("ChatRequest", schema.CHAT, chat)},
+    "/api/generate": {"POST": checked("GenerateRequest", schema.GENERATE, generate)},
+    "/api/embed": {"POST": checked("EmbedRequest", schema.EMBED, embed)},
+    "/api/embeddings": {"POST": checked("EmbeddingRequest", schema.EMBEDDINGS, embeddings)},
+    "/api/pull": {"POST": checked("PullRequest", schema.TRANSFER, admin.pull)},
+    "/api/push": {"POST": checked("PushRequest", schema.TRANSFER, admin.push)},
+    "/api/create": {"POST": checked("CreateRequest", schema.CREATE, create)},
+    "/api/copy": {"POST": checked("CopyRequest", schema.COPY, admin.copy)},
+    "/api/delete": {"DELETE": checked("DeleteRequest", schema.DELETE, admin.delete)},
     "/api/blobs/*": {"HEAD": admin.find_blob, "POST": admin.send_blob},
     "/api/me": {"POST": _error(503, "account unavailable")},
     "/api/signout": {"POST": _SIGN_OUT},
