@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from mochi_stub.config.loader import Config
 from mochi_stub.models.catalogue import Model
 
 
 class ModelRegistry:
-    """Registry of models and blobs. It is not thread-safe: use it from the event loop only.
+    """Registry of models. It is not thread-safe: use it from the event loop only.
 
     `declared` contains the models in `fixed` and the models of `config`, the configuration in use. After a client
     deletes a declared model, clients can pull this model again.
-
-    `blobs` maps the digest of uploaded data to the result or the error message of `read_gguf`. The digest of a layer of
-    a model that a client created is mapped to None.
     """
 
     def __init__(self, fixed: Iterable[Model], load: Callable[[], Config | None] = lambda: None) -> None:
@@ -24,7 +20,6 @@ class ModelRegistry:
         self._load = load
         self._models: dict[str, Model] = {}
         self.declared: tuple[Model, ...] = ()
-        self.blobs: dict[str, Mapping[str, Any] | str | None] = {}
         self.changes = 0
         self._declare(load())
 

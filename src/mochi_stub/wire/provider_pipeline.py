@@ -113,8 +113,8 @@ def generate(
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
-    """Add the model's system message, messages and parameters to a prompt, unless the request overrides them."""
-    messages = (*(Message(message["role"], message["content"]) for message in model.messages), *prompt.messages)
+    """Add the model's system message and parameters to a prompt, unless the request overrides them."""
+    messages = prompt.messages
     if model.system and not any(message.role == "system" for message in prompt.messages):
         messages = (Message("system", model.system), *messages)
     return replace(prompt, messages=messages, options={**model.parameters, **prompt.options}, request=request)

@@ -99,9 +99,8 @@ def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
         "template": model.rendered_template,
         "system": model.system,
         "details": _details(model, model.quantization),
-        "messages": model.messages,
         "model_info": info,
-        "tensors": model.all_tensors,
+        "tensors": model.tensors,
         "capabilities": model.capabilities,
         "modified_at": model.modified_at,
     }
@@ -116,7 +115,6 @@ def _modelfile(model: Model) -> str:
         f"# FROM {short_name(model)}",
         "",
         f"FROM {blob_path(model.blob_digest)}",
-        *(f"ADAPTER {blob_path(digest)}" for digest in model.adapters),
         f"TEMPLATE {_quoted(model.modelfile_template)}",
         *([f"SYSTEM {_quoted(model.system)}"] if model.system else []),
         *(
@@ -124,7 +122,6 @@ def _modelfile(model: Model) -> str:
             for name, value in _pairs(model)
         ),
         *([f"LICENSE {_quoted(model.license)}"] if model.license else []),
-        *(f"MESSAGE {message['role']} {_quoted(message['content'])}" for message in model.messages),
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,8 +1,7 @@
-"""Layers and blobs of stored models, and the progress lines of requests that change them."""
+"""Layers of stored models, and the progress lines of requests that change them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 from mochi_stub.http.http_result import Generation, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model, sha256
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, HttpError, Part, Reply, Text
+from mochi_stub.reply import Failure, Part, Reply, Text
 from mochi_stub.wire.ollama.go_json import dumps
 from mochi_stub.wire.ollama.model_names import Name, find
 from mochi_stub.wire.provider_pipeline import JSON
 
 MODELS = "/usr/share/ollama/.ollama/models"
-_DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
 Step = Mapping[str, Any]
 
@@ -65,11 +63,9 @@ def layers(model: Model) -> list[tuple[str, int]]:
         "license": model.license,
         "system": model.system,
         "params": dumps(dict(model.parameters)) if model.parameters else "",
-        "messages": dumps(model.messages) if model.messages else "",
     }
     encoded = [f"{kind} {text}".encode() for kind, text in texts.items() if text]
-    adapters = [(digest, 0) for digest in model.adapters]
-    return [(model.blob_digest, model.size), *adapters, *((sha256(text), len(text)) for text in encoded)]
+    return [(model.blob_digest, model.size), *((sha256(text), len(text)) for text in encoded)]
 
 
 def store(stub: Stub, model: Model, name: Name) -> None:
@@ -80,16 +76,8 @@ def store(stub: Stub, model: Model, name: Name) -> None:
 
 
 def stored_digests(stub: Stub) -> set[str]:
-    """Return the digests of all uploaded blobs and of the layers of all models."""
-    return {digest for model in stub.models for digest, _ in layers(model)} | stub.registry.blobs.keys()
-
-
-def hexadecimal(digest: str) -> str:
-    """Return the 64 hexadecimal digits of a digest such as `sha256:…` or `sha256-…`. Raises HttpError."""
-    match = _DIGEST.fullmatch(digest)
-    if match is None:
-        raise HttpError(400, "invalid digest format")
-    return match[1]
+    """Return the digests of the layers of all models."""
+    return {digest for model in stub.models for digest, _ in layers(model)}
 
 
 def blob_path(digest: str) -> str:

@@ -158,16 +158,19 @@ GENERATE = schema(
 SHOW = schema({"model": str, "name": str, "system": str, "verbose": bool, "options": dict})
 EMBED = schema({**_LOAD_FIELDS, "input": object, "truncate": bool, "dimensions": integer(-(2**63))})
 EMBEDDINGS = schema({**_LOAD_FIELDS, "prompt": str})
-TRANSFER = schema({"model": str, "name": str, "insecure": bool, "stream": bool})
+PULL = schema({"model": str, "name": str, "insecure": bool, "stream": bool})
 COPY = schema({"source": str, "destination": str})
 DELETE = schema({"model": str, "name": str})
-CREATE = schema(
-    {
-        **{"model": str, "name": str, "from": str, "files": object, "adapters": object, "stream": bool},
-        **{"template": str, "system": str, "license": object, "parameters": dict, "messages": MESSAGES},
-        **{"quantize": str, "quantization": str},
-    }
+_CREATE = schema(
+    {"model": str, "name": str, "from": str, "stream": bool, "template": str, "system": str, "parameters": dict}
 )
+
+
+def create_fields(value: Any, location: Location) -> Any:
+    """Check the body of `create`, and return it with its unknown fields, which the handler refuses."""
+    known = _CREATE(value, location)
+    return {**{name: field for name, field in value.items() if field}, **known}
+
 
 _INTEGERS = (
     *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "num_predict", "draft_num_predict"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from mochi_stub.http.http_result import Handler, HttpResponse, Routes
+from mochi_stub.http.http_result import ANY, Handler, HttpResponse, Routes
 from mochi_stub.wire.ollama import errors
 from mochi_stub.wire.ollama import model_admin as admin
 from mochi_stub.wire.ollama import request_schema as schema
 from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
-from mochi_stub.wire.ollama.model_create import create
 from mochi_stub.wire.ollama.model_details import ps, show, tags
 from mochi_stub.wire.ollama.request_schema import checked
 
@@ -40,12 +39,12 @@ ROUTES: Routes = {
     "/api/generate": {"POST": checked("GenerateRequest", schema.GENERATE, generate)},
     "/api/embed": {"POST": checked("EmbedRequest", schema.EMBED, embed)},
     "/api/embeddings": {"POST": checked("EmbeddingRequest", schema.EMBEDDINGS, embeddings)},
-    "/api/pull": {"POST": checked("PullRequest", schema.TRANSFER, admin.pull)},
-    "/api/push": {"POST": checked("PushRequest", schema.TRANSFER, admin.push)},
-    "/api/create": {"POST": checked("CreateRequest", schema.CREATE, create)},
+    "/api/pull": {"POST": checked("PullRequest", schema.PULL, admin.pull)},
+    "/api/push": {"POST": _error(400, admin.NO_FILES)},
+    "/api/create": {"POST": checked("CreateRequest", schema.create_fields, admin.create)},
     "/api/copy": {"POST": checked("CopyRequest", schema.COPY, admin.copy)},
     "/api/delete": {"DELETE": checked("DeleteRequest", schema.DELETE, admin.delete)},
-    "/api/blobs/*": {"HEAD": admin.find_blob, "POST": admin.send_blob},
+    "/api/blobs/*": {ANY: _error(400, admin.NO_FILES)},
     "/api/me": {"POST": _error(503, "account unavailable")},
     "/api/signout": {"POST": _SIGN_OUT},
     "/api/user/keys/*": {"DELETE": _SIGN_OUT},
