@@ -91,7 +91,6 @@ def test_wrong_arguments_print_one_line_and_exit_2(arguments: tuple[str, ...]) -
         (("-port", "1"), "-port; did you mean --port?"),
         (("start", "--sped=0"), "--sped; did you mean --speed?"),
         (("stop", "--pidfile", "x"), "--pidfile; did you mean --pid-file?"),
-        (("verify", "http://localhost:11434", "--modle", "x"), "--modle; did you mean --model?"),
         (("check", "--what"), "--what; `mochi-stub check --help` lists the options"),
     ],
 )
@@ -183,9 +182,3 @@ def test_record_writes_what_a_server_answers(tmp_path: Path) -> None:
             assert response.read().endswith(b"}\n")
     assert {path.suffix for path in tmp_path.iterdir()} == {".yaml"}
     assert len(list(tmp_path.iterdir())) == 2  # the recording, and a configuration that replays it
-
-
-def test_verify_exits_0_without_differences_and_2_without_model() -> None:
-    with StubServer(speed=0) as stub:
-        assert call_command("verify", stub.url, "--model", "mochi").returncode == 0
-        assert call_command("verify", stub.url, "--model", "nope").returncode == 2
